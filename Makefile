@@ -1,0 +1,43 @@
+# Two commands do everything on a machine with Python 3.10-3.12 and make: `make demo` and `make test`.
+PYTHON ?= $(shell for v in 3.11 3.12 3.10; do command -v python$$v >/dev/null 2>&1 && python$$v -c '' 2>/dev/null && echo python$$v && break; done || true)
+PYTHON := $(if $(PYTHON),$(PYTHON),python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: demo test test-slow lint types bench clean env
+
+env: $(STAMP)
+
+# mindspore is a download of about 800 MB: pip shows its progress.
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"boost-compile needs Python 3.10 to 3.12, this is {v[0]}.{v[1]}: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --upgrade pip
+	$(BIN)/python -m pip install --progress-bar on -e '.[dev]'
+	$(BIN)/python -m pip install --no-deps 'mindcv==0.3.0'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The import mapping of pyproject.toml is known to the installed package only, so mypy looks at that.
+types: $(STAMP)
+	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p boost_compile
+
+test: lint types
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow'
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m slow
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,61 @@
+"""boost-compile: a graph-rewrite compiler for training graphs.
+
+The public API. Importing it loads neither MindSpore nor numpy: what a name needs is imported on its first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from . import passes
+    from .ir.errors import Error
+    from .ir.program import Program
+    from .passes.base import Pass
+    from .runtime.session import Session
+
+_HOMES = {
+    "Error": ".ir.errors",
+    "Program": ".ir.program",
+    "Session": ".runtime.session",
+    "passes": ".passes",
+}
+
+__all__ = ["Error", "Program", "Session", "compile", "load", "passes"]
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Reads a training MindIR, or a program that was saved, and finds the roles of its state (weight, slot, …).
+
+    A file that is damaged, or is no training graph, is an :class:`Error` that says so.
+    """
+    from .ir.storage import load
+    from .ir.training import assign_roles
+
+    return assign_roles(load(path))
+
+
+def compile(program: Program, passes: str | Sequence[Pass]) -> Program:
+    """A new program, rewritten by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes.
+
+    The argument is left as it is; ``reports`` of the result says what each pass did.
+    """
+    from .passes.manager import compile_program
+
+    return compile_program(program, passes)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    module = import_module(home, __name__)
+    return module if name == "passes" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,107 @@
+"""Function-valued operands: which functions a call may reach, and with which arguments.
+
+MindIR binds arguments with Partial and chooses with Switch; a call of the chosen closure (or of a function directly) adds the
+remaining arguments. Everything that looks across functions asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .graph import Graph
+from .types import is_monad
+from .values import CALL, Constant, GraphRef, Input, Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One function that a call may reach. ``arguments`` are values of the caller, in the order of the function's
+    inputs; ``binder`` is the Partial or call node whose operands end with the function's effect token, if it takes one."""
+
+    function: Graph
+    arguments: tuple[Value, ...]
+    binder: Node
+
+
+def targets(call: Node) -> list[Target] | None:
+    """The functions that ``call`` may reach; None where the closure cannot be followed (passed in from outside)."""
+    found: list[Target] = []
+    extra = call.operands[1:]
+    stack = [call.operand(0)]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, GraphRef):
+            found.append(Target(value.graph, extra, call))
+        elif isinstance(value, Node) and value.op.name == "Partial":
+            function = value.operand(0)
+            if not isinstance(function, GraphRef):
+                return None
+            arguments = value.operands[1:]
+            found.append(Target(function.graph, arguments + extra, value if not extra else call))
+        elif isinstance(value, Node) and value.op.name == "Switch":
+            stack.extend(reversed(value.operands[1:]))
+        elif isinstance(value, Node) and value.op.name == "Depend":
+            stack.append(value.operand(0))
+        else:
+            return None
+    return found
+
+
+def bindings(main: Graph) -> dict[Input, list[Value]]:
+    """For every function input, the caller's values that it may stand for (one per call site that is reached)."""
+    bound: dict[Input, list[Value]] = {}
+    for graph in main.all_graphs():
+        for node in graph:
+            if node.op is not CALL:
+                continue
+            for target in targets(node) or ():
+                for formal, actual in zip(target.function.inputs, target.arguments, strict=False):
+                    values = bound.setdefault(formal, [])
+                    if actual not in values:
+                        values.append(actual)
+    return bound
+
+
+def called_functions(node: Node) -> list[Graph]:
+    """Functions that a call reaches directly (empty where that cannot be told)."""
+    return [t.function for t in targets(node) or ()]
+
+
+def reachable_functions(main: Graph) -> set[str]:
+    """Names of the functions that the main graph needs, through references of any kind."""
+    seen: set[str] = set()
+    stack = [main]
+    while stack:
+        for name in _references(stack.pop()):
+            if name not in seen and name in main.functions:
+                seen.add(name)
+                stack.append(main.functions[name])
+    return seen
+
+
+def _references(graph: Graph) -> Iterator[str]:
+    for node in graph:
+        for i in range(node.num_operands):
+            value = node.operand(i)
+            if isinstance(value, GraphRef):
+                yield value.graph.name
+    if graph.has_result and isinstance(graph.result, GraphRef):
+        yield graph.result.graph.name
+
+
+def selected_item(value: Value) -> Value | None:
+    """The element that a TupleGetItem of a MakeTuple picks; None where it is not that."""
+    if isinstance(value, Node) and value.op.name == "TupleGetItem":
+        source, index = value.operand(0), value.operand(1)
+        while isinstance(source, Node) and source.op.name == "Depend":
+            source = source.operand(0)
+        if isinstance(source, Node) and source.op.name == "MakeTuple" and isinstance(index, Constant):
+            i = index.value
+            if isinstance(i, int) and -source.num_operands <= i < source.num_operands:
+                return source.operand(i)
+    return None
+
+
+def without_tokens(values: Sequence[Value]) -> list[Value]:
+    return [v for v in values if not is_monad(v.type)]

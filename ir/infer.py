@@ -1,0 +1,170 @@
+"""Types of the nodes that passes insert: small shape rules, by primitive.
+
+A node whose type no rule knows is an error at the pass that makes it, not later in MindSpore: give the type explicitly,
+or add a rule here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .errors import VerifyError
+from .types import UMONAD, DType, FunctionType, ScalarType, SimpleType, TensorType, TupleType, Type
+from .values import Constant, Op, Value
+
+Rule = Callable[[Op, Sequence[Value]], Type]
+
+
+def infer(op: Op, operands: Sequence[Value]) -> Type:
+    """The result type of ``op`` applied to ``operands``."""
+    rule = RULES.get(op.name)
+    if rule is None:
+        raise VerifyError(
+            f"no type rule for primitive '{op.name}': pass the node's type explicitly, or add a rule to ir/infer.py"
+        )
+    try:
+        return rule(op, operands)
+    except (IndexError, TypeError, ValueError):
+        shown = ", ".join(f"%{v.name}: {v.type}" for v in operands[:4]) + (", …" if len(operands) > 4 else "")
+        raise VerifyError(f"{op.name} cannot take these operands: ({shown})") from None
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The common shape of two operands, numpy's rule; a dynamic dimension stays dynamic unless the other is above 1."""
+    if a == b:
+        return a
+    if -2 in a or -2 in b:
+        return (-2,)
+    n = max(len(a), len(b))
+    out = []
+    for x, y in zip((1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b, strict=True):
+        if x != y and x != 1 and y != 1 and x >= 0 and y >= 0:
+            raise VerifyError(f"shapes {list(a)} and {list(b)} do not broadcast")
+        out.append(y if x == 1 else x if y == 1 else max(x, y))
+    return tuple(out)
+
+
+def _tensor(value: Value) -> TensorType:
+    if isinstance(value.type, ScalarType):
+        return TensorType(value.type.dtype, ())
+    if not isinstance(value.type, TensorType):
+        raise VerifyError(f"{value!r} must be a tensor here")
+    return value.type
+
+
+def _plain(t: TensorType) -> TensorType:
+    """Without what only the operand says of itself; the same object where that is nothing."""
+    return TensorType(t.dtype, t.shape) if t.ref or t.min_shape or t.max_shape else t
+
+
+def _binary(op: Op, operands: Sequence[Value]) -> Type:
+    a, b = _tensor(operands[0]), _tensor(operands[1])
+    if a.dtype != b.dtype:
+        raise VerifyError(f"{op.name} of {a.dtype} and {b.dtype}: insert a Cast ({operands[0]!r}, {operands[1]!r})")
+    return _plain(a) if a.shape == b.shape else TensorType(a.dtype, broadcast(a.shape, b.shape))
+
+
+def _compare(op: Op, operands: Sequence[Value]) -> Type:
+    t = _binary(op, operands)
+    assert isinstance(t, TensorType)
+    return TensorType(DType.BOOL, t.shape)
+
+
+def _unary(op: Op, operands: Sequence[Value]) -> Type:
+    return _plain(_tensor(operands[0]))
+
+
+def _predicate(op: Op, operands: Sequence[Value]) -> Type:
+    return TensorType(DType.BOOL, _tensor(operands[0]).shape)
+
+
+def _same_as_first(op: Op, operands: Sequence[Value]) -> Type:
+    return operands[0].type
+
+
+def _in_place(op: Op, operands: Sequence[Value]) -> Type:
+    t = _tensor(operands[0])
+    return TensorType(t.dtype, t.shape, ref=operands[0].name)
+
+
+def _make_tuple(op: Op, operands: Sequence[Value]) -> Type:
+    return TupleType(tuple(v.type for v in operands), dynamic=False)
+
+
+def _item(op: Op, operands: Sequence[Value]) -> Type:
+    source, index = operands
+    if isinstance(source.type, TupleType) and isinstance(index, Constant) and isinstance(index.value, int):
+        n = len(source.type.elements)
+        if -n <= index.value < n:
+            return source.type.elements[index.value]
+    raise VerifyError(f"TupleGetItem({source!r}, {index!r}): not a tuple and a constant index inside it")
+
+
+def _add_n(op: Op, operands: Sequence[Value]) -> Type:
+    t = operands[0].type
+    return t.elements[0] if isinstance(t, TupleType) else t
+
+
+def _reduce(op: Op, operands: Sequence[Value]) -> Type:
+    """(x, axis, keep_dims): axis an int, a tuple of ints, or none/empty for all axes."""
+    t = _tensor(operands[0])
+    axis = operands[1].value if len(operands) > 1 and isinstance(operands[1], Constant) else None
+    keep = len(operands) > 2 and isinstance(operands[2], Constant) and operands[2].value is True
+    rank = len(t.shape)
+    axes = {a % rank for a in ((axis,) if isinstance(axis, int) else axis or ())} if rank else set()
+    if not axes:
+        axes = set(range(rank))
+    shape = tuple(1 if i in axes else d for i, d in enumerate(t.shape) if keep or i not in axes)
+    return TensorType(t.dtype, shape)
+
+
+def _select(op: Op, operands: Sequence[Value]) -> Type:
+    cond, a, b = (_tensor(v) for v in operands)
+    if a.dtype != b.dtype or cond.dtype is not DType.BOOL:
+        raise VerifyError(f"Select of {cond}, {a}, {b}")
+    return TensorType(a.dtype, broadcast(broadcast(cond.shape, a.shape), b.shape))
+
+
+def _partial(op: Op, operands: Sequence[Value]) -> Type:
+    return operands[0].type
+
+
+def _switch(op: Op, operands: Sequence[Value]) -> Type:
+    names: list[str] = []
+    for value in operands[1:]:
+        if not isinstance(value.type, FunctionType):
+            raise VerifyError(f"Switch branch {value!r} is no function")
+        names.extend(value.type.functions)
+    return FunctionType(tuple(names), union=True)
+
+
+def _update_state(op: Op, operands: Sequence[Value]) -> Type:
+    return operands[0].type if isinstance(operands[0].type, SimpleType) else UMONAD
+
+
+def _scalar(op: Op, operands: Sequence[Value]) -> Type:
+    return TensorType(_tensor(operands[0]).dtype, ())
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
+    **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
+    **dict.fromkeys(
+        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "ZerosLike", "OnesLike", "LogicalNot", "Sign"),
+        _unary,
+    ),
+    **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),
+    **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
+    **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
+    **dict.fromkeys(("Load", "AllReduce"), _unary),
+    "Broadcast": _same_as_first,
+    "Depend": _same_as_first,
+    "MakeTuple": _make_tuple,
+    "TupleGetItem": _item,
+    "AddN": _add_n,
+    "Select": _select,
+    "Partial": _partial,
+    "Switch": _switch,
+    "UpdateState": _update_state,
+    "L2Loss": _scalar,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Reader and writer of MindIR, MindSpore's exported graphs, without MindSpore."""

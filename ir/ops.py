@@ -1,0 +1,217 @@
+"""One table of facts about primitives: what passes, the verifier and the emitter need to know of each.
+
+A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*`` attribute
+makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
+Operand positions and prim types: as MindSpore 2.10 exports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .attributes import Attribute
+from .types import is_monad
+from .values import CALL, NO_ATTRIBUTES, Node, Op, State
+
+CPU, GPU, ASCEND = "cpu", "gpu", "ascend"
+EVERYWHERE = frozenset({CPU, GPU, ASCEND})
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """``writes``: operand positions written in place. ``gradient``: the operand that is the gradient, for optimizers.
+
+    ``random``: never merged or duplicated. ``hidden``: has a side effect that no token orders (random state).
+    ``kind``: MindSpore prim type (1 class, 2 function), used when a pass makes the node. ``targets``: where kernels exist.
+    """
+
+    writes: tuple[int, ...] = ()
+    gradient: int | None = None
+    random: bool = False
+    ordering: bool = False
+    kind: int = 2
+    targets: frozenset[str] = EVERYWHERE
+    attributes: Mapping[str, Attribute] = field(default_factory=lambda: NO_ATTRIBUTES)
+    elementwise: bool = False
+
+
+MEM: Mapping[str, Attribute] = {"side_effect_mem": True}
+PROPAGATE: Mapping[str, Attribute] = {"side_effect_propagate": 1}
+ACCELERATORS = frozenset({GPU, ASCEND})
+NOT_CPU_NOT_GPU = frozenset({ASCEND})
+NO_CPU = ACCELERATORS
+
+
+def _elementwise(*names: str) -> dict[str, OpFacts]:
+    fact = OpFacts(elementwise=True)
+    return dict.fromkeys(names, fact)
+
+
+def _optimizer(writes: int | tuple[int, ...], gradient: int, targets: frozenset[str] = EVERYWHERE) -> OpFacts:
+    where = tuple(range(writes)) if isinstance(writes, int) else writes
+    return OpFacts(writes=where, gradient=gradient, targets=targets, attributes=MEM)
+
+
+OPS: dict[str, OpFacts] = {
+    # Structure and order
+    "MakeTuple": OpFacts(kind=1),
+    "TupleGetItem": OpFacts(kind=1),
+    "Load": OpFacts(ordering=True, kind=1),
+    "UpdateState": OpFacts(ordering=True, kind=1),
+    "Depend": OpFacts(ordering=True, kind=1, attributes=PROPAGATE),
+    "Partial": OpFacts(kind=1, attributes=PROPAGATE),
+    "Switch": OpFacts(kind=1),
+    # In-place on state
+    "Assign": OpFacts(writes=(0,), attributes=MEM),
+    "AssignAdd": OpFacts(writes=(0,), attributes=MEM),
+    "AssignSub": OpFacts(writes=(0,), attributes=MEM),
+    "BatchNorm": OpFacts(writes=(3, 4), attributes=MEM),
+    "InstanceNorm": OpFacts(writes=(1, 2, 3, 4), attributes=MEM, kind=1),
+    # Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of each
+    "SGD": _optimizer((0, 3, 5), 1),
+    "ApplyGradientDescent": _optimizer(1, 2),
+    "ApplyMomentum": _optimizer(2, 3),
+    "ApplyKerasMomentum": _optimizer(2, 3),
+    "ApplyAdagrad": _optimizer(2, 3),
+    "ApplyAdagradV2": _optimizer(2, 3),
+    "ApplyFtrl": _optimizer(3, 3),
+    "ApplyAdagradDA": _optimizer(3, 3),
+    "ApplyRMSProp": _optimizer(3, 4),
+    "ApplyCenteredRMSProp": _optimizer(4, 4),
+    "ApplyProximalGradientDescent": _optimizer(1, 4),
+    "ApplyProximalAdagrad": _optimizer(2, 5),
+    "ApplyAdadelta": _optimizer(3, 6),
+    "ApplyAddSign": _optimizer(2, 6),
+    "ApplyPowerSign": _optimizer(2, 6),
+    "ApplyAdamWithAmsgrad": _optimizer(4, 7),
+    "ApplyAdamWithAmsgradV2": _optimizer(4, 10),
+    "ApplyAdaMax": _optimizer(3, 8),
+    "AdamWeightDecay": _optimizer(3, 8),
+    "AdamNoUpdateParam": _optimizer(2, 8),
+    "Adam": _optimizer(3, 9),
+    "FusedSparseLazyAdam": _optimizer(3, 9),
+    "FusedSparseAdam": _optimizer(3, 9),
+    "FusedSparseFtrl": _optimizer(3, 3),
+    "FusedSparseProximalAdagrad": _optimizer(2, 5),
+    "SparseApplyAdadelta": _optimizer(3, 5),
+    "SparseApplyAdagrad": _optimizer(2, 2),
+    "SparseApplyAdagradV2": _optimizer(2, 2),
+    "SparseApplyAdagradDA": _optimizer(3, 3),
+    "SparseApplyFtrl": _optimizer(3, 3),
+    "SparseApplyFtrlV2": _optimizer(3, 3),
+    "SparseApplyProximalAdagrad": _optimizer(2, 5),
+    "SparseApplyProximalGradientDescent": _optimizer(1, 4),
+    "SparseApplyRMSProp": _optimizer(3, 4),
+    "SparseApplyCenteredRMSProp": _optimizer(4, 8),
+    "FusedAdaFactor": _optimizer((7, 8, 9, 10, 11), 6),
+    "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
+    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5),
+    "Lamb": _optimizer(3, 9, ACCELERATORS),
+    "LARSUpdate": OpFacts(gradient=1, targets=ACCELERATORS, kind=1),
+    # Random
+    **dict.fromkeys(
+        (
+            "Dropout", "Dropout2D", "Dropout3D", "DropoutGenMask", "DropoutGenMaskV3", "DropoutExt", "DropoutGenMaskExt",
+            "StandardNormal", "StandardLaplace", "UniformReal", "UniformInt", "RandomNormal", "Uniform", "Gamma", "Poisson",
+            "Bernoulli", "BernoulliExt", "Multinomial", "MultinomialExt", "RandomChoiceWithMask", "RandomCategorical",
+            "RandpermV2", "Randperm", "RandomShuffle", "TruncatedNormal", "ParameterizedTruncatedNormal", "RandomPoisson",
+            "RandomGamma", "LogUniformCandidateSampler", "UniformCandidateSampler", "RandExt", "RandnLike", "RandLikeExt",
+            "RandInt", "RandIntLike", "NormalFloatFloat", "NormalFloatTensor", "NormalTensorFloat", "NormalTensorTensor",
+            "InplaceNormal", "InplaceUniform", "RReLU", "UniformExt", "GenerateEodMask", "Randn",
+        ),
+        OpFacts(random=True),
+    ),
+    # Collectives
+    **dict.fromkeys(
+        ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Send", "Receive", "AlltoAll", "NeighborExchange"),
+        OpFacts(kind=1),
+    ),
+    # Overflow state: kernels as MindSpore 2.10 registers them
+    **dict.fromkeys(
+        (
+            "NPUGetFloatStatus", "NPUClearFloatStatus", "NPUAllocFloatStatus",
+            "NPUGetFloatStatusV2", "NPUClearFloatStatusV2",
+        ),
+        OpFacts(random=True, targets=NOT_CPU_NOT_GPU),
+    ),
+    "FloatStatus": OpFacts(targets=frozenset({GPU}), kind=1),
+    "AllFinite": OpFacts(targets=NOT_CPU_NOT_GPU),
+    "Centralization": OpFacts(targets=NOT_CPU_NOT_GPU, kind=1),
+    # What passes insert
+    **_elementwise(
+        "Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Equal", "NotEqual", "Less", "LessEqual", "Greater",
+        "GreaterEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs",
+        "Exp", "Log", "IsFinite", "IsNan", "IsInf", "ZerosLike", "OnesLike", "Select", "Sign",
+    ),
+    "AddN": OpFacts(kind=1),
+    "Cast": OpFacts(),
+    "Reshape": OpFacts(),
+    "Transpose": OpFacts(),
+    "ReduceAll": OpFacts(),
+    "ReduceAny": OpFacts(),
+    "ReduceSum": OpFacts(),
+    "ReduceMean": OpFacts(),
+    "ReduceMax": OpFacts(),
+    "L2Loss": OpFacts(kind=1),
+}  # fmt: skip
+
+UNLISTED = OpFacts()
+
+
+def facts(op: Op) -> OpFacts:
+    return OPS.get(op.name, UNLISTED)
+
+
+def make_op(name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES) -> Op:
+    """The primitive as a pass would insert it: prim type and standing attributes from the table."""
+    if name == CALL.name:
+        return Op(name, attributes)
+    fact = OPS.get(name, UNLISTED)
+    return Op(name, {**fact.attributes, **attributes}, kind=fact.kind)
+
+
+def has_token(node: Node) -> bool:
+    """Whether an effect token orders this node (its last operand is one)."""
+    return bool(node._operands) and is_monad(node._operands[-1].type)
+
+
+def is_ordering(node: Node) -> bool:
+    """UpdateState and Depend: nodes that order others and compute nothing."""
+    return node.op.name == "UpdateState" or node.op.name == "Depend"
+
+
+def is_random(node: Node) -> bool:
+    """Whether two equal nodes may differ in result: never merge, duplicate or hoist them."""
+    return facts(node.op).random or bool(node.op.attributes.get("side_effect_hidden"))
+
+
+def is_effect(node: Node) -> bool:
+    """Whether the node acts on state or the world (calls included), as opposed to computing a value."""
+    name = node.op.name
+    if name == "UpdateState" or name == "Depend" or name == "Load":
+        return False
+    if node.op is CALL:
+        return True
+    attributes = node.op.attributes
+    return (
+        name != "Partial"
+        and (has_token(node) or bool(attributes.get("side_effect_mem")) or bool(attributes.get("side_effect_io")))
+    )  # fmt: skip
+
+
+def written_operands(node: Node) -> tuple[int, ...]:
+    """Positions of the operands that the node writes in place; for an unlisted effect, all its state operands."""
+    fact = OPS.get(node.op.name)
+    if fact is not None:
+        return tuple(i for i in fact.writes if i < node.num_operands)
+    if is_effect(node) and node.op is not CALL:
+        return tuple(i for i, v in enumerate(node._operands) if isinstance(v, State))
+    return ()
+
+
+def is_pure(node: Node) -> bool:
+    """A function of its operands alone: may be merged, removed when unused, recomputed."""
+    if node.op.name in ("Load", "UpdateState"):
+        return False
+    return not is_effect(node) and not is_random(node)

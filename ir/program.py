@@ -1,0 +1,148 @@
+"""A program: named graphs, the state they share, and the schedule that says which graph runs when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .data import Data, ZeroData, from_numpy, to_numpy
+from .errors import VerifyError
+from .graph import Graph
+from .report import PassResult
+from .types import DType, TensorType
+
+ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "unknown")
+
+
+@dataclass(slots=True)
+class StateVariable:
+    """Something that lives across steps. ``role`` is one of :data:`ROLES`."""
+
+    name: str
+    type: TensorType
+    data: Data
+    role: str = "unknown"
+    trainable: bool | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    """The file's notes about the parameter, carried through."""
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def initial(self) -> Any:
+        """The initial value as a read-only numpy array over the mapped bytes (bfloat16 as uint16 bit patterns)."""
+        return to_numpy(self.type, self.data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``repeat`` runs of one graph. A graph without inputs consumes no micro-batch."""
+
+    graph: str
+    repeat: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """``cycle`` is the entries of one optimizer step, in order. ``flush`` is the graph that ends a short cycle
+    (None: a cycle is one micro-batch, there is nothing to flush). ``count`` names the state that counts the
+    micro-batches of the running cycle (so that it survives a checkpoint), reset by the graph that updates."""
+
+    cycle: tuple[Entry, ...]
+    flush: str | None = None
+    count: str | None = None
+
+    def graphs(self) -> tuple[str, ...]:
+        names = [e.graph for e in self.cycle] + ([self.flush] if self.flush else [])
+        return tuple(dict.fromkeys(names))
+
+    def __str__(self) -> str:
+        text = ", ".join(e.graph if e.repeat == 1 else f"{e.graph} x {e.repeat}" for e in self.cycle)
+        return text + (f" (flush: {self.flush})" if self.flush else "")
+
+
+@dataclass
+class Program:
+    """``graphs`` by name (a file that was just read has one, ``step``); ``state`` by the names users know.
+
+    ``metadata`` holds the source file's header fields; ``source`` says which file (name and sha256) it came from.
+    ``pipeline`` is the text of the passes applied so far, ``reports`` their results in order.
+    """
+
+    graphs: dict[str, Graph]
+    state: dict[str, StateVariable]
+    schedule: Schedule
+    name: str = "program"
+    target: str = "cpu"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
+    pipeline: str = ""
+    reports: list[PassResult] = field(default_factory=list)
+
+    def micro_batches(self) -> int:
+        """How many micro-batches one cycle consumes."""
+        return sum(e.repeat for e in self.schedule.cycle if self.graphs[e.graph].inputs)
+
+    def copy(self) -> Program:
+        """Graphs and records copied, state bytes shared."""
+        return Program(
+            graphs={name: graph.clone()[0] for name, graph in self.graphs.items()},
+            state={
+                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info)) for n, v in self.state.items()
+            },
+            schedule=self.schedule,
+            name=self.name,
+            target=self.target,
+            metadata=dict(self.metadata),
+            source=dict(self.source),
+            pipeline=self.pipeline,
+            reports=list(self.reports),
+        )
+
+    def add_state(self, name: str, type: TensorType, role: str, data: Data | None = None) -> StateVariable:
+        """New state, zero unless ``data`` is given. The name must be free."""
+        if name in self.state:
+            raise VerifyError(f"state '{name}' exists already")
+        if role not in ROLES:
+            raise VerifyError(f"state '{name}': no such role '{role}'")
+        variable = StateVariable(name, type, ZeroData(type.nbytes) if data is None else data, role)
+        self.state[name] = variable
+        return variable
+
+    def with_values(self, values: Mapping[str, Any]) -> Program:
+        """A copy whose named state starts from the given arrays (same shape and type)."""
+        copy = self.copy()
+        for name, array in values.items():
+            if name not in copy.state:
+                raise VerifyError(f"no state named '{name}'")
+            type_, data = from_numpy(array)
+            old = copy.state[name].type
+            if (type_.dtype, type_.shape) != (old.dtype, old.shape):
+                raise VerifyError(f"state '{name}' is {old}, the given array is {type_}")
+            copy.state[name].data = data
+        return copy
+
+    def prune_state(self) -> list[str]:
+        """Drops state that no graph uses any more; returns the names."""
+        used = {name for graph in self.graphs.values() for name in graph.states}
+        gone = [name for name in self.state if name not in used]
+        for name in gone:
+            del self.state[name]
+        return gone
+
+    def save(self, path: str) -> None:
+        """``NAME.mindir`` writes one self-contained MindIR, ``NAME.txt`` the text form, anything else a program directory."""
+        from .storage import save
+
+        save(self, path)

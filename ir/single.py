@@ -1,0 +1,236 @@
+"""The self-contained form: a whole program as one graph, for plain ``mindspore.load`` + ``nn.GraphCell``.
+
+The schedule moves into the graph. The state that counts micro-batches says where in the cycle the step stands, and a Switch
+picks what to run:
+
+* ``accumulate x N, apply``: the main graph is ``accumulate``; when the count reaches N it calls ``apply``, else nothing;
+* ``accumulate x (N-1), step``: the main graph calls ``step`` when the count stands at N-1, else ``accumulate``.
+
+A function may not use values of its caller, so the state that it touches is passed in, and its effect token last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .attributes import MonadValue, TensorValue, scalar_tensor
+from .data import ZeroData
+from .effects import Effects
+from .errors import Error
+from .graph import Graph
+from .program import Program, StateVariable
+from .types import UMONAD, TensorType, TupleType, Type
+from .values import CALL, Constant, GraphRef, Node, Value
+
+SCOPE = "schedule"
+
+
+def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVariable]]:
+    """One graph that runs the program's cycle, one micro-batch a call, and the state it needs.
+
+    Its results are those of the graph that takes the micro-batch, then those of the update graph (zero, or False, in calls
+    that do not update). Error for schedules that have no such form: use a program directory for them.
+    """
+    cycle = program.schedule.cycle
+    if len(cycle) == 1 and cycle[0].repeat == 1:
+        graph = program.graphs[cycle[0].graph].clone(program.name)[0]
+        return graph, _used(program, graph)
+    consuming = [e for e in cycle if program.graphs[e.graph].inputs]
+    after = [e for e in cycle if not program.graphs[e.graph].inputs]
+    if program.schedule.count is None:
+        raise Error(f"schedule '{program.schedule}' counts nothing, so it has no self-contained form; save a program directory")
+    if len(consuming) == 1 and len(after) == 1 and cycle[-1] is after[0] and after[0].repeat == 1:
+        graph = _update_after(program, consuming[0].graph, consuming[0].repeat, after[0].graph)
+    elif len(consuming) == 2 and not after and consuming[1].repeat == 1:
+        graph = _update_instead(program, consuming[0].graph, consuming[0].repeat, consuming[1].graph)
+    else:
+        raise Error(f"schedule '{program.schedule}' has no self-contained form; save a program directory instead")
+    return graph, _used(program, graph)
+
+
+def _used(program: Program, graph: Graph) -> dict[str, StateVariable]:
+    return {name: variable for name, variable in program.state.items() if name in graph.states}
+
+
+def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> Graph:
+    graph, _ = program.graphs[accumulate].clone(program.name)
+    count = graph.state(_count(program))
+    fx = Effects(graph)
+    loss = _strip(graph.result)
+    update = _as_function(graph, program.graphs[apply], "update")
+    skip = _skip(graph, update)
+    done = graph.create(
+        "GreaterEqual",
+        [fx.load(count, scope=SCOPE, initial=False), graph.constant(scalar_tensor("float32", float(steps)))],
+        scope=SCOPE,
+    )
+    call = _choose(graph, done, update, skip, [])
+    fx.adopt(call)
+    outputs = program.graphs[apply].outputs
+    if outputs:
+        extra = _items(graph, call, outputs)
+        mine = _elements(loss) if len(graph.outputs) > 1 else [loss]
+        graph.outputs = (*graph.outputs, *outputs)
+        loss = graph.create("MakeTuple", [*mine, *extra], scope=SCOPE)
+    fx.commit(loss)
+    return graph
+
+
+def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -> Graph:
+    source = program.graphs[step]
+    graph = Graph(program.name)
+    graph.attributes, graph.info, graph.outputs = dict(source.attributes), dict(source.info), source.outputs
+    inputs: list[Value] = [graph.add_input(v.name, v.type) for v in source.inputs]
+    count = graph.state(_count(program), program.state[_count(program)].type)
+    full = _as_function(graph, source, "step")
+    partial = _as_function(graph, program.graphs[accumulate], "accumulate")
+    _pad_result(partial, source.outputs, program.graphs[accumulate].outputs, full.result.type)
+    graph.result = graph.constant(None)  # replaced at commit
+    fx = Effects(graph)
+    threshold = graph.constant(scalar_tensor("float32", float(repeat)))
+    last = graph.create("GreaterEqual", [fx.load(count, scope=SCOPE), threshold], scope=SCOPE)
+    call = _choose(graph, last, full, partial, inputs)
+    fx.adopt(call)
+    fx.commit(call)
+    return graph
+
+
+def _count(program: Program) -> str:
+    assert program.schedule.count is not None
+    return program.schedule.count
+
+
+def _strip(value: Value) -> Value:
+    while isinstance(value, Node) and value.op.name == "Depend":
+        value = value.operand(0)
+    return value
+
+
+def _elements(value: Value) -> list[Value]:
+    if isinstance(value, Node) and value.op.name == "MakeTuple":
+        return list(value.operands)
+    graph = value.graph if isinstance(value, Node) else None
+    if graph is None or not isinstance(value.type, TupleType):
+        raise Error(f"{value!r} is no tuple of results")
+    return _items(graph, value, ["" for _ in value.type.elements])
+
+
+def _items(graph: Graph, value: Value, names: Sequence[str]) -> list[Value]:
+    """The elements of a result with that many names (a single name: the value itself)."""
+    if len(names) == 1:
+        return [value]
+    return [graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE) for i in range(len(names))]
+
+
+def _as_function(main: Graph, source: Graph, name: str) -> Graph:
+    """A copy of ``source`` as a function of ``main``: inputs, then its state, then the effect token."""
+    copy, _ = source.clone()
+    renamed: dict[str, Graph] = {}
+    for old in copy.functions.values():
+        renamed[old.name] = main.add_function(old.name)
+    function = main.add_function(name)
+    mapping: dict[Value, Value] = {}
+    for value in copy.inputs:
+        mapping[value] = function.add_input(value.name, value.type)
+    for state in copy.states.values():
+        mapping[state] = function.add_input(state.name, state.type)
+    token = function.add_input("u", UMONAD)
+    for old in copy.functions.values():
+        for value in old.inputs:
+            mapping[value] = renamed[old.name].add_input(value.name, value.type)
+    for old in copy.functions.values():
+        _move_body(old, renamed[old.name], mapping, renamed, None)
+    _move_body(copy, function, mapping, renamed, token)
+    function.outputs = source.outputs
+    return function
+
+
+def _move_body(
+    source: Graph, target: Graph, mapping: dict[Value, Value], renamed: dict[str, Graph], token: Value | None
+) -> None:
+    """Moves nodes into another graph, with operands mapped. ``token`` replaces the constant that starts the effect chain."""
+    target.attributes = dict(source.attributes)
+    target.editor = source.editor
+    nodes = list(source)
+    result = source.result
+    operands = {node: node.operands for node in nodes}
+    for node in nodes:
+        node.set_operands(())
+    source.result = Constant("moved", None)
+    source.erase_all(nodes)
+
+    def of(value: Value) -> Value:
+        if isinstance(value, Node):
+            return value
+        if isinstance(value, GraphRef):
+            return target.reference(renamed[value.graph.name])
+        if isinstance(value, Constant):
+            if token is not None and isinstance(value.value, MonadValue) and value.value.kind == "umonad":
+                return token
+            if value not in mapping:
+                mapping[value] = Constant(value.name, value.value, value.type)
+            return mapping[value]
+        return mapping[value]
+
+    for node in nodes:
+        target.insert(node)
+        node.set_operands([of(v) for v in operands[node]])
+        node.type = _renamed_type(node, node.type)
+    target.result = of(result)
+
+
+def _renamed_type(node: Node, type_: Type) -> Type:
+    """Closure types name functions, which may have got other names."""
+    from .infer import RULES, infer
+
+    if node.op.name in ("Partial", "Switch") and node.op.name in RULES:
+        return infer(node.op, node.operands)
+    return type_
+
+
+def _skip(main: Graph, like: Graph) -> Graph:
+    """A function that does nothing and returns zeros of the type that ``like`` returns."""
+    function = main.add_function("skip")
+    function.result = _zero(function, like.result.type)
+    function.outputs = like.outputs
+    return function
+
+
+def _zero(graph: Graph, type_: Type) -> Value:
+    if isinstance(type_, TupleType):
+        return graph.create("MakeTuple", [_zero(graph, t) for t in type_.elements], scope=SCOPE)
+    if isinstance(type_, TensorType) and type_.is_static:
+        return graph.constant(TensorValue(TensorType(type_.dtype, type_.shape), ZeroData(type_.nbytes)))
+    raise Error(f"an update result of type {type_} has no self-contained form; save a program directory instead")
+
+
+def _pad_result(function: Graph, wanted: tuple[str, ...], has: tuple[str, ...], type_: Type) -> None:
+    """Makes ``function`` return what the step returns: results it lacks are zeros."""
+    if tuple(wanted) == tuple(has):
+        return
+    types = type_.elements if isinstance(type_, TupleType) else (type_,)
+    values = dict(zip(has, _items(function, function.result, has), strict=True)) if has else {}
+    padded = [values.get(name) or _zero(function, t) for name, t in zip(wanted, types, strict=True)]
+    function.result = function.create("MakeTuple", padded, scope=SCOPE)
+    function.outputs = tuple(wanted)
+
+
+def _choose(graph: Graph, condition: Value, yes: Graph, no: Graph, inputs: list[Value]) -> Node:
+    """``condition ? yes(...) : no(...)``, each given the inputs and the state it names."""
+    branches = [_bind(graph, function, inputs) for function in (yes, no)]
+    switch = graph.create("Switch", [condition, *branches], scope=SCOPE)
+    return graph.create(CALL, [switch], _plain(yes.result.type), scope=SCOPE, name=graph.fresh_name("update"))
+
+
+def _plain(type_: Type) -> Type:
+    return TensorType(type_.dtype, type_.shape) if isinstance(type_, TensorType) else type_
+
+
+def _bind(graph: Graph, function: Graph, inputs: list[Value]) -> Node:
+    arguments: list[Value] = list(inputs)
+    for formal in function.inputs[len(inputs) :]:
+        if formal.type == UMONAD:
+            arguments.append(graph.constant(MonadValue("umonad"), "u"))
+        else:
+            arguments.append(graph.state(formal.name, formal.type))
+    return graph.create("Partial", [graph.reference(function), *arguments], scope=SCOPE)

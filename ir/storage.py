@@ -1,0 +1,317 @@
+"""Programs on disk: a directory ``NAME.boost``, one self-contained MindIR, or the text form.
+
+A directory holds ``program.json`` (what runs when, on which state, and how it came about), one stateless MindIR a
+graph, whose last inputs are its states, and ``state.safetensors``, written once and shared by the graphs. Writing is
+atomic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .atomic import explained, replacing_directory, replacing_file
+from .data import Data, MappedData, MappedFile, ZeroData, to_numpy
+from .document import Document
+from .errors import Error, FormatError
+from .program import ROLES, Entry, Program, Schedule, StateVariable
+from .report import PassResult
+from .types import DType, TensorType
+from .values import Origin
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .graph import Graph
+
+FORMAT = 1
+PROGRAM, STATE = "program.json", "state.safetensors"
+TARGETS = ("cpu", "gpu", "ascend")
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Reads a program directory, a ``.mindir`` file or the text form (``.txt``); state stays mapped from the file.
+
+    Raises FormatError, naming path and place, for anything that is missing, damaged or of another kind.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _load_directory(path)
+    if path.suffix == ".txt" and path.is_file():
+        from .text import parse_program
+
+        try:
+            return parse_program(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise FormatError(f"{path}: not the text form of a program: it is not UTF-8") from None
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    from .mindir.reader import read_mindir
+
+    return read_mindir(path)
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """``NAME.mindir`` writes one self-contained MindIR, ``NAME.txt`` the text form, anything else a program directory.
+
+    What stood there before is replaced at once when the new one is complete. Raises Error when the place cannot be
+    written, or something stands there that is no program.
+    """
+    path = Path(path)
+    if not path.name:
+        raise Error(f"'{path}' names no file: give a name such as program.boost")
+    with explained(path):
+        if path.suffix == ".mindir":
+            _save_mindir(program, path)
+        elif path.suffix == ".txt":
+            from .text import print_program
+
+            with replacing_file(path) as file:
+                file.write(print_program(program).encode("utf-8"))
+        else:
+            _save_directory(program, path)
+
+
+def _save_mindir(program: Program, path: Path) -> None:
+    from .mindir.writer import write_mindir
+
+    cycle = program.schedule.cycle
+    if len(program.graphs) == 1 and len(cycle) == 1 and cycle[0].repeat == 1:
+        graph, state = program.graphs[cycle[0].graph], program.state
+    else:
+        from .single import lower_to_single_graph
+
+        graph, state = lower_to_single_graph(program)
+    write_mindir(path, graph, state, program.metadata)
+
+
+# -- writing a directory -----------------------------------------------------------------------------------------------
+
+
+def _save_directory(program: Program, path: Path) -> None:
+    from .mindir.writer import write_mindir
+
+    if path.exists() and not (path.is_dir() and ((path / PROGRAM).is_file() or not any(path.iterdir()))):
+        raise Error(f"{path}: something stands there that is no program; remove it or choose another name")
+    for name in program.graphs:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", name):
+            raise Error(f"graph '{name}' cannot be saved: its name becomes a file name (letters, digits, _ . -)")
+    with replacing_directory(path) as temporary:
+        for name, graph in program.graphs.items():
+            write_mindir(temporary / f"{name}.mindir", graph, program.state, program.metadata, stateless=True)
+        initial = _save_state(program, temporary / STATE)
+        document = json.dumps(_describe(program, initial), indent=1, ensure_ascii=False, default=str)
+        with replacing_file(temporary / PROGRAM) as file:
+            file.write(document.encode("utf-8", "backslashreplace"))
+
+
+def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
+    schedule = program.schedule
+    return {
+        "format": FORMAT,
+        "name": program.name,
+        "target": program.target,
+        "pipeline": program.pipeline,
+        "schedule": {
+            "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
+            "flush": schedule.flush,
+            "count": schedule.count,
+        },
+        "graphs": {
+            name: {
+                "file": f"{name}.mindir",
+                "inputs": [{"name": v.name, "type": str(v.type)} for v in graph.inputs],
+                "outputs": list(graph.outputs),
+                "states": list(graph.states),
+                "origins": _origins(graph),
+            }
+            for name, graph in program.graphs.items()
+        },
+        "state": {
+            name: {
+                "dtype": str(v.dtype),
+                "shape": list(v.shape),
+                "role": v.role,
+                "trainable": v.trainable,
+                "initial": initial[name],
+                "info": v.info,
+            }
+            for name, v in program.state.items()
+        },
+        "source": program.source,
+        "metadata": program.metadata,
+        "reports": [r.to_json() for r in program.reports],
+    }
+
+
+def _origins(graph: Graph) -> dict[str, list[list[Any]]]:
+    """By function ("" is the graph itself): position of a node, the nodes it came from, the passes that made it."""
+    found = {}
+    for name, part in [("", graph), *graph.functions.items()]:
+        rows = [
+            [i, list(node.origin.sources), list(node.origin.passes)]
+            for i, node in enumerate(part)
+            if node.origin is not None
+        ]
+        if rows:
+            found[name] = rows
+    return found
+
+
+def _save_state(program: Program, path: Path) -> dict[str, str]:
+    """Writes what is not all zero; how each variable starts: "file" or "zeros"."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    arrays: dict[str, np.ndarray] = {}
+    initial: dict[str, str] = {}
+    for name, variable in program.state.items():
+        if variable.data.nbytes != variable.type.nbytes:
+            raise Error(f"state '{name}' is {variable.type} but has {variable.data.nbytes} bytes")
+        if isinstance(variable.data, ZeroData) or not np.frombuffer(variable.data.view(), np.uint8).any():
+            initial[name] = "zeros"
+            continue
+        if name == "__metadata__":
+            raise Error("state '__metadata__' cannot be saved: safetensors reserves the name; rename the parameter")
+        initial[name] = "file"
+        array = to_numpy(variable.type, variable.data)
+        # safetensors has no complex128: stored as pairs of float64, as its last dimension.
+        arrays[name] = array.view(np.float64).reshape(*array.shape, 2) if array.dtype == np.complex128 else array
+    save_file(arrays, path, metadata={"format": "boost-compile"})
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+    return initial
+
+
+# -- reading a directory -----------------------------------------------------------------------------------------------
+
+
+def _load_directory(path: Path) -> Program:
+    try:
+        text = (path / PROGRAM).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{path}: a directory without {PROGRAM}, so no program; give a .boost directory") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path / PROGRAM}: cannot be read: {error}") from None
+    try:
+        return _build(path, Document.parse(text))
+    except FormatError as error:
+        shown = str(error)
+        raise FormatError(shown if shown.startswith(str(path)) else f"{path / PROGRAM}: {shown}") from None
+
+
+def _build(path: Path, document: Document) -> Program:
+    from .mindir.reader import read_stateless
+
+    if document["format"].integer(0) != FORMAT:
+        raise document["format"].wrong(f"{FORMAT}, the only format that this version reads")
+    state = _load_state(path, document["state"])
+    graphs: dict[str, Graph] = {}
+    for name, described in document["graphs"].items():
+        file = described["file"].text()
+        if Path(file).name != file or "\\" in file:
+            raise described["file"].wrong("the name of a file in this directory")
+        states: dict[str, TensorType] = {}
+        for entry in described["states"].list():
+            if entry.text() not in state:
+                raise entry.wrong("a name from $.state")
+            states[entry.text()] = state[entry.text()].type
+        graph = graphs[name] = read_stateless(path / file, name, states)
+        inputs = described["inputs"].list()
+        if len(inputs) != len(graph.inputs):
+            raise described["inputs"].wrong(f"the {len(graph.inputs)} inputs of {file}")
+        for value, entry in zip(graph.inputs, inputs, strict=True):
+            value.name = entry["name"].text()
+        graph.outputs = described["outputs"].texts()
+        _restore_origins(graph, described["origins"])
+    schedule = _schedule(document["schedule"], graphs, state)
+    return Program(
+        graphs=graphs,
+        state=state,
+        schedule=schedule,
+        name=document["name"].text(),
+        target=document["target"].one_of(TARGETS),
+        metadata=document["metadata"].object(),
+        source=document["source"].object(),
+        pipeline=document["pipeline"].text(),
+        reports=[_report(r) for r in document["reports"].list()],
+    )
+
+
+def _schedule(document: Document, graphs: dict[str, Graph], state: dict[str, StateVariable]) -> Schedule:
+    known = tuple(graphs)
+    cycle = tuple(Entry(e["graph"].one_of(known), e["repeat"].integer(1)) for e in document["cycle"].list())
+    if not cycle:
+        raise document["cycle"].wrong("at least one entry")
+    flush, count = document["flush"], document["count"]
+    return Schedule(
+        cycle,
+        flush=None if flush.value is None else flush.one_of(known),
+        count=None if count.value is None else count.one_of(tuple(state)),
+    )
+
+
+def _report(document: Document) -> PassResult:
+    try:
+        return PassResult.from_json(document.object())
+    except (TypeError, KeyError, AttributeError) as error:
+        raise FormatError(f"{document.place}: not the result of a pass ({error})") from None
+
+
+def _restore_origins(graph: Graph, document: Document) -> None:
+    for name, rows in document.items():
+        part = graph if name == "" else graph.functions.get(name)
+        if part is None:
+            raise FormatError(f"{rows.place}: no function has this name")
+        nodes = list(part)
+        for row in rows.list():
+            entries = row.list()
+            if len(entries) != 3 or entries[0].integer(0) >= len(nodes):
+                raise row.wrong(f"[position below {len(nodes)}, [sources], [passes]]")
+            nodes[entries[0].value].origin = Origin(entries[1].texts(), entries[2].texts())
+
+
+def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
+    stored = _stored(path / STATE)
+    state: dict[str, StateVariable] = {}
+    for name, described in document.items():
+        dtype = described["dtype"].one_of(tuple(d.value for d in DType if d is not DType.STRING))
+        shape = tuple(d.integer(0) for d in described["shape"].list())
+        type_ = TensorType(DType(dtype), shape)
+        data: Data
+        if described["initial"].one_of(("file", "zeros")) == "zeros":
+            data = ZeroData(type_.nbytes)
+        elif name not in stored:
+            raise FormatError(f"{described.place}: '{name}' is not in {STATE}")
+        else:
+            data = stored[name]
+            if data.nbytes != type_.nbytes:
+                raise FormatError(f"{described.place}: {type_} needs {type_.nbytes} bytes, {STATE} has {data.nbytes}")
+        trainable = described["trainable"]
+        if trainable.value not in (None, True, False):
+            raise trainable.wrong("true, false or null")
+        role = described["role"].one_of(ROLES)
+        state[name] = StateVariable(name, type_, data, role, trainable.value, described["info"].object())
+    return state
+
+
+def _stored(path: Path) -> dict[str, Data]:
+    """Where each tensor of a safetensors file lies; the library checks the file, its header says the places."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not path.is_file():
+            raise FormatError(f"{path}: missing; copy the whole program directory")
+        with safe_open(str(path), framework="numpy"):
+            pass
+        file = MappedFile(path)
+        view = file.view()
+    except (SafetensorError, OSError) as error:
+        raise FormatError(f"{path}: not a safetensors file ({error}); save or copy the program again") from None
+    start = 8 + int.from_bytes(view[:8], "little")
+    header = json.loads(bytes(view[8:start]))
+    places = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+    return {name: MappedData(file, start + a, b - a) for name, (a, b) in places.items()}

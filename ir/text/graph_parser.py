@@ -1,0 +1,315 @@
+"""Reads graphs: functions, states, constants and nodes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..attributes import type_of
+from ..errors import Error, nearest
+from ..graph import Graph
+from ..infer import RULES, infer
+from ..naming import BARE_NAME
+from ..ops import make_op
+from ..program import StateVariable
+from ..types import UNKNOWN, TensorType
+from ..values import CALL, NO_ATTRIBUTES, Constant, Node, Op, Origin, Value
+from .literals import LiteralScanner
+
+_GRAPH_START = re.compile(r"^[ \t]*(?:graph|func)\b", re.MULTILINE)
+_OPERAND = re.compile(rf"[ \t\r\n]*%({BARE_NAME})[ \t\r\n]*([,)])")
+_OP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INT = re.compile(r"[0-9]+")
+_STATEMENTS = "'%name = …', 'const', 'state', 'return', 'func' or '}'"
+
+
+class _Body:
+    """What one graph's text defines: values by their name in the text."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.values: dict[str, Value] = {}
+
+
+class GraphParser(LiteralScanner):
+    """``state``: what the program declares, for graphs to refer to."""
+
+    def __init__(self, text: str, source: str):
+        super().__init__(text, source)
+        self.state: dict[str, StateVariable] = {}
+        self._ops: dict[str, Op] = {}
+        self._functions: dict[str, None] = {}
+        """Functions of the graph at hand, in the order of the text."""
+        self._wanted: dict[str, int] = {}
+        """Functions that were mentioned, and where first."""
+
+    def graph(self) -> Graph:
+        if not self.accept_word("graph"):
+            raise self.error(f"expected 'graph @name(…) {{', found {self.found()}")
+        self.expect("@", "before the graph's name")
+        graph = Graph(self.name("the graph's name"))
+        self._functions, self._wanted = {}, {}
+        self.body(graph)
+        for name, at in self._wanted.items():
+            if name not in self._functions:
+                raise self.error(f"no function @{name} in graph @{graph.name}", at)
+        # Functions were entered when first mentioned; their order is that of the text.
+        ordered = {name: graph.functions[name] for name in self._functions}
+        graph.functions.clear()
+        graph.functions.update(ordered)
+        return graph
+
+    def function(self, owner: Graph) -> None:
+        self.skip()
+        at = self.pos
+        self.expect("@", "before the function's name")
+        name = self.name("the function's name")
+        if name in self._functions or name == owner.name:
+            raise self.error(f"@{name} is defined twice", at)
+        self._functions[name] = None
+        self.body(self.function_named(owner, name))
+
+    def function_named(self, owner: Graph, name: str) -> Graph:
+        function = owner.functions.get(name)
+        if function is None:
+            function = owner.functions[name] = Graph(name, owner)
+        return function
+
+    def body(self, graph: Graph) -> None:
+        body = _Body(graph)
+        self.expect("(", "and the graph's inputs")
+        while not self.peek(")"):
+            self.skip()
+            at = self.pos
+            self.expect("%", "before an input's name")
+            name = self.name("an input's name")
+            self.expect(":", f"and the type of %{name}")
+            self.define(body, name, graph.add_input(name, self.type()), at)
+            if not self.accept(","):
+                break
+        self.expect(")", "after the graph's inputs")
+        if self.accept("->"):
+            self.expect("(", "and the names of the outputs")
+            outputs = []
+            while not self.peek(")"):
+                outputs.append(self.name("an output's name"))
+                if not self.accept(","):
+                    break
+            self.expect(")", "after the names of the outputs")
+            graph.outputs = tuple(outputs)
+        self.expect("{", "and the graph's nodes")
+        while not self.accept("}"):
+            self.statement(body)
+        if not graph.has_result:
+            raise self.error(f"graph @{graph.name} has no 'return %value'", self.pos - 1)
+
+    def statement(self, body: _Body) -> None:
+        graph = body.graph
+        if self.peek("%"):
+            self.node(body)
+            self.end_of_line()
+            return
+        at = self.pos
+        word = self.peek_word()
+        self.pos += len(word)
+        if word == "const":
+            self.constant(body)
+        elif word == "state":
+            self.graph_state(body)
+        elif word == "return":
+            if graph.has_result:
+                raise self.error(f"graph @{graph.name} returns twice", at)
+            graph.result = self.operand(body)
+        elif word == "func" and graph.owner is None:
+            self.function(graph)
+        elif word == "attributes":
+            graph.attributes = self.mapping()
+        elif word == "info":
+            graph.info = self.mapping()
+        else:
+            self.pos = at
+            raise self.error(f"expected {_STATEMENTS}, found {self.found()}")
+        self.end_of_line()
+
+    def define(self, body: _Body, name: str, value: Value, at: int) -> None:
+        if name in body.values:
+            raise self.error(f"%{name} is defined twice in graph @{body.graph.name}", at)
+        body.values[name] = value
+
+    def graph_state(self, body: _Body) -> None:
+        at = self.pos
+        self.expect("%", "before a state's name")
+        name = self.name("a state's name")
+        declared = self.state.get(name)
+        if self.peek(":") or declared is None:
+            type_ = self.state_type(name)
+        else:
+            type_ = declared.type
+        self.define(body, name, body.graph.state(name, type_), at)
+
+    def constant(self, body: _Body) -> None:
+        at = self.pos
+        self.expect("%", "before a constant's name")
+        name = self.name("a constant's name")
+        self.expect("=", f"and the value of %{name}")
+        value = self.value()
+        type_ = self.type() if self.accept(":") else type_of(value)
+        constant = Constant(name, value, type_)
+        if constant.type == type_of(value):
+            body.graph.adopt(constant)
+        self.define(body, name, constant, at)
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    def operand(self, body: _Body) -> Value:
+        self.skip()
+        at = self.pos
+        if self.accept("%"):
+            return self.lookup(body, self.name("a value's name"), at)
+        if self.accept("@"):
+            name = self.name("a function's name")
+            owner = body.graph.owner or body.graph
+            self._wanted.setdefault(name, at)
+            return body.graph.reference(self.function_named(owner, name))
+        value = self.value()
+        if isinstance(value, dict):
+            raise self.error("a mapping is no operand", at)
+        return body.graph.constant(value)
+
+    def lookup(self, body: _Body, name: str, at: int) -> Value:
+        value = body.values.get(name)
+        if value is None:
+            declared = self.state.get(name)
+            if declared is None or body.graph.owner is not None:
+                raise self.error(self.undefined(body, name), at)
+            value = body.values[name] = body.graph.state(name, declared.type)
+        return value
+
+    def undefined(self, body: _Body, name: str) -> str:
+        end = _GRAPH_START.search(self.text, self.pos)
+        definition = re.compile(rf'^[ \t]*%"?{re.escape(name)}"?[ \t]*=', re.MULTILINE)
+        later = definition.search(self.text, self.pos, end.start() if end else len(self.text))
+        if later:
+            line = self.text.count("\n", 0, later.start() + 1) + 1
+            return f"%{name} is used before its definition on line {line}"
+        hint = nearest(name, list(body.values)) if len(body.values) <= 10_000 else ""
+        if name in self.state:
+            return f"%{name} is program state, which a function cannot use directly: pass it in through Partial"
+        return f"%{name} is not defined in graph @{body.graph.name}{hint}"
+
+    def operands(self, body: _Body) -> list[Value]:
+        self.expect("(", "before the operands")
+        found: list[Value] = []
+        if self.accept(")"):
+            return found
+        text, values = self.text, body.values
+        while True:
+            match = _OPERAND.match(text, self.pos)
+            if match:
+                name, closing = match.groups()
+                value = values.get(name)
+                found.append(self.lookup(body, name, match.start(1) - 1) if value is None else value)
+                self.pos = match.end()
+                if closing == ")":
+                    return found
+                continue
+            found.append(self.operand(body))
+            if self.accept(")"):
+                return found
+            self.expect(",", "or ')' after an operand")
+
+    def node(self, body: _Body) -> None:
+        at = self.pos
+        self.expect("%")
+        name = self.name("a node's name")
+        self.expect("=", f"after %{name}")
+        self.skip()
+        op_at = self.pos
+        match = self.match(_OP_NAME)
+        op_name = match.group() if match else self.string()
+        operands = self.operands(body)
+        given: dict[str, Any] = {}
+        exact = False
+        if self.peek("{"):
+            given = self.mapping()
+            exact = self.accept_word("exact")
+        type_ = self.type() if self.accept(":") else None
+        node = Node(name, UNKNOWN if type_ is None else type_, CALL)
+        instance, kind = self.notes(node)
+        node.op = self.op(op_name, given, exact, instance, kind)
+        if type_ is None:
+            if op_name not in RULES:
+                raise self.error(
+                    f"the type of {op_name} has to be written: expected ': type' after the operands", op_at
+                )
+            try:
+                node.type = infer(node.op, operands)
+            except Error as e:
+                raise self.error(str(e), op_at) from None
+        self.define(body, name, node, at)
+        body.graph.insert(node)
+        node.set_operands(operands)
+
+    def notes(self, node: Node) -> tuple[str, int | None]:
+        """What may follow a node's type, in any order; returns the primitive's instance name and kind."""
+        instance, kind = "", None
+        while True:
+            word = self.peek_word()
+            if word == "marks":
+                self.pos += len(word)
+                node.marks = self.mapping() or NO_ATTRIBUTES
+            elif word == "primal":
+                self.pos += len(word)
+                node.primal = self.mapping() or NO_ATTRIBUTES
+            elif word in ("scope", "instance", "kind", "origin"):
+                self.pos += len(word)
+                self.expect("(", f"after '{word}'")
+                if word == "scope":
+                    node.scope = self.string()
+                elif word == "instance":
+                    instance = self.string()
+                elif word == "kind":
+                    kind = self.integer()
+                else:
+                    node.origin = self.origin()
+                self.expect(")", f"at the end of '{word}'")
+            else:
+                return instance, kind
+
+    def origin(self) -> Origin:
+        lists: list[list[str]] = [[], []]
+        for i, strings in enumerate(lists):
+            while self.peek('"'):
+                strings.append(self.string())
+                if not self.accept(","):
+                    break
+            if i == 0 and not self.accept(";"):
+                break
+        return Origin(tuple(lists[0]), tuple(lists[1]))
+
+    def op(self, name: str, given: dict[str, Any], exact: bool, instance: str, kind: int | None) -> Op:
+        if not given and not exact and not instance and kind is None:
+            op = self._ops.get(name)
+            if op is None:
+                op = self._ops[name] = make_op(name)
+            return op
+        table = make_op(name, given)
+        if exact or instance or (kind is not None and kind != table.kind):
+            attributes = given if exact else table.attributes
+            return Op(name, attributes, instance, table.kind if kind is None else kind)
+        return table
+
+    def integer(self) -> int:
+        match = self.match(_INT)
+        if match is None:
+            raise self.error(f"expected a whole number, found {self.found()}")
+        return int(match.group())
+
+    def state_type(self, name: str) -> TensorType:
+        self.expect(":", f"and the type of state %{name}")
+        self.skip()
+        at = self.pos
+        type_ = self.type()
+        if not isinstance(type_, TensorType):
+            raise self.error(f"state is a tensor, not {type_}", at)
+        return type_

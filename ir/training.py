@@ -1,0 +1,582 @@
+"""Training anatomy: what each part of an exported training graph is for. Passes ask here; none matches scope names itself.
+
+How it is found. MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute
+``unique_id``, a node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. Everything else around
+them is the update side: loss scaling, reduction over ranks, clipping, weight decay, the optimizer. From there:
+
+* an *update* is an in-place write that is not part of forward or backward;
+* walking up from the value it writes, through the update side only and along operands of the same shape, leads to the first
+  backward nodes: the *gradient* (several where a weight is used in several places and the sum is formed on the update side);
+* a state that an update with a gradient writes and that forward or backward reads is a *weight*; without such a reader a *slot*;
+  a state that forward writes is a *statistic*; what else the update side reads or writes is a *hyperparameter*.
+
+The walk crosses functions: a function's input stands for what its callers pass (Partial, Switch, direct calls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .calls import bindings, called_functions, selected_item, targets
+from .effects import Effect, describe, location, result_value, summarize
+from .errors import AnatomyError
+from .graph import Graph
+from .ops import OPS, facts, is_effect
+from .program import Program
+from .types import TensorType, TupleType
+from .values import CALL, GraphRef, Input, Node, State, Value
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+
+LINEAR = frozenset({
+    "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum", "Minimum",
+    "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign", "AssignAdd", "AssignSub",
+    "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims", "Squeeze", "MatMul", "call",
+})  # fmt: skip
+"""Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
+JUDGING = frozenset({
+    "IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny", "ReduceSum", "ReduceMax", "L2Loss",
+    "LpNorm", "Norm",
+})  # fmt: skip
+"""Ops that ask something of a gradient (is it finite, how long is it): what follows is no gradient any more."""
+RESHAPING = frozenset({"Reshape", "Transpose", "ExpandDims", "Squeeze", "Flatten", "TupleGetItem", "MakeTuple", "Depend", "call"})
+
+HOW_TO_EXPORT = (
+    "boost-compile needs a training graph: forward, backward and optimizer in one file. Export the training cell:\n"
+    "    net = nn.TrainOneStepCell(nn.WithLossCell(network, loss_fn), optimizer).set_train()\n"
+    "    mindspore.export(net, inputs, labels, file_name='train', file_format='MINDIR')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightInfo:
+    """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that write it.
+    ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as (kind, node), kind one
+    of all-reduce, unscale, clip, weight-decay, cast."""
+
+    name: str
+    gradient: tuple[Node, ...]
+    updates: tuple[Node, ...]
+    slots: tuple[str, ...]
+    stages: tuple[tuple[str, Node], ...] = ()
+
+
+@dataclass
+class TrainingAnatomy:
+    """``roles`` maps every state name to its role. ``seeds`` are the backward nodes that take no other backward value: there the
+    derivative of the loss enters."""
+
+    graph: Graph
+    loss: Value
+    weights: list[WeightInfo]
+    roles: dict[str, str]
+    seeds: list[Node]
+    parts: dict[Node, str] = field(repr=False)
+    bound: dict[Input, list[Value]] = field(repr=False)
+    """Function inputs and the caller's values that they stand for."""
+
+    def image(self, value: Value) -> Value | None:
+        """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the calls
+        of the update side); None where the update side computes it."""
+        return _image(self.graph, self.parts, self.bound, value, set())
+
+    def part(self, node: Node) -> str:
+        """``forward``, ``backward``, ``optimizer`` (the update side) or ``other`` (order and packaging)."""
+        return self.parts.get(node, OTHER)
+
+    def weight(self, name: str) -> WeightInfo:
+        for info in self.weights:
+            if info.name == name:
+                return info
+        raise AnatomyError(f"'{name}' is no trained weight of graph '{self.graph.name}'")
+
+
+def mark(node: Node) -> str | None:
+    """``forward`` or ``backward`` as the exporter marked the node, else None."""
+    primal = node.primal
+    if "forward_unique_id" in primal or node.scope.startswith("Gradients/"):
+        return BACKWARD
+    if "unique_id" in primal:
+        return FORWARD
+    return None
+
+
+def anatomy(graph: Graph) -> TrainingAnatomy:
+    """The anatomy of a training graph; :class:`AnatomyError` where it is none or cannot be told. Linear in nodes."""
+    return _Analysis(graph).run()
+
+
+def assign_roles(program: Program) -> Program:
+    """Sets ``role`` and ``trainable`` of every state variable, where the program's only graph is a training graph."""
+    graphs = list(program.graphs.values())
+    if len(graphs) == 1 and all(v.role == "unknown" for v in program.state.values()):
+        try:
+            found = anatomy(graphs[0])
+        except AnatomyError:
+            return program
+        trained = {w.name for w in found.weights}
+        for name, variable in program.state.items():
+            variable.role = found.roles.get(name, "unknown")
+            variable.trainable = name in trained if variable.role == "weight" else None
+    return program
+
+
+class _Analysis:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.bound = bindings(graph)
+        self.known = summarize(graph)
+        self.parts: dict[Node, str] = {}
+        self.callers: dict[str, list[Node]] = {}
+        self.network_functions: set[Graph] = set()
+        for body in graph.all_graphs():
+            for node in body:
+                if node.op is CALL:
+                    for function in called_functions(node):
+                        self.callers.setdefault(function.name, []).append(node)
+
+    def run(self) -> TrainingAnatomy:
+        self._mark()
+        updates = self._updates()
+        if not any(p == BACKWARD for p in self.parts.values()):
+            raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
+        if not updates:
+            raise AnatomyError(
+                f"'{self.graph.name}' computes gradients but updates no state: the optimizer is missing. {HOW_TO_EXPORT}"
+            )
+        loss = self._loss()
+        self._extend_optimizer(updates)
+        self.read = self._read_by_network()
+        written = self._written_states(updates)
+        weights = self._weights(written)
+        if not weights:
+            names = ", ".join(list(written)[:5])
+            raise AnatomyError(
+                f"graph '{self.graph.name}' updates state ({names}), but none of it from a gradient of the loss. {HOW_TO_EXPORT}"
+            )
+        roles = self._roles(weights, written)
+        seeds = [
+            n for n, p in self.parts.items()
+            if p == BACKWARD and not any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in n._operands)
+        ]  # fmt: skip
+        return TrainingAnatomy(self.graph, loss, weights, roles, seeds, self.parts, self.bound)
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Forward and backward parts: as marked, and as follows from it.
+
+        Not every network node is marked (calls of branches and closures are not). What a marked node needs is network too,
+        since no part of the network depends on the update side; so is what unpacks a network value, and the call of
+        a closure that the network returned (the backward of a branch). Functions carry the part of who refers to them.
+        """
+        for graph in self.graph.all_graphs():
+            for node in graph:
+                part = mark(node)
+                if part is not None:
+                    self.parts[node] = part
+        for graph in self.graph.all_graphs():
+            self._spread(graph)
+        for node in self.graph:
+            if node in self.parts:
+                self._mark_functions(node, self.parts[node])
+
+    def _spread(self, graph: Graph) -> None:
+        """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
+        pending = [n for n in graph if n in self.parts]
+        while pending:
+            ancestors: list[Node] = []
+            while pending:
+                for operand in pending.pop()._operands:
+                    if (
+                        isinstance(operand, Node)
+                        and operand not in self.parts
+                        and operand.graph is graph
+                        and operand.op.name != "UpdateState"
+                    ):
+                        self.parts[operand] = FORWARD  # settled below, once its operands are known
+                        ancestors.append(operand)
+                        pending.append(operand)
+            unsettled = set(ancestors)
+            for node in graph:
+                if node in unsettled:
+                    self.parts[node] = self._part_of_operands(node)
+                elif node not in self.parts and self._continues_network(node):
+                    self.parts[node] = self._part_of_operands(node)
+                    pending.append(node)
+
+    def _part_of_operands(self, node: Node) -> str:
+        """Backward if it takes a backward value, or calls a closure that forward returned; else forward."""
+        if any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in node._operands):
+            return BACKWARD
+        return BACKWARD if self._calls_returned_closure(node) else FORWARD
+
+    def _calls_returned_closure(self, node: Node) -> bool:
+        return node.op is CALL and node.num_operands > 0 and targets(node) is None
+
+    def _continues_network(self, node: Node) -> bool:
+        if node.op.name == "TupleGetItem" or (node.op is CALL and self._calls_returned_closure(node)):
+            source = node.operand(0)
+            return isinstance(source, Node) and source in self.parts
+        return False
+
+    def _mark_functions(self, user: Node, part: str) -> None:
+        """Unmarked nodes of the functions that a network node refers to, and of those that they refer to."""
+        pending = [v.graph for v in user._operands if isinstance(v, GraphRef)]
+        while pending:
+            function = pending.pop()
+            if function in self.network_functions:
+                continue
+            self.network_functions.add(function)
+            for node in function:
+                self.parts.setdefault(node, part)
+                pending.extend(v.graph for v in node._operands if isinstance(v, GraphRef))
+
+    def _updates(self) -> list[Effect]:
+        """In-place writes that are part of neither forward nor backward, in main graph and functions."""
+        found = []
+        for graph in self.graph.all_graphs():
+            for node in graph:
+                if node not in self.parts and node.op is not CALL and is_effect(node):
+                    effect = describe(node, self.known)
+                    if effect is not None and effect.writes:
+                        found.append(effect)
+        return found
+
+    def _extend_optimizer(self, updates: list[Effect]) -> None:
+        """Everything unmarked that an update needs belongs to the update side, and calls that lead to updates."""
+        stack: list[Value] = [e.node for e in updates]
+        functions = {e.node.graph.name for e in updates if e.node.graph is not None}
+        stack.extend(call for name in functions for call in self.callers.get(name, ()))
+        while stack:
+            value = stack.pop()
+            if not isinstance(value, Node) or value in self.parts or value.op.name == "UpdateState":
+                continue
+            self.parts[value] = OPTIMIZER
+            stack.extend(value._operands)
+            owner = value.graph
+            if owner is not None and owner is not self.graph:
+                stack.extend(self.callers.get(owner.name, ()))
+            if value.op is CALL:
+                stack.extend(f.result for f in called_functions(value) if f.has_result)
+
+    # -- loss ------------------------------------------------------------------------------------------------
+
+    def _loss(self) -> Value:
+        value: Value = result_value(self.graph)
+        if isinstance(value, Node) and value.op.name == "MakeTuple":
+            value = value.operand(0)
+        image = _image(self.graph, self.parts, self.bound, value, set())
+        if image is None:
+            raise AnatomyError(
+                f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes from the "
+                "update side. Return the loss first from the training cell."
+            )
+        return image
+
+    # -- weights ---------------------------------------------------------------------------------------------
+
+    def states_of(self, value: Value) -> list[State]:
+        """The state variables that a location stands for (through function inputs)."""
+        found: list[State] = []
+        stack: list[Value] = [value]
+        seen: set[Value] = set()
+        while stack:
+            here = location(stack.pop())
+            if here is None or here in seen:
+                continue
+            seen.add(here)
+            if isinstance(here, State):
+                found.append(here)
+            elif isinstance(here, Input):
+                stack.extend(self.bound.get(here, ()))
+        return found
+
+    def _written_states(self, updates: list[Effect]) -> dict[str, list[Node]]:
+        written: dict[str, list[Node]] = {}
+        for effect in updates:
+            for value in sorted(effect.writes, key=lambda v: v.name):
+                for state in self.states_of(value):
+                    nodes = written.setdefault(state.name, [])
+                    if effect.node not in nodes:
+                        nodes.append(effect.node)
+        return written
+
+    def _read_by_network(self) -> set[str]:
+        """Names of states that forward or backward reads, be it through copies or casts that carry no mark."""
+        names: set[str] = set()
+        stack: list[Value] = [n for n, part in self.parts.items() if part in (FORWARD, BACKWARD)]
+        seen: set[Value] = set(stack)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, State):
+                names.add(value.name)
+                continue
+            following = value._operands if isinstance(value, Node) else self.bound.get(value, ())  # type: ignore[call-overload]
+            for v in following:
+                if v not in seen and not (isinstance(v, Node) and v.op.name == "UpdateState"):
+                    seen.add(v)
+                    stack.append(v)
+        return names
+
+    def _weights(self, written: dict[str, list[Node]]) -> list[WeightInfo]:
+        hits: dict[str, dict[Node, None]] = {}
+        for name, nodes in written.items():
+            if name not in self.read:
+                continue
+            found = {g: None for node in nodes for g in self._gradients(node, linear=True)}
+            if not found:
+                found = {g: None for node in nodes for g in self._gradients(node, linear=False)}
+            if found:
+                hits[name] = found
+            elif any(self._is_parameter(n, self.graph.states[name]) for n in nodes):
+                seen = ", ".join(repr(n) for n in nodes[:3])
+                raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({seen})")
+        self._disentangle(hits)
+        slots = self._slots(written, hits)
+        return [
+            WeightInfo(
+                name,
+                tuple(found),
+                tuple(written[name]),
+                tuple(slots.get(name, ())),
+                tuple(self._stages(name, written[name], found)),
+            )
+            for name, found in hits.items()
+        ]
+
+    def _is_parameter(self, node: Node, state: State) -> bool:
+        """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
+        fact = facts(node.op)
+        return fact.gradient is not None and bool(fact.writes) and state in self.states_of(node.operand(fact.writes[0]))
+
+    def _gradients(self, update: Node, *, linear: bool) -> list[Node]:
+        """Backward nodes that the value written by ``update`` is made from."""
+        return [n for n in self._sources(update, linear=linear) if self.parts.get(n) == BACKWARD]
+
+    def _sources(self, update: Node, *, linear: bool) -> Iterator[Node]:
+        """Where the value written by ``update`` comes from, walking up through the update side only: backward nodes, and Loads."""
+        stack = list(reversed(self._gradient_operands(update)))
+        seen: set[Value] = set(stack)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Node):
+                if self.parts.get(value) == BACKWARD or value.op.name == "Load":
+                    yield value
+                    continue
+                if self.parts.get(value) == FORWARD:
+                    continue
+                following = self._upward(value, linear)
+            elif isinstance(value, Input):
+                following = self.bound.get(value, [])
+            else:
+                continue
+            for v in reversed(following):
+                if v not in seen:
+                    seen.add(v)
+                    stack.append(v)
+
+    def _gradient_operands(self, update: Node) -> list[Value]:
+        fact = OPS.get(update.op.name)
+        if fact is not None and fact.gradient is not None and fact.gradient < update.num_operands:
+            return [update.operand(fact.gradient)]
+        if update.op.name in ("Assign", "AssignAdd", "AssignSub"):
+            return [update.operand(1)]
+        shape = getattr(update.operand(0).type, "shape", None)
+        return [v for v in update.operands[1:] if isinstance(v.type, TensorType) and v.type.shape == shape]
+
+    def _upward(self, node: Node, linear: bool) -> list[Value]:
+        """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a gradient still, in
+        a float type; else in any form (a sign, a comparison)."""
+        name = node.op.name
+        if (item := selected_item(node)) is not None:
+            return [item]
+        if node.op is CALL:
+            return [t.function.result for t in targets(node) or () if t.function.has_result]
+        if name == "Depend":
+            return [node.operand(0)]
+        fact = OPS.get(name)
+        if fact is not None and fact.gradient is not None and fact.gradient < node.num_operands:
+            return [node.operand(fact.gradient)]
+        if name in JUDGING or (linear and name not in LINEAR):
+            return []
+        operands = list(node._operands)
+        if name == "Select" and linear:
+            operands = operands[1:]
+        elif name in ("Assign", "AssignAdd", "AssignSub"):
+            operands = operands[1:2]
+        elif name in ("RealDiv", "Div") and linear:
+            operands = operands[:1]
+        free = name in RESHAPING or isinstance(node.type, TupleType)
+        out: list[Value] = []
+        for operand in operands:
+            t = operand.type
+            if isinstance(t, TupleType):
+                # AddN takes a tuple of summands; a collective may take one too.
+                out.append(operand)
+            elif not isinstance(t, TensorType) or (linear and not t.dtype.is_float):
+                continue
+            elif free or t.shape == getattr(node.type, "shape", None):
+                out.append(operand)
+        return out
+
+    def _disentangle(self, hits: dict[str, dict[Node, None]]) -> None:
+        """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over scalars), a value that
+        is the only candidate of another weight is not this one's."""
+        changed = True
+        while changed:
+            changed = False
+            sole = {next(iter(found)): name for name, found in hits.items() if len(found) == 1}
+            for name, found in hits.items():
+                if len(found) > 1:
+                    foreign = [g for g in found if g in sole and sole[g] != name]
+                    if foreign and len(foreign) < len(found):
+                        for g in foreign:
+                            del found[g]
+                        changed = True
+        owners: dict[Node, str] = {}
+        for name, found in hits.items():
+            for g in found:
+                other = owners.setdefault(g, name)
+                if other != name and not _same_summands(hits[other], found):
+                    nodes = ", ".join(f"%{n.name}" for n in found)
+                    raise AnatomyError(f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})")
+
+    def _slots(self, written: dict[str, list[Node]], hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
+        """Slots by weight: the other states that its update writes, and those whose own updates take its gradient or itself.
+        A state that several weights share is a hyperparameter of the optimizer, not a slot."""
+        owner_of_gradient = {g: name for name, found in hits.items() for g in found}
+        owner_of_update = {node: name for name in hits for node in written[name]}
+        slots: dict[str, list[str]] = {}
+        for name, nodes in written.items():
+            if name in hits:
+                continue
+            owners = {owner_of_update[n] for n in nodes if n in owner_of_update}
+            if not owners:
+                for node in nodes:
+                    for source in self._sources(node, linear=False):
+                        if source in owner_of_gradient:
+                            owners.add(owner_of_gradient[source])
+                        elif source.op.name == "Load":
+                            owners.update(s.name for s in self.states_of(source.operand(0)) if s.name in hits)
+            if len(owners) == 1:
+                slots.setdefault(owners.pop(), []).append(name)
+        return slots
+
+    def _stages(self, name: str, updates: list[Node], hits: dict[Node, None]) -> list[tuple[str, Node]]:
+        """What stands between the gradient and the update, gradient first: the nodes on paths from one to the other."""
+        state = self.graph.states[name]
+        came_from: dict[Value, list[Value]] = {}
+        stack: list[Value] = [v for n in updates for v in self._gradient_operands(n)]
+        seen: set[Value] = set(stack)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Input):
+                following = self.bound.get(value, [])
+            elif isinstance(value, Node) and value not in hits and self.parts.get(value) not in (FORWARD, BACKWARD):
+                following = self._upward(value, linear=True)
+            else:
+                continue
+            for v in following:
+                came_from.setdefault(v, []).append(value)
+                if v not in seen:
+                    seen.add(v)
+                    stack.append(v)
+        path: dict[Value, None] = dict.fromkeys(hits)
+        for value in iter(list(path)):
+            queue = [value]
+            while queue:
+                for below in came_from.get(queue.pop(0), ()):
+                    if below not in path:
+                        path[below] = None
+                        queue.append(below)
+        nodes = [v for v in path if isinstance(v, Node) and v not in hits]
+        return [(kind, node) for node in nodes if (kind := self._stage(node, state))]
+
+    def _stage(self, node: Node, weight: State) -> str | None:
+        name = node.op.name
+        if name == "AllReduce":
+            return "all-reduce"
+        if name == "Cast":
+            return "cast"
+        if name in ("ClipByValue", "Minimum", "Maximum", "Select"):
+            return "clip"
+        if name in ("Mul", "RealDiv", "Div"):
+            factor = node.operand(1)
+            t = factor.type
+            if isinstance(t, TensorType) and t.size == 1:
+                return "unscale"
+            return None
+        if name in ("Add", "AddN"):
+            summands = list(node._operands)
+            if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
+                summands = list(summands[0]._operands)
+            for s in summands:
+                if isinstance(s, Node) and s.op.name == "Mul" and any(self._reads(o, weight) for o in s._operands):
+                    return "weight-decay"
+        return None
+
+    def _reads(self, value: Value, state: State) -> bool:
+        while isinstance(value, Node) and value.op.name in ("Load", "TensorMove", "Cast"):
+            value = value.operand(0)
+        return state in self.states_of(value) if isinstance(value, (State, Input)) else False
+
+    # -- roles -----------------------------------------------------------------------------------------------
+
+    def _roles(self, weights: list[WeightInfo], written: dict[str, list[Node]]) -> dict[str, str]:
+        trained = {w.name for w in weights}
+        slots = {s for w in weights for s in w.slots}
+        statistics: set[str] = set()
+        for graph in self.graph.all_graphs():
+            for node in graph:
+                if self.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
+                    effect = describe(node, self.known)
+                    if effect is not None:
+                        statistics.update(s.name for v in effect.writes for s in self.states_of(v))
+        roles: dict[str, str] = {}
+        for name in self.graph.states:
+            if name in trained:
+                roles[name] = "weight"
+            elif name in slots:
+                roles[name] = "slot"
+            elif name in statistics:
+                roles[name] = "statistic"
+            elif name in written or name not in self.read:
+                roles[name] = "hyperparameter"
+            else:
+                roles[name] = "weight"  # read by the network, never updated: a frozen weight
+        return roles
+
+
+def _image(
+    graph: Graph, parts: dict[Node, str], bound: dict[Input, list[Value]], value: Value, seen: set[Value]
+) -> Value | None:
+    while value not in seen:
+        seen.add(value)
+        if isinstance(value, Node) and value.graph is graph and parts.get(value) in (FORWARD, BACKWARD):
+            return value
+        passed: list[Value] = []
+        if isinstance(value, Input):
+            if value not in bound:
+                return value if value in graph.inputs else None
+            passed = bound[value]
+        elif isinstance(value, Node):
+            if value.op.name == "Depend":
+                passed = [value.operand(0)]
+            elif (item := selected_item(value)) is not None:
+                passed = [item]
+            elif value.op is CALL:
+                passed = [t.function.result for t in targets(value) or () if t.function.has_result]
+        if not passed:
+            return None
+        if len(passed) > 1:
+            images = {_image(graph, parts, bound, v, set(seen)) for v in passed}
+            return images.pop() if len(images) == 1 else None
+        value = passed[0]
+    return None
+
+
+def _same_summands(a: dict[Node, None], b: dict[Node, None]) -> bool:
+    """Two states that one sum updates alike, as a weight and its tied copy."""
+    return a.keys() == b.keys()

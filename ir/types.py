@@ -1,0 +1,168 @@
+"""Types of values: what MindSpore calls abstracts. Immutable and comparable; equal types may be one object.
+
+A shape is a tuple of ints; ``-1`` is a dimension known only at run time, ``(-2,)`` an unknown rank,
+as MindSpore writes them. ``str`` of a type is its spelling in the text form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .naming import spell
+
+
+class DType(str, Enum):
+    """Element types by numpy's names, so that ``numpy.dtype(dtype)`` works (but for bfloat16, string)."""
+
+    BOOL = "bool"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
+    STRING = "string"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element (0 for strings, which have no fixed size)."""
+        return _ITEMSIZE[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
+
+
+_ITEMSIZE = {
+    DType.BOOL: 1, DType.INT8: 1, DType.UINT8: 1, DType.INT16: 2, DType.UINT16: 2, DType.FLOAT16: 2,
+    DType.BFLOAT16: 2, DType.INT32: 4, DType.UINT32: 4, DType.FLOAT32: 4, DType.INT64: 8, DType.UINT64: 8,
+    DType.FLOAT64: 8, DType.COMPLEX64: 8, DType.COMPLEX128: 16, DType.STRING: 0,
+}  # fmt: skip
+
+
+class Type:
+    """Base of all types."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """A dense tensor. ``ref`` names the state that the value aliases (the result of an in-place write)."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    ref: str = ""
+    min_shape: tuple[int, ...] = ()
+    max_shape: tuple[int, ...] = ()
+
+    @property
+    def is_static(self) -> bool:
+        return all(d >= 0 for d in self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; dynamic dimensions count as one."""
+        n = 1
+        for d in self.shape:
+            n *= max(d, 1) if d < 0 else d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}[{','.join('?' if d == -1 else str(d) for d in self.shape)}]"
+        if self.min_shape or self.max_shape:
+            text += f"in[{_dims(self.min_shape)}]..[{_dims(self.max_shape)}]"
+        return text + (f"@{spell(self.ref)}" if self.ref else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType(Type):
+    """A plain number or bool that is not a tensor (a Python number in the network's source)."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return str(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """A tuple or list. ``dynamic``: the file's mark for a length known only at run time, None if unmarked."""
+
+    elements: tuple[Type, ...]
+    is_list: bool = False
+    dynamic: bool | None = None
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.elements))
+        mark = {None: "", False: "!", True: "*"}[self.dynamic]
+        return (f"[{inner}]" if self.is_list else f"({inner})") + mark
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleType(Type):
+    """A type without parameters: ``string``, ``none``, ``umonad`` (memory effects), ``iomonad``, ``unknown``."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionType(Type):
+    """A closure over one of the named functions (several after a Switch)."""
+
+    functions: tuple[str, ...]
+    union: bool = False
+
+    def __str__(self) -> str:
+        names = ", ".join(f"@{spell(n)}" for n in self.functions)
+        return f"{'union' if self.union else 'fn'}<{names}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueType(Type):
+    """A type encoding that is carried through unread: the serialized attribute of the file."""
+
+    encoded: bytes
+
+    def __str__(self) -> str:
+        return f"opaque<{self.encoded.hex()}>"
+
+
+STRING = SimpleType("string")
+NONE = SimpleType("none")
+UMONAD = SimpleType("umonad")
+IOMONAD = SimpleType("iomonad")
+UNKNOWN = SimpleType("unknown")
+SIMPLE_TYPES = {t.kind: t for t in (STRING, NONE, UMONAD, IOMONAD, UNKNOWN)}
+
+
+def is_monad(t: Type) -> bool:
+    return t is UMONAD or t is IOMONAD or t == UMONAD or t == IOMONAD
+
+
+def tensor(dtype: str | DType, *shape: int) -> TensorType:
+    """Shorthand: ``tensor("float32", 2, 3)``."""
+    return TensorType(DType(dtype), tuple(shape))
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return ",".join("?" if d == -1 else str(d) for d in shape)

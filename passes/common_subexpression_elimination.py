@@ -1,0 +1,134 @@
+"""Common subexpression elimination: what is computed twice is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from ..ir.attributes import bits
+from ..ir.graph import Graph
+from ..ir.ops import is_ordering, is_pure
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.training import mark
+from ..ir.types import FunctionType, TensorType, Type
+from ..ir.values import Constant, GraphRef, Node, Origin, State, Value
+from .base import Pass
+
+
+class CommonSubexpressionElimination(Pass):
+    """Merges nodes that compute the same bits from the same operands; the first one stays.
+
+    Value numbering over operands, attributes and types by their bits (Cocke and Schwartz 1970): 0.0 and -0.0 differ,
+    a NaN equals itself. Never merged: random nodes, effects, collectives (a rank's calls must pair with the others'),
+    closures (MindSpore gives each Switch its own), tokens and Depend, and readers of state that no token dates. Two
+    Loads of one state under one token see the same value and do merge. Preserves training bit for bit.
+
+    The file's notes on a node say whether it is forward or backward, and which forward node a backward one belongs to
+    (``unique_id``, ``forward_unique_id``); the training anatomy lives on them. So two nodes merge only if they are of
+    one part and their notes are equal or one has none (the notes then stay). Equal nodes that differ in this, such as
+    an optimizer's multiplication that repeats a backward one, are reported as missed. Exporters have merged nearly all
+    others already, so little is lost.
+    """
+
+    name = "common-subexpression-elimination"
+    may_match_nothing = True
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        constants = 0
+        for graph in program.graphs.values():
+            for body in graph.all_graphs():
+                constants += _merge_equal_nodes(body, self.name, result)
+        result.statistics = {"nodes": result.changed, "constants": constants}
+        result.summary = f"merged {result.changed} of {result.matched} equal nodes, {constants} constants"
+        result.matched += constants
+        result.changed += constants
+        return result
+
+
+def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
+    """One sweep in order: operands of a node are final when it is met. Returns how many constants were merged."""
+    firsts: dict[Hashable, Node] = {}
+    anywhere: dict[Hashable, Node] = {}
+    constants: dict[Hashable, Constant] = {}
+    canonical: dict[Constant, Constant] = {}
+    for node in graph:
+        operands: list[int] = []
+        mergeable = _may_merge(node)
+        for operand in node.operands:
+            if isinstance(operand, Constant):
+                same = canonical.get(operand)
+                if same is None:
+                    same = canonical[operand] = constants.setdefault((bits(operand.value), operand.type), operand)
+                    operand.replace_uses(same)
+                operand = same
+            if mergeable:
+                if _is_undated_state(operand) and node.op.name != "Load":
+                    mergeable = False
+                operands.append(id(operand.graph) if isinstance(operand, GraphRef) else id(operand))
+        if not mergeable:
+            continue
+        key = (node.op.key, tuple(operands), node.type)
+        equal = anywhere.setdefault(key, node)
+        first = firsts.setdefault((key, mark(node)), node)
+        if first is not node and not _agree(first, node):
+            first = firsts.setdefault((key, mark(node), _notes(node)), node)
+        result.matched += equal is not node
+        if first is node:
+            if equal is not node:
+                result.miss(_site(node), f"equals %{equal.name}, but stands for another part of the training step")
+            continue
+        first.primal = first.primal or node.primal
+        first.marks = first.marks or node.marks
+        first.origin = _merged_origin(first, node, editor)
+        node.replace_uses(first)
+        graph.erase(node)
+        result.changed += 1
+    return sum(same is not constant for constant, same in canonical.items())
+
+
+def _may_merge(node: Node) -> bool:
+    if node.op.name == "Load":
+        return True
+    return is_pure(node) and not is_ordering(node) and not _is_closure(node.type) and not _is_collective(node)
+
+
+def _is_closure(type_: Type) -> bool:
+    return isinstance(type_, FunctionType)
+
+
+def _is_collective(node: Node) -> bool:
+    """Communication primitives, the user's own too, name a group of ranks (a convolution's ``group`` is a number)."""
+    return isinstance(node.op.attributes.get("group"), str)
+
+
+def _is_undated_state(value: Value) -> bool:
+    """State taken directly, or an alias of it: what it holds depends on when it is read."""
+    return isinstance(value, State) or (isinstance(value.type, TensorType) and bool(value.type.ref))
+
+
+def _agree(a: Node, b: Node) -> bool:
+    """Whether nothing is lost by one node standing for both."""
+    return all(not x or not y or x is y or _bits(x) == _bits(y) for x, y in ((a.primal, b.primal), (a.marks, b.marks)))
+
+
+def _notes(node: Node) -> Hashable:
+    return (_bits(node.primal), _bits(node.marks))
+
+
+def _bits(notes: Mapping[str, Any]) -> Hashable:
+    return frozenset((name, bits(value)) for name, value in notes.items())
+
+
+def _merged_origin(first: Node, merged: Node, editor: str) -> Origin:
+    sources: list[str] = []
+    passes: list[str] = []
+    for node in (first, merged):
+        sources.extend(node.origin.sources if node.origin and node.origin.sources else (node.name,))
+        passes.extend(node.origin.passes if node.origin else ())
+    return Origin(tuple(dict.fromkeys(sources)), (*dict.fromkeys(p for p in passes if p != editor), editor))
+
+
+def _site(node: Node) -> str:
+    return f"{node.graph.name if node.graph else '?'}: %{node.name} ({node.op.name}) {node.scope}".rstrip()

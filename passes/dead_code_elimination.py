@@ -1,0 +1,58 @@
+"""Dead code elimination: what no result needs goes."""
+
+from __future__ import annotations
+
+from ..ir.calls import reachable_functions
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.report import PassResult
+from .base import Pass
+
+
+class DeadCodeElimination(Pass):
+    """Removes nodes, functions and state that no graph's result needs.
+
+    Reachability backwards from the return of each graph (as any compiler does it; LLVM's ADCE is the name for the
+    optimistic form, which on a graph without free control flow is this one). An effect lives through its token: one
+    that does not reach the return never ran in MindSpore either, so removing it preserves training. Inputs stay, they
+    are the graph's signature. State that no graph uses any more goes; it never changed anything, and the statistics
+    name it.
+    """
+
+    name = "dead-code-elimination"
+    may_match_nothing = True
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        nodes = functions = 0
+        for graph in program.graphs.values():
+            removed_nodes, removed_functions = _clean(graph)
+            nodes += removed_nodes
+            functions += removed_functions
+        state = program.prune_state()
+        result.matched = result.changed = nodes + functions + len(state)
+        result.statistics = {"nodes": nodes, "functions": functions, "state": state}
+        names = f" ({', '.join(state[:3])}{', …' if len(state) > 3 else ''})" if state else ""
+        result.summary = f"removed {nodes} nodes, {functions} functions, {len(state)} state variables{names}"
+        return result
+
+
+def _clean(main: Graph) -> tuple[int, int]:
+    """Cleans a main graph and its functions, and drops the functions that it does not reach then."""
+    before = sum(map(len, main.all_graphs()))
+    for body in main.all_graphs():
+        _sweep(body)
+    reached = reachable_functions(main)
+    dropped = [name for name in main.functions if name not in reached]
+    for name in dropped:
+        del main.functions[name]
+    return before - sum(map(len, main.all_graphs())), len(dropped)
+
+
+def _sweep(graph: Graph) -> None:
+    """One sweep from the back: users come after what they use, so an unused node is dead for good."""
+    for node in reversed(graph):
+        if not node.uses:
+            graph.erase(node)
+    for name in [name for name, value in graph.states.items() if not value.uses]:
+        del graph.states[name]

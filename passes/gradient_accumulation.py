@@ -1,0 +1,213 @@
+"""Gradient accumulation: one optimizer step for the summed gradients of several micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.attributes import scalar_tensor
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.graph import Graph
+from ..ir.program import Entry, Program, Schedule
+from ..ir.report import PassResult
+from ..ir.training import TrainingAnatomy, anatomy
+from ..ir.types import DType, TensorType, tensor
+from ..ir.values import Value
+from .base import Pass
+from .options import option
+from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
+
+COUNT = "accumulation.count"
+SCOPE = "gradient-accumulation"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """State that carries a crossing value from one graph to another: ``accum.<weight>`` for a gradient."""
+
+    crossing: Crossing
+    name: str
+    type: TensorType
+
+
+class GradientAccumulation(Pass):
+    """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
+
+    The step graph is cut where gradients cross from backward to the update side. ``accumulate`` keeps forward and backward
+    and adds every gradient to its accumulator (state ``accum.<weight>``); the update side starts from the accumulators'
+    mean and clears them. What the update side already did to a gradient (all-reduce, unscaling, clipping, weight decay)
+    stays there and so happens once a cycle, on the mean.
+
+    ``split=apply``: N runs of ``accumulate``, then the small graph ``apply``. ``split=fused``: N-1 runs of ``accumulate``,
+    then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last cycle. The mean
+    divides by the number of micro-batches that were really added (state ``accumulation.count``).
+
+    Preserves: with N equal micro-batches the weights after a cycle are those of one original step; with different ones,
+    those of native accumulation with averaged gradients. BatchNorm statistics advance once a micro-batch; step count,
+    learning rate and slots once a cycle. Semantics: MindSpore tutorial "Gradient accumulation" (which sums without
+    dividing: ``reduction=sum``); ``mindspore.boost`` divides by N.
+    """
+
+    name = "gradient-accumulation"
+    stage = "accumulate"
+    steps: int = option(4, help="micro-batches a cycle", minimum=1)
+    reduction: str = option("mean", help="what the optimizer sees of a cycle's gradients", choices=("mean", "sum"))
+    split: str = option("apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused"))
+    dtype: str = option("same", help="element type of the accumulators of half-precision gradients", choices=("same", "float32"))
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if len(program.graphs) != 1 or program.micro_batches() != 1:
+            raise PassError(
+                f"{self.name} needs a program with one step graph; this one has {', '.join(program.graphs)} "
+                f"(schedule: {program.schedule}). Apply it once, before passes that split the step."
+            )
+        (step,) = program.graphs.values()
+        found = anatomy(step)
+        cut = find_cut(found)
+        gradients = self._accumulators(program, cut)
+        carried = self._carriers(program, cut)
+        program.add_state(COUNT, tensor("float32"), "counter")
+
+        accumulate = self._accumulate(step, found, cut, gradients, carried)
+        apply = self._update(step, found, cut, gradients, carried, fused=False)
+        graphs = {"accumulate": accumulate, "apply": apply}
+        cycle: tuple[Entry, ...] = (Entry("accumulate", self.steps), Entry("apply"))
+        if self.split == "fused":
+            graphs["step"] = self._update(step, found, cut, gradients, carried, fused=True)
+            # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut short.
+            cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
+        program.graphs = graphs
+        program.schedule = Schedule(cycle, flush="apply", count=COUNT)
+
+        result.matched = len(found.weights)
+        result.changed = len({k.crossing.weight for k in gradients})
+        trained = {w.name for w in found.weights}
+        for name, role in found.roles.items():
+            if role == "weight" and name not in trained:
+                result.miss(name, "frozen: nothing updates it, so there is no gradient to accumulate")
+        for node in step:
+            if "FloatStatus" in node.op.name and node.op.name.startswith("NPU"):
+                result.miss(node.name, f"{node.op.name} sees only the last micro-batch's overflow state")
+        nbytes = sum(k.type.nbytes for k in gradients)
+        result.statistics = {
+            "accumulators": len(gradients),
+            "accumulator bytes": nbytes,
+            "nodes before": len(step),
+            **{f"nodes in {name}": len(graph) for name, graph in graphs.items()},
+        }
+        result.summary = f"{result.changed} gradients accumulated over {self.steps} micro-batches ({nbytes / 2**20:.1f} MiB of accumulators)"
+        return result
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def _accumulators(self, program: Program, cut: Cut) -> list[Kept]:
+        names = [c.weight + (f".{c.part}" if c.part else "") for c in cut.gradients]
+        # MindSpore calls slots of Adagrad and Adadelta "accum.<weight>" too.
+        prefix = "accum."
+        while any(prefix + name in program.state for name in names):
+            prefix += "gradient."
+        kept = [
+            Kept(c, prefix + name, self._accumulator_type(c.type)) for c, name in zip(cut.gradients, names, strict=True)
+        ]
+        return self._declare(program, kept, "accumulator")
+
+    def _accumulator_type(self, gradient: TensorType) -> TensorType:
+        if not gradient.is_static:
+            raise PassError(f"a gradient of type {gradient} has no fixed shape: it cannot be accumulated")
+        half = gradient.dtype in (DType.FLOAT16, DType.BFLOAT16)
+        return TensorType(DType.FLOAT32 if half and self.dtype == "float32" else gradient.dtype, gradient.shape)
+
+    def _carriers(self, program: Program, cut: Cut) -> list[Kept]:
+        """State for other values that the update side takes from the network (the last micro-batch's, as without accumulation)."""
+        kept = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]
+        for k in kept:
+            if not k.type.is_static:
+                raise PassError(f"{k.crossing.value!r} has no fixed shape: it cannot be kept for the update graph")
+        return self._declare(program, kept, "counter")
+
+    @staticmethod
+    def _declare(program: Program, kept: list[Kept], role: str) -> list[Kept]:
+        for k in kept:
+            program.add_state(k.name, k.type, role)
+        return kept
+
+    # -- graphs ----------------------------------------------------------------------------------------------
+
+    def _accumulate(
+        self, step: Graph, found: TrainingAnatomy, cut: Cut, gradients: list[Kept], carried: list[Kept]
+    ) -> Graph:
+        graph, twin = step.clone("accumulate")
+        fx = Effects(graph)
+        drop_update_side(fx, parts_of_clone(found, twin))
+        for k in gradients:
+            value = twin[k.crossing.value]
+            fx.append("AssignAdd", [graph.state(k.name, k.type), cast(graph, value, k.type.dtype)], scope=SCOPE, sources=[value])
+        for k in carried:
+            value = twin[k.crossing.value]
+            fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
+        one = graph.constant(scalar_tensor("float32", 1.0))
+        fx.append("AssignAdd", [graph.state(COUNT, tensor("float32")), one], scope=SCOPE)
+        fx.commit(pack(graph, [(name, twin[value]) for name, value in cut.outputs.network]))
+        _forget_unused(graph)
+        return graph
+
+    def _update(
+        self, step: Graph, found: TrainingAnatomy, cut: Cut, gradients: list[Kept], carried: list[Kept], *, fused: bool
+    ) -> Graph:
+        """The update side fed from the accumulators; ``fused``: with forward and backward of the last micro-batch in front."""
+        graph, twin = step.clone("step" if fused else "apply")
+        fx = Effects(graph)
+        count = graph.state(COUNT, tensor("float32"))
+        total: Value = fx.load(count, scope=SCOPE)
+        if fused:
+            total = graph.create("Add", [total, graph.constant(scalar_tensor("float32", 1.0))], scope=SCOPE)
+        factor = graph.create("Reciprocal", [total], scope=SCOPE) if self.reduction == "mean" else None
+        if not fused:
+            drop_network(fx, parts_of_clone(found, twin))
+            graph.inputs.clear()
+        accumulators = []
+        for k in gradients:
+            own = twin[k.crossing.value]
+            accumulator = graph.state(k.name, k.type)
+            loaded: Value = fx.load(accumulator, scope=SCOPE)
+            accumulators.append((accumulator, loaded))
+            value = loaded
+            if fused:
+                value = graph.create("Add", [value, cast(graph, own, k.type.dtype)], scope=SCOPE, sources=[own])
+            if factor is not None:
+                value = graph.create("Mul", [value, cast(graph, factor, k.type.dtype)], scope=SCOPE, sources=[own])
+            value = cast(graph, value, k.crossing.type.dtype)
+            _rewire(k.crossing, twin, value)
+        if not fused:
+            for k in carried:
+                _rewire(k.crossing, twin, fx.load(graph.state(k.name, k.type), scope=SCOPE))
+            for depend in cut.order_only:
+                waiting = twin[depend]
+                waiting.replace_uses(waiting.operand(0))  # type: ignore[attr-defined]
+        for accumulator, loaded in accumulators:
+            fx.append("Assign", [accumulator, graph.create("ZerosLike", [loaded], scope=SCOPE)], scope=SCOPE)
+        fx.append("Assign", [count, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+        if fused:
+            fx.commit()
+        else:
+            fx.commit(pack(graph, [(name, twin[value]) for name, value in cut.outputs.update]))
+        _forget_unused(graph)
+        return graph
+
+
+def _rewire(crossing: Crossing, twin: dict[Value, Value], value: Value) -> None:
+    for user, i in crossing.uses:
+        twin[user].set_operand(i, value)  # type: ignore[attr-defined]
+
+
+def _forget_unused(graph: Graph) -> None:
+    """Drops references to state that this graph no longer uses, and functions that it no longer calls."""
+    from ..ir.calls import reachable_functions
+
+    for name in [n for n, value in graph.states.items() if not value.uses]:
+        del graph.states[name]
+    reached = reachable_functions(graph)
+    for name in [n for n in graph.functions if n not in reached]:
+        del graph.functions[name]

@@ -1,0 +1,192 @@
+"""Runs passes over a program: order, verification, timing, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import NoReturn
+
+from ..ir.errors import Error, OptionError, PassError, VerifyError, nearest
+from ..ir.program import Program
+from ..ir.report import PassResult
+from .base import STAGES, Pass
+from .instrumentation import Instrumentation
+from .pipeline import parse_pipeline, print_pipeline
+from .reproducer import write_reproducer
+
+
+class NoMatchWarning(UserWarning):
+    """A pass that was asked for matched nothing, and that was allowed."""
+
+
+class InternalError(Exception):
+    """A pass crashed: a bug of the pass. ``reproducer`` is the file that repeats it (None if none could be written)."""
+
+    reproducer: Path | None = None
+
+
+class BrokenProgram(VerifyError):
+    """A pass left a program that does not verify: a bug of the pass. ``reproducer`` as in :class:`InternalError`."""
+
+    reproducer: Path | None = None
+
+
+def compile_program(
+    program: Program,
+    passes: str | Sequence[Pass],
+    *,
+    verify_each: bool = True,
+    allow_no_match: bool = False,
+    instrumentation: Instrumentation | None = None,
+    reproducer_directory: str | Path | None = ".",
+) -> Program:
+    """A copy of ``program`` after the passes (pipeline text or objects), run in :func:`canonical_order`.
+
+    ``program`` itself is never changed. The result's ``reports`` holds one PassResult a pass, its ``pipeline`` the text
+    of what ran. With ``verify_each`` the program is verified before the first and after every pass.
+
+    Raises OptionError for a pipeline that cannot be read, PassError if a pass cannot handle the program or matched
+    nothing (``allow_no_match`` makes that a NoMatchWarning), VerifyError for a program that was broken from the start,
+    BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
+    ``reproducer_directory`` is None).
+    """
+    if isinstance(passes, str):
+        passes = parse_pipeline(passes)
+    for p in passes:
+        if not isinstance(p, Pass):
+            raise OptionError(f"not a pass: {p!r} (give pipeline text, or a list of Pass objects)")
+    ordered = canonical_order(passes)
+    instrumentation = instrumentation or Instrumentation()
+    _check_selection(instrumentation, ordered)
+    if verify_each:
+        from ..ir.verify import verify
+
+        verify(program)
+    current = program.copy()
+    done: list[Pass] = []
+    for number, p in enumerate(ordered, 1):
+        if not instrumentation.may_run(p, number):
+            continue
+        before = instrumentation.before(p, current)
+        try:
+            result = _run(p, current)
+            if verify_each:
+                _verify_after(p, current)
+        except Exception as error:
+            if isinstance(error, Error) and not isinstance(error, BrokenProgram):
+                _add_context(error, p, done)
+                raise
+            _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
+        instrumentation.after(p, current, before)
+        if not result.matched and not p.may_match_nothing:
+            _matched_nothing(p, result, done, allow_no_match)
+        current.reports.append(result)
+        done.append(p)
+    current.pipeline = _joined(current.pipeline, done)
+    return current
+
+
+def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
+    """The passes with those that have a stage in the order of :data:`~.base.STAGES`.
+
+    They share out among themselves the places that they hold; a pass without a stage keeps its place. So
+    ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
+    """
+    staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
+    return [p if p.stage is None else next(staged) for p in passes]
+
+
+def _stage(p: Pass) -> int:
+    if p.stage not in STAGES:
+        raise OptionError(f"pass '{p.name}' declares the stage '{p.stage}'{nearest(str(p.stage), list(STAGES))}")
+    return STAGES.index(p.stage)
+
+
+def _run(p: Pass, program: Program) -> PassResult:
+    _set_editor(program, p.name)
+    start = perf_counter()
+    result = p.run(program)
+    seconds = perf_counter() - start
+    _set_editor(program, "")
+    if not isinstance(result, PassResult):
+        raise TypeError(f"pass '{p.name}' returned {type(result).__name__}, not a PassResult")
+    result.seconds = seconds
+    return result
+
+
+def _set_editor(program: Program, name: str) -> None:
+    for graph in program.graphs.values():
+        for body in graph.all_graphs():
+            body.editor = name
+
+
+def _verify_after(p: Pass, program: Program) -> None:
+    from ..ir.verify import verify
+
+    try:
+        verify(program)
+    except VerifyError as error:
+        raise BrokenProgram(f"pass '{p.name}' broke the program: {error}") from error
+
+
+def _joined(pipeline: str, done: Sequence[Pass]) -> str:
+    return ",".join(filter(None, (pipeline, print_pipeline(done))))
+
+
+def _add_context(error: Error, p: Pass, done: Sequence[Pass]) -> None:
+    """Says in which pass an error arose, and what had run before it."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}\n  in pass '{p.name}'{_already_run(done)}",)
+
+
+def _already_run(done: Sequence[Pass]) -> str:
+    return f", after {print_pipeline(done)}" if done else ""
+
+
+def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed: bool) -> None:
+    reasons = [f"{m.site}: {m.reason}" for m in result.misses[:3]]
+    if len(result.misses) > len(reasons):
+        reasons.append(f"and {len(result.misses) - len(reasons)} more")
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    message = f"pass '{p.name}' matched nothing{_already_run(done)}{why}"
+    if not allowed:
+        raise PassError(f"{message}. Leave it out, or allow it with allow_no_match (--allow-no-match)")
+    warnings.warn(message, NoMatchWarning, stacklevel=3)
+
+
+def _report_bug(
+    error: Exception,
+    p: Pass,
+    program: Program,
+    done: Sequence[Pass],
+    remaining: Sequence[Pass],
+    directory: str | Path | None,
+) -> NoReturn:
+    broken = isinstance(error, BrokenProgram)
+    what = str(error) if broken else f"pass '{p.name}' crashed: {type(error).__name__}: {error}"
+    pipeline = print_pipeline(remaining)
+    path = None
+    if directory is not None:
+        # Passes are functions of their input, so the program as it stood before this one is had by running the
+        # earlier ones again: nothing needs to be kept for a crash that mostly does not happen.
+        replayed = program.copy()
+        for earlier in done:
+            _run(earlier, replayed)
+        replayed.pipeline = _joined(program.pipeline, done)
+        path = write_reproducer(replayed, pipeline, what, Path(directory))
+    where = f"\n  rerun with: boost-compile {path} --passes '{pipeline}'" if path else ""
+    kind: type[BrokenProgram] | type[InternalError] = BrokenProgram if broken else InternalError
+    failure = kind(f"{what}{_already_run(done)}{where}")
+    failure.reproducer = path
+    raise failure from error
+
+
+def _check_selection(instrumentation: Instrumentation, passes: Sequence[Pass]) -> None:
+    names = [p.name for p in passes]
+    for name in sorted(instrumentation.selected_names() - set(names)):
+        raise OptionError(f"cannot print the IR around pass '{name}': the pipeline has none{nearest(name, names)}")
+    limit = instrumentation.opt_bisect_limit
+    if limit is not None and limit < 0:
+        raise OptionError(f"the bisect limit must be at least 0, not {limit}")

@@ -1,0 +1,190 @@
+"""Cutting a training graph where the gradients cross from backward to the update side.
+
+Both halves are made from clones of the whole graph: drop the effects of the other side, replace what crosses, and let
+:meth:`Effects.commit` remove what nothing needs any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.attributes import scalar_tensor
+from ..ir.effects import Effects, location, result_value
+from ..ir.errors import PassError
+from ..ir.graph import Graph
+from ..ir.ops import is_effect, is_pure
+from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy
+from ..ir.types import TensorType, is_monad
+from ..ir.values import CALL, Input, Node, State, Value
+
+NETWORK = (FORWARD, BACKWARD)
+
+
+@dataclass(slots=True)
+class Crossing:
+    """A value of forward or backward that the update side takes. ``weight`` is set where it is a gradient; ``part`` numbers
+    the summands of a gradient that the update side adds up. ``uses`` are the (user, operand index) to rewire."""
+
+    value: Node
+    uses: list[tuple[Node, int]] = field(default_factory=list)
+    weight: str = ""
+    part: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        if not isinstance(self.value.type, TensorType):
+            raise PassError(f"{self.value!r} crosses to the update side but is no tensor: cannot keep it across micro-batches")
+        return self.value.type
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Elements of the result by side: ``network`` as (name, forward value), ``update`` as (name, update-side value)."""
+
+    network: list[tuple[str, Value]]
+    update: list[tuple[str, Value]]
+
+
+@dataclass(slots=True)
+class Cut:
+    """``gradients`` and ``carried`` (other values that the update side needs from the last micro-batch, such as a loss that
+    its functions pass through) cross from network to update side; ``order_only`` uses carry no value."""
+
+    gradients: list[Crossing]
+    carried: list[Crossing]
+    order_only: list[Node]
+    outputs: Outputs
+
+
+def find_cut(anatomy: TrainingAnatomy) -> Cut:
+    """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be cut."""
+    graph = anatomy.graph
+    outputs = split_outputs(anatomy)
+    gradient_of: dict[Node, tuple[str, int]] = {}
+    for weight in anatomy.weights:
+        for i, value in enumerate(weight.gradient):
+            if value.graph is not graph:
+                raise PassError(
+                    f"the gradient {value!r} of weight '{weight.name}' is computed inside function "
+                    f"'{value.graph.name if value.graph else '?'}': only gradients of the main graph can be cut"
+                )
+            gradient_of.setdefault(value, (weight.name, i))
+    invariant = _step_invariant(anatomy)
+    needed = _update_side(anatomy, outputs)
+    crossings: dict[Node, Crossing] = {}
+    order_only: list[Node] = []
+    for user in graph:
+        if user not in needed:
+            continue
+        for i in range(user.num_operands):
+            value = user.operand(i)
+            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK or value in invariant:
+                continue
+            if is_monad(value.type):
+                continue  # tokens are rebuilt, not cut
+            if user.op.name == "Depend" and i == 1:
+                order_only.append(user)
+                continue
+            weight, part = gradient_of.get(value, ("", 0))
+            crossings.setdefault(value, Crossing(value, [], weight, part)).uses.append((user, i))
+    gradients = [crossings[v] for v in gradient_of if v in crossings]
+    carried = [c for c in crossings.values() if not c.weight]
+    for c in carried:
+        if anatomy.part(c.value) == BACKWARD:
+            users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
+            raise PassError(
+                f"the update side (by {users}) uses the backward value {c.value!r}, which is the gradient of no weight: "
+                "it cannot be averaged over micro-batches"
+            )
+    return Cut(gradients, carried, order_only, outputs)
+
+
+def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
+    """Result elements by the side that computes them."""
+    graph = anatomy.graph
+    result = result_value(graph)
+    packed = isinstance(result, Node) and result.op.name == "MakeTuple" and anatomy.part(result) not in NETWORK
+    elements = list(result.operands) if packed and isinstance(result, Node) else [result]
+    names = list(graph.outputs) if len(graph.outputs) == len(elements) else _default_names(len(elements))
+    network: list[tuple[str, Value]] = []
+    update: list[tuple[str, Value]] = []
+    for name, element in zip(names, elements, strict=True):
+        image = anatomy.image(element)
+        if image is not None:
+            network.append((name, image))
+        else:
+            update.append((name, element))
+    return Outputs(network, update)
+
+
+def _default_names(n: int) -> list[str]:
+    return ["loss", *(f"output{i}" for i in range(1, n))]
+
+
+def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
+    """Unmarked nodes of the main graph that updates or update-side outputs need."""
+    needed: set[Node] = set()
+    stack: list[Value] = [value for _, value in outputs.update]
+    for node in anatomy.graph:
+        if anatomy.part(node) not in NETWORK and is_effect(node):
+            stack.append(node)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Node) and value not in needed and anatomy.part(value) not in NETWORK:
+            if value.op.name == "UpdateState":
+                continue
+            needed.add(value)
+            stack.extend(value.operands)
+    return needed
+
+
+def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
+    """Values that depend on no input and nothing that forward writes or draws: the update side can compute them itself."""
+    written: set[Value] = set()
+    fx = Effects(anatomy.graph)
+    for effect in fx.writes():
+        if anatomy.part(effect.node) in NETWORK:
+            written |= effect.writes
+    invariant: set[Node] = set()
+    for node in anatomy.graph:
+        if node.op.name == "Load":
+            if location(node.operand(0)) not in written:
+                invariant.add(node)
+            continue
+        if node.op is CALL or not is_pure(node):
+            continue
+        for i in range(node.num_operands):
+            value = node.operand(i)
+            if isinstance(value, Input) or (isinstance(value, State) and value in written):
+                break
+            if isinstance(value, Node) and value not in invariant and not is_monad(value.type):
+                break
+        else:
+            invariant.add(node)
+    return invariant
+
+
+def drop_update_side(fx: Effects, parts: dict[Node, str]) -> None:
+    """Removes every effect that is not part of forward or backward."""
+    fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) not in NETWORK])
+
+
+def drop_network(fx: Effects, parts: dict[Node, str]) -> None:
+    """Removes the effects of forward and backward (BatchNorm statistics, prints)."""
+    fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) in NETWORK])
+
+
+def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
+    """The result value for named outputs, and the graph's ``outputs`` set to match. None at all: a constant zero."""
+    graph.outputs = tuple(name for name, _ in outputs)
+    if not outputs:
+        return graph.constant(scalar_tensor("float32", 0.0))
+    if len(outputs) == 1:
+        return outputs[0][1]
+    return graph.create("MakeTuple", [value for _, value in outputs])
+
+
+def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:
+    """The anatomy's parts for the nodes of a clone."""
+    return {twin: part for node, part in anatomy.parts.items() if isinstance(twin := mapping[node], Node)}
+

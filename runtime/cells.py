@@ -1,0 +1,54 @@
+"""The Cells that MindSpore runs. It parses their source, so they stand in a file of their own. Imports MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import mindspore
+from mindspore import nn
+
+
+class GraphRunner(nn.Cell):  # type: ignore[misc]
+    """A stateless graph closed over the Parameters of its trailing inputs; in-place primitives update them.
+
+    Passing the Parameters as arguments of the call instead costs time for each of them on every call.
+    """
+
+    def __init__(self, graph: Any, state: Iterable[mindspore.Parameter]):
+        super().__init__(auto_prefix=False)
+        self.graph = graph
+        self.state = mindspore.ParameterTuple(state)
+
+    def construct(self, *inputs):  # type: ignore[no-untyped-def]
+        return self.graph(*inputs, *self.state)
+
+    def __call__(self, *inputs: Any) -> Any:
+        # As nn.GraphCell: a loaded graph can only be compiled, also where the user runs in PyNative mode.
+        return self.compile_and_run(*inputs)
+
+
+class ProgramCell(nn.Cell):  # type: ignore[misc]
+    """A program as a Cell for ``mindspore.train.Model(cell).train(…)``; each call is one micro-batch.
+
+    It holds the session's Parameters by their clean names. The graphs are chosen in Python, so dataset sinking does not
+    apply.
+    """
+
+    def __init__(
+        self, state: Iterable[mindspore.Parameter], step: Callable[[tuple[Any, ...]], Any], resume: Callable[[], None]
+    ):
+        super().__init__(auto_prefix=False)
+        self._step = step
+        self._resume = resume
+        for parameter in state:
+            self.insert_param_to_cell(parameter.name, parameter, check_name_contain_dot=False)
+
+    def set_train(self, mode: bool = True) -> ProgramCell:
+        """Model calls this before it trains: a checkpoint may have been loaded into the Parameters since."""
+        super().set_train(mode)
+        self._resume()
+        return self
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._step(inputs)

@@ -1,0 +1,162 @@
+"""A program on MindSpore: its state as Parameters, its graphs as Cells that update them in place."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..ir.data import to_numpy
+from ..ir.errors import Error, RuntimeFailure
+from ..ir.graph import Graph
+from ..ir.program import Program, StateVariable
+from ..ir.types import DType
+from .environment import prepare_environment
+from .seeding import seed_graph
+
+log = logging.getLogger("boost_compile")
+
+DEVICES = ("CPU", "GPU", "Ascend")
+
+
+class Engine:
+    """Owns its Parameters: two engines of one program share nothing. The program is not changed."""
+
+    def __init__(self, program: Program, device: str, seed: int | None):
+        prepare_environment()
+        _set_device(device)
+        self.device = device
+        self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
+        self.types = {name: variable.type for name, variable in program.state.items()}
+        self.parameters = {name: _parameter(variable) for name, variable in program.state.items()}
+        self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
+
+    def _load(self, program: Program, graph: Graph, seed: int | None) -> Any:
+        import mindspore
+
+        from ..ir.mindir.writer import write_mindir
+        from .cells import GraphRunner
+
+        if seed is not None:
+            graph = graph.clone()[0]
+            for node in seed_graph(graph, seed):
+                log.warning(
+                    "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
+                )
+        with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
+            path = Path(folder) / "program.mindir"
+            # MindSpore rejects a file that does not name its version, as of a program that no file was read for.
+            header = {"model_version": mindspore.__version__, **program.metadata}
+            write_mindir(path, graph, program.state, header, stateless=True)
+            try:
+                loaded = mindspore.load(str(path))
+            except Exception as e:
+                raise self._failure(graph, e) from e
+        return GraphRunner(loaded, [self.parameters[name] for name in graph.states])
+
+    def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Runs one graph on Tensors and returns its results, which may still be computing."""
+        try:
+            result = self._runners[name](*inputs)
+        except Error:
+            raise
+        except Exception as e:
+            raise self._failure(self.graphs[name], e) from e
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    def read(self, name: str) -> Any:
+        """A copy of a state's value as numpy array, bfloat16 as float32."""
+        import mindspore
+        import numpy as np
+
+        parameter = self.parameters[name]
+        if self.types[name].dtype is DType.BFLOAT16:
+            return np.array(parameter.astype(mindspore.float32).asnumpy())
+        # asnumpy() shares the memory that the next step writes.
+        return np.array(parameter.asnumpy())
+
+    def write(self, name: str, value: Any) -> None:
+        """Sets a state's value, of its shape and dtype (float32 for bfloat16)."""
+        import mindspore
+        from mindspore import ops
+
+        parameter = self.parameters[name]
+        if self.types[name].dtype is DType.BFLOAT16:
+            tensor = mindspore.Tensor(value, mindspore.bfloat16)
+            if self.device == "CPU":  # has no Assign kernel for bfloat16
+                parameter.set_data(tensor)
+                return
+        else:
+            tensor = mindspore.Tensor(value)
+        # set_data can give the Parameter other memory than the compiled graph writes; assign cannot.
+        ops.assign(parameter, tensor)
+
+    def _failure(self, graph: Graph, error: Exception) -> RuntimeFailure:
+        text = str(error)
+        found = re.search(r"[Uu]nsupported op \[(\w+)\]", text) or re.search(r"Select \w+ operator\[(\w+)\] fail", text)
+        if found:
+            primitive = found[1]
+            scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
+            where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
+            return RuntimeFailure(
+                f"graph '{graph.name}': MindSpore has no {self.device} kernel for primitive {primitive}{where}. Run it "
+                f"on a device that has one, or replace the layer or optimizer it comes from and export again."
+            )
+        return RuntimeFailure(
+            f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
+        )
+
+
+def _set_device(device: str) -> None:
+    if device not in DEVICES:
+        raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
+    try:
+        import mindspore
+    except ImportError as e:
+        raise RuntimeFailure(f"MindSpore cannot be imported: {e}. Repair its installation.") from e
+    if mindspore.get_context("device_target") != device:
+        try:
+            mindspore.set_device(device)
+        except Exception as e:
+            raise RuntimeFailure(
+                f"device {device} cannot be used: {_first_paragraph(str(e))} "
+                f"Choose another device, or start a new process where another one is in use already."
+            ) from e
+    if mindspore.get_context("enable_compile_cache"):
+        mindspore.set_context(enable_compile_cache=False)
+        log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
+
+
+def _parameter(variable: StateVariable) -> Any:
+    import mindspore
+    import numpy as np
+
+    array = to_numpy(variable.type, variable.data)
+    if variable.dtype is DType.BFLOAT16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    # from_numpy shares the (mapped) bytes, Parameter copies them: one copy in all.
+    parameter = mindspore.Parameter(
+        mindspore.Tensor.from_numpy(array), name=variable.name, requires_grad=bool(variable.trainable)
+    )
+    if variable.dtype is DType.BFLOAT16:
+        parameter.set_dtype(mindspore.bfloat16)
+    return parameter
+
+
+def _first_paragraph(text: str) -> str:
+    """The sentence of a MindSpore message that says what happened, without rules, headings and C++ stacks."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not set(line) <= {"-"} and not line.startswith("- ")]
+    return kept[0] if kept else "no reason given"
+
+
+def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Results by name. Where the graph names none, the first is the loss if it takes inputs, and none matters else."""
+    if graph.outputs:
+        return dict(zip(graph.outputs, results, strict=False))
+    if not graph.inputs:
+        return {}
+    return {"loss": results[0], **{f"output{i}": value for i, value in enumerate(results[1:], 1)}}

@@ -1,0 +1,69 @@
+"""What one step gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class StepResult:
+    """Result of one micro-batch. Values are read from the device when asked for, so a step does not wait by itself.
+
+    ``graph`` names the graph that consumed the micro-batch; ``ended_cycle`` is True on the last micro-batch of a cycle.
+    ``outputs`` holds every named output of the graphs that ran: a number where it has one element, else an array.
+    """
+
+    __slots__ = ("_read", "ended_cycle", "graph", "raw")
+
+    def __init__(self, graph: str, raw: Mapping[str, Any], ended_cycle: bool):
+        self.graph = graph
+        self.ended_cycle = ended_cycle
+        self.raw = raw
+        """Outputs by name as MindSpore returned them."""
+        self._read: dict[str, Any] = {}
+
+    def _value(self, name: str) -> Any:
+        if name not in self._read:
+            self._read[name] = _to_python(self.raw[name]) if name in self.raw else None
+        return self._read[name]
+
+    @property
+    def loss(self) -> float | np.ndarray | None:
+        """A float, or an array where the network does not reduce its loss; None from a graph without a loss."""
+        value: float | np.ndarray | None = self._value("loss")
+        return value
+
+    @property
+    def overflow(self) -> bool | None:
+        """Whether a gradient of the cycle was not finite; None where the program does not check."""
+        value = self._value("overflow")
+        return None if value is None else bool(value)
+
+    @property
+    def loss_scale(self) -> float | None:
+        value = self._value("loss_scale")
+        return None if value is None else float(value)
+
+    @property
+    def updated(self) -> bool:
+        """Whether the weights were updated: the step ended a cycle, and no overflow made the program skip that."""
+        return self.ended_cycle and not self.overflow
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        return {name: self._value(name) for name in self.raw}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.outputs.items())
+        return f"StepResult({shown}{', ' if shown else ''}updated={self.updated}, graph={self.graph!r})"
+
+
+def _to_python(value: Any) -> Any:
+    import numpy as np
+
+    # The array shares the device's memory, which the next step may write.
+    array = np.array(value.asnumpy() if hasattr(value, "asnumpy") else value)
+    return array.item() if array.size == 1 else array

@@ -1,0 +1,207 @@
+"""A program in training: its state and where in the cycle it stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import RuntimeFailure, nearest
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.types import DType
+from .checkpoint import read_state, tensor_to_numpy, write_state
+from .engine import Engine, flat_outputs
+from .inputs import to_tensors
+from .plan import plan_turns
+from .result import StepResult
+
+if TYPE_CHECKING:
+    from .fit import Callback, Evaluate, History
+
+
+class Session:
+    """Runs ``program`` on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
+
+    The program is not changed, and sessions share nothing. ``seed`` makes random primitives (Dropout) repeatable from
+    one session to the next; without it they keep the seeds of the file, where zero means a different run each time.
+    """
+
+    def __init__(self, program: Program, device: str = "CPU", seed: int | None = None):
+        self.program = program
+        self._turns = plan_turns(program)
+        self._engine = Engine(program, device, seed)
+        self._position = 0
+        self._resume()
+
+    @property
+    def position(self) -> int:
+        """How many micro-batches of the running cycle have been consumed."""
+        return self._position
+
+    @property
+    def cycle_length(self) -> int:
+        """How many micro-batches one cycle consumes."""
+        return len(self._turns)
+
+    @property
+    def consumer(self) -> Graph:
+        """The graph that takes the next micro-batch; all that take one take the same inputs."""
+        return self._engine.graphs[self._turns[self._position].consumer]
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def step(self, *inputs: Any) -> StepResult:
+        """Consumes one micro-batch: one numpy array or Tensor for each input, in the order of the file.
+
+        Returns without waiting for the device; reading a value of the result waits. Integers of another width are taken
+        where the values fit; any other difference in number, shape or dtype is a :class:`RuntimeFailure`.
+        """
+        return self._advance(to_tensors(self.consumer, inputs))
+
+    def flush(self) -> StepResult | None:
+        """Ends an incomplete cycle with an update over the micro-batches it has; None when nothing is pending."""
+        if self._position == 0:
+            return None
+        name = self.program.schedule.flush
+        if name is None:
+            raise RuntimeFailure(
+                f"{self._position} of {self.cycle_length} micro-batches are pending, and the program has no graph that "
+                f"ends a cycle early. Feed {self.cycle_length - self._position} more."
+            )
+        outputs = flat_outputs(self._engine.graphs[name], self._engine.run(name, ()))
+        self._position = 0
+        return StepResult(name, outputs, ended_cycle=True)
+
+    def fit(
+        self,
+        data: Any,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        callbacks: Sequence[Callback] = (),
+        evaluate: Evaluate | None = None,
+        progress: bool | None = None,
+        allow_nonfinite: bool = False,
+    ) -> History:
+        """Trains on ``data``: arrays, an ``.npz`` file or a ``mindspore.dataset``. See :func:`.fit.fit`."""
+        from .fit import fit
+
+        return fit(
+            self,
+            data,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            callbacks=callbacks,
+            evaluate=evaluate,
+            progress=progress,
+            allow_nonfinite=allow_nonfinite,
+        )
+
+    @cached_property
+    def cell(self) -> Any:
+        """The program as an ``nn.Cell``, for ``mindspore.train.Model(session.cell).train(…)`` without dataset sinking.
+
+        A call is one micro-batch and returns the loss, or a tuple of the outputs where there are several. Its
+        parameters are the session's state, by the names of the file.
+        """
+        from .cells import ProgramCell
+
+        def step(inputs: tuple[Any, ...]) -> Any:
+            outputs = tuple(self.step(*inputs).raw.values())
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return ProgramCell(self._engine.parameters.values(), step, self._resume)
+
+    def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
+        turn = self._turns[self._position]
+        outputs: dict[str, Any] = {}
+        for name in turn.graphs:
+            results = self._engine.run(name, tensors if name == turn.consumer else ())
+            named = dict(flat_outputs(self._engine.graphs[name], results))
+            if "loss" in outputs:
+                named.pop("loss", None)
+            outputs.update(named)
+        self._position = (self._position + 1) % self.cycle_length
+        return StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Name -> numpy array, a copy of every state variable by the names of the file; bfloat16 as float32 (exact)."""
+        return {name: self._engine.read(name) for name in self._engine.parameters}
+
+    def load_state(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
+        """Sets state from arrays or Tensors by name, or from a ``.safetensors``, ``.ckpt`` or ``.npz`` file.
+
+        Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
+        those of the state; without, those that both sides have are set. Returns the names that were set. An error
+        changes nothing. A state saved in the middle of a cycle resumes there.
+        """
+        given = read_state(source) if isinstance(source, (str, os.PathLike)) else dict(source)
+        origin = str(source) if isinstance(source, (str, os.PathLike)) else "the given state"
+        known = self._engine.types
+        if strict:
+            for name in given:
+                if name not in known:
+                    raise RuntimeFailure(
+                        f"{origin} holds '{name}', which the program does not know{nearest(name, list(known))}. "
+                        f"strict=False skips such names."
+                    )
+            missing = [name for name in known if name not in given]
+            if missing:
+                raise RuntimeFailure(
+                    f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'"
+                    f"{nearest(missing[0], list(given))}. strict=False keeps their values."
+                )
+        values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
+        position = self._position_from(values)
+        for name, value in values.items():
+            self._engine.write(name, value)
+        self._position = position
+        return list(values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state to a ``.safetensors`` or ``.ckpt`` file; never leaves half a file behind.
+
+        A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``.
+        """
+        values = {} if str(path).endswith(".ckpt") else self.state()
+        write_state(path, self._engine.parameters, values)
+
+    def _checked(self, origin: str, name: str, value: Any) -> Any:
+        import mindspore
+        import numpy as np
+
+        type_ = self._engine.types[name]
+        array = tensor_to_numpy(value) if isinstance(value, mindspore.Tensor) else np.asarray(value)
+        if array.shape != type_.shape:
+            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds shape {list(array.shape)} for it.")
+        dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
+        if array.dtype != dtype:
+            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds {array.dtype}; convert it to {dtype}.")
+        return array
+
+    def _resume(self) -> None:
+        """The position as the counting state says, which a checkpoint may have set."""
+        count = self.program.schedule.count
+        if count is not None:
+            self._position = self._position_from({count: self._engine.read(count)})
+
+    def _position_from(self, values: Mapping[str, Any]) -> int:
+        count = self.program.schedule.count
+        if count is None:
+            return 0 if len(values) == len(self._engine.types) else self._position
+        if count not in values:
+            return self._position
+        position = int(values[count].item())
+        if not 0 <= position < self.cycle_length:
+            raise RuntimeFailure(
+                f"state '{count}' says that {position} micro-batches are pending, but a cycle has {self.cycle_length}: "
+                f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
+            )
+        return position

@@ -1,0 +1,52 @@
+"""Fixtures that every test may use: exported training graphs, written once and kept between runs and workers."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+
+def export_key() -> str:
+    """Changes with MindSpore's version and with any source of the zoo."""
+    from importlib.metadata import version
+
+    digest = hashlib.sha256(version("mindspore").encode())
+    for source in sorted((Path(__file__).parent / "networks").glob("*.py")):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def export_once(name: str, folder: Path) -> Path:
+    """The exported file of a case in `folder`; a lock keeps two processes from writing it at once.
+
+    Raises KeyError for a name that is not in the zoo.
+    """
+    path = folder / f"{name}.mindir"
+    if path.exists():
+        return path
+    from tests.networks import CASES, export
+
+    if name not in CASES:
+        raise KeyError(f"no case {name!r} in tests.networks.CASES; there are {', '.join(sorted(CASES))}")
+    with open(folder / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                export(CASES[name], Path(scratch)).replace(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def exported() -> Callable[[str], Path]:
+    """`exported("lenet_bn")` is the path of that case's MindIR; read-only, shared by all tests."""
+    folder = Path(tempfile.gettempdir()) / f"boost-compile-zoo-{os.getuid()}" / export_key()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return lambda name: export_once(name, folder)

@@ -1,0 +1,38 @@
+"""The table of ir/mindir/schema.py against the schema that MindSpore ships."""
+
+from __future__ import annotations
+
+from boost_compile.ir.mindir import schema
+
+from tests.ir.protos import mind_ir
+
+
+def test_messages_and_enums_equal_those_of_mindspore():
+    ours, theirs = _shape(schema.ModelProto.DESCRIPTOR), _shape(mind_ir().ModelProto.DESCRIPTOR)
+    assert len(ours) > 15
+    assert ours == theirs
+
+
+def _shape(root):
+    """Every message reachable from `root`, by its own name: field -> (number, type, label, referred name or values)."""
+    messages, todo = {}, [root]
+    while todo:
+        message = todo.pop()
+        if message.name in messages:
+            continue
+        fields = messages[message.name] = {}
+        for f in message.fields:
+            referred = None
+            if f.message_type is not None:
+                todo.append(f.message_type)
+                referred = f.message_type.name
+            elif f.enum_type is not None:
+                prefix = f.enum_type.name + "_"
+                referred = {v.name.removeprefix(prefix): v.number for v in f.enum_type.values}
+            fields[f.name] = (f.number, f.type, f.is_repeated, f.is_required, referred)
+    return messages
+
+
+def test_both_schemas_live_in_one_process():
+    ours = schema.NodeProto(name="n", op_type="Constant").SerializeToString()
+    assert mind_ir().NodeProto.FromString(ours).op_type == "Constant"

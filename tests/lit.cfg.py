@@ -1,0 +1,28 @@
+"""lit's configuration: ``lit tests`` runs every ``.ir`` file by its RUN lines (pytest does it too, by test_lit.py).
+
+    // RUN: %opt %s --passes "dead-code-elimination" | %filecheck %s
+
+``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form.
+"""
+
+import os
+import shlex
+import sys
+import tempfile
+
+import lit.formats
+
+python = shlex.quote(sys.executable)
+compile_ = f"{python} -m boost_compile.tools.compile --quiet --emit text -o -"
+
+config.name = "boost-compile"  # noqa: F821 - lit defines config and lit_config
+config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
+config.suffixes = [".ir"]  # noqa: F821
+config.test_source_root = os.path.dirname(__file__)  # noqa: F821
+config.test_exec_root = lit_config.params.get("exec_root") or tempfile.mkdtemp(prefix="boost-compile-lit-")  # noqa: F821
+config.substitutions = [  # noqa: F821
+    ("%opt", f"{compile_} --no-annotations"),
+    ("%full", compile_),
+    ("%filecheck", f"{python} -m filecheck"),
+    ("%python", python),
+]

@@ -1,0 +1,222 @@
+"""Gradient accumulation against native MindSpore: the same state, the same data, every parameter by name.
+
+Judged by how far training moved each parameter (tests/compare.py): within 1e-5 after one cycle, 1e-3 after three. Deep
+BatchNorm networks amplify one rounding difference from the second cycle on, so they are judged after one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import boost_compile as bc
+from tests import native
+from tests.compare import Comparison, assert_close, assert_equal
+from tests.networks import CASES, names
+
+Exported = Callable[[str], Path]
+
+ONE_CYCLE, THREE_CYCLES = 1e-5, 1e-3
+OPTIMIZERS = names("optimizer", runs_on_cpu=True)
+STRUCTURES = ["mlp", "lenet_bn", "gpt", "gpt_tied", "two_inputs", "shared_weights", "frozen_prefix", "lstm", "branch", "loop"]
+DEEP = ["resnet18", "mobilenet_v2"]
+
+
+def accumulated(path: Path, steps: int, **options: object) -> bc.Program:
+    text = ",".join(f"{k}={v}" for k, v in {"steps": steps, **options}.items())
+    return bc.compile(bc.load(str(path)), f"gradient-accumulation{{{text}}}")
+
+
+def accumulators(program: bc.Program) -> set[str]:
+    return {name for name, v in program.state.items() if v.role in ("accumulator", "counter")}
+
+
+def train(program: bc.Program, cycles: list[list[tuple[np.ndarray, ...]]]) -> list[dict[str, np.ndarray]]:
+    """The user's state after each cycle; the accumulators must be empty there."""
+    own = accumulators(program)
+    session = bc.Session(program, device="CPU")
+    states = []
+    for cycle in cycles:
+        results = [session.step(*batch) for batch in cycle]
+        assert [r.updated for r in results] == [False] * (len(cycle) - 1) + [True]
+        assert all(np.isfinite(float(r.loss)) for r in results)
+        state = session.state()
+        for name in own:
+            if not name.startswith("carry."):
+                assert not state[name].any(), f"{name} is not cleared"
+        states.append({name: value for name, value in state.items() if name not in own})
+    return states
+
+
+def check(name: str, path: Path, steps: int, cycles: int = 3, **options: object) -> Comparison:
+    case = CASES[name]
+    data = case.cycles(cycles, steps)
+    reference = native.train_accumulated(case, data, str(options.get("reduction", "mean")))
+    ours = train(accumulated(path, steps, **options), data)
+    initial = native.initial_state(case)
+    noise = reference.noise()
+    first = assert_close(ours[0], reference.states[0], initial, ONE_CYCLE, noise)
+    if cycles > 1:
+        assert_close(ours[-1], reference.states[-1], initial, THREE_CYCLES, noise)
+    return first
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_four_micro_batches_equal_native_accumulation(exported: Exported, name: str, split: str) -> None:
+    check(name, exported(name), 4, split=split)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer(exported: Exported, name: str) -> None:
+    """Slots, step counts, learning-rate schedules and beta powers advance once a cycle, whatever the optimizer's form."""
+    first = check(name, exported(name), 4)
+    assert first.bit_equal == len(first.rows), first
+
+
+@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_deep_networks(exported: Exported, name: str, split: str) -> None:
+    check(name, exported(name), 2, cycles=1, split=split)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("name", ["lenet_bn", "gpt"])
+def test_other_cycle_lengths(exported: Exported, name: str, steps: int, split: str) -> None:
+    check(name, exported(name), steps, split=split)
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_the_sum_of_gradients(exported: Exported, split: str) -> None:
+    check("mlp", exported("mlp"), 3, reduction="sum", split=split)
+
+
+@pytest.mark.parametrize("name", ["mlp_adam", "gpt", "two_inputs"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_identical_micro_batches_are_one_original_step(exported: Exported, name: str, split: str) -> None:
+    case = CASES[name]
+    [batch] = case.batches(1)
+    original = bc.Session(bc.load(str(exported(name))))
+    original.step(*batch)
+    [ours] = train(accumulated(exported(name), 4, split=split), [[batch] * 4])
+    assert_equal(ours, original.state())
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_batchnorm_statistics_advance_with_every_micro_batch(exported: Exported, split: str) -> None:
+    program = accumulated(exported("lenet_bn"), 4, split=split)
+    session = bc.Session(program)
+    statistics = [name for name, v in program.state.items() if v.role == "statistic"]
+    assert statistics
+    before = session.state()
+    for batch in CASES["lenet_bn"].batches(4):
+        session.step(*batch)
+        after = session.state()
+        assert all((after[name] != before[name]).any() for name in statistics)
+        before = after
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_short_cycle_divides_by_its_real_count(exported: Exported, split: str, length: int) -> None:
+    case = CASES["lenet_bn"]
+    full, short = case.cycles(2, 4)
+    short = short[:length]
+    reference = native.train_accumulated(case, [full, short])
+    program = accumulated(exported(case.name), 4, split=split)
+    session = bc.Session(program)
+    for batch in full + short:
+        session.step(*batch)
+    result = session.flush()
+    assert result is not None
+    assert result.updated
+    assert session.flush() is None
+    state = {k: v for k, v in session.state().items() if k not in accumulators(program)}
+    assert_close(state, reference.states[-1], native.initial_state(case), THREE_CYCLES, reference.noise())
+
+
+@pytest.mark.parametrize("name", ["mlp_half_compute", "mlp_half_weights"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_half_gradients_accumulated_in_float32(exported: Exported, name: str, split: str) -> None:
+    """Nearer to the exact mean than half-precision sums are: the mean of the same gradients, added up in float64."""
+    case = CASES[name]
+    program = accumulated(exported(name), 4, dtype="float32", split=split)
+    kept = [v for v in program.state.values() if v.role == "accumulator"]
+    assert kept
+    assert {v.dtype for v in kept} == {"float32"}
+    data = case.cycles(3, 4)
+    reference = native.train_accumulated(case, data)
+    [*_, ours] = train(program, data)
+    unit = np.finfo(np.float16).eps
+    initial = native.initial_state(case)
+    for name_, value in reference.states[-1].items():
+        moved = np.abs(value.astype("f8") - initial[name_]).max()
+        scale = max(moved, np.abs(value.astype("f8")).max() if value.dtype == np.float16 else 0.0)
+        assert np.abs(ours[name_].astype("f8") - value).max() <= 4 * unit * scale, name_
+
+
+def test_micro_batches_draw_different_dropout_masks(exported: Exported) -> None:
+    """With one mask for all, four identical micro-batches would leave the accumulated gradient an exact multiple of one."""
+    program = accumulated(exported("dropout"), 4)
+    session = bc.Session(program)
+    [batch] = CASES["dropout"].batches(1)
+    sums = []
+    for _ in range(3):
+        session.step(*batch)
+        sums.append(session.state()["accum.hidden.weight"])
+    assert not np.array_equal(sums[1], 2 * sums[0])
+    assert not np.array_equal(sums[2] - sums[1], sums[1] - sums[0])
+
+
+def test_dropout_keeps_the_expected_gradient(exported: Exported) -> None:
+    """Over many micro-batches of one input the mean accumulated gradient nears the exact expectation's: half of two long
+    cycles agree far better than two short ones."""
+    [batch] = CASES["dropout"].batches(1)
+    program = accumulated(exported("dropout"), 400)
+    session = bc.Session(program)
+    sums = {}
+    for i in range(399):
+        session.step(*batch)
+        if i + 1 in (1, 2, 200):
+            sums[i + 1] = session.state()["accum.output.bias"].astype("f8")
+    total = session.state()["accum.output.bias"].astype("f8")
+    one, two = sums[1], sums[2] - sums[1]
+    long_one, long_two = sums[200] / 200, (total - sums[200]) / 199
+    assert np.linalg.norm(long_one - long_two) < 0.5 * np.linalg.norm(one - two)
+
+
+def test_the_report_counts_weights_and_names_the_frozen(exported: Exported) -> None:
+    program = accumulated(exported("frozen_prefix"), 4)
+    [report] = program.reports
+    trained = [v.name for v in program.state.values() if v.role == "accumulator"]
+    assert report.matched == report.changed == len(trained) > 0
+    frozen = {m.site for m in report.misses}
+    assert frozen == {name for name in program.state if name.startswith("frozen.")}
+    assert not any(f"accum.{name}" in program.state for name in frozen)
+
+
+def test_accumulating_twice_is_refused(exported: Exported) -> None:
+    program = accumulated(exported("mlp"), 2)
+    with pytest.raises(bc.Error, match="one step graph"):
+        bc.compile(program, "gradient-accumulation{steps=2}")
+
+
+def test_a_forward_graph_is_refused_with_the_way_to_export(tmp_path: Path) -> None:
+    import mindspore as ms
+
+    net = CASES["mlp"].network()
+    ms.export(net, ms.Tensor(CASES["mlp"].batches(1)[0][0]), file_name=str(tmp_path / "forward"), file_format="MINDIR")
+    with pytest.raises(bc.Error, match=r"forward graph[\s\S]*TrainOneStepCell"):
+        accumulated(tmp_path / "forward.mindir", 4)
+
+
+def test_slots_that_are_called_accum_keep_their_names(exported: Exported) -> None:
+    program = accumulated(exported("mlp_adagrad"), 2)
+    slots = {n for n, v in program.state.items() if v.role == "slot"}
+    ours = {n for n, v in program.state.items() if v.role == "accumulator"}
+    assert {f"accum.{n}" for n, v in program.state.items() if v.role == "weight"} == slots
+    assert all(n.startswith("accum.gradient.") for n in ours)

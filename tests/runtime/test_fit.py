@@ -1,0 +1,191 @@
+"""The training loop over arrays, .npz files and mindspore.dataset."""
+
+from __future__ import annotations
+
+import mindspore as ms
+import numpy as np
+import pytest
+from boost_compile.runtime.fit import Callback
+
+import boost_compile as bc
+from tests.networks import CASES
+
+from .programs import running_mean, samples
+from .test_model import dataset
+from .test_session import assert_same_state
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    return CASES["mlp"].batch(np.random.default_rng(5), 22)
+
+
+def session_of(exported, name: str = "mlp") -> bc.Session:
+    return bc.Session(bc.load(exported(name)))
+
+
+def test_every_source_gives_the_same_trajectory(exported, digits, tmp_path):
+    x, y = digits
+    by_hand = session_of(exported)
+    losses = [by_hand.step(x[i : i + 4], y[i : i + 4]).loss for _ in range(2) for i in range(0, 20, 4)]
+    np.savez(tmp_path / "ordered.npz", images=x, labels=y.astype(np.int64))
+    np.savez(tmp_path / "named.npz", inputs1=y, inputs0=x)
+    sources = {
+        "arrays": (x, y),
+        "mapping": {"images": x, "labels": y},
+        "npz in order": tmp_path / "ordered.npz",
+        "npz by input names": str(tmp_path / "named.npz"),
+        "dataset of rows": dataset(x, y),
+        "dataset of batches": dataset(x, y).batch(4),
+    }
+    for name, source in sources.items():
+        session = session_of(exported)
+        history = session.fit(source, epochs=2, shuffle=False)
+        assert history.losses == losses, name
+        assert [(e.number, e.samples, e.dropped, e.micro_batches) for e in history.epochs] == [
+            (1, 20, 2, 5),
+            (2, 20, 2, 5),
+        ]
+        assert history.dropped == 4
+        assert_same_state(session.state(), by_hand.state())
+
+
+def test_shuffling_is_repeatable_by_seed_and_differs_between_epochs(exported, digits, tmp_path):
+    np.savez(tmp_path / "x.npz", x=digits[0], y=digits[1])
+
+    def losses(source, seed: int) -> list[float]:
+        return session_of(exported).fit(source, epochs=2, seed=seed).losses
+
+    assert losses(digits, 3) == losses(digits, 3) == losses(tmp_path / "x.npz", 3)
+    assert losses(digits, 3) != losses(digits, 4)
+
+
+def test_shuffling_takes_each_sample_once_an_epoch():
+    seen = []
+
+    class Data(Callback):
+        def on_step(self, session, number, result):
+            seen.append(session.state()["sum"].tolist())
+
+    # With the mean held at zero by a long cycle, the sum after each epoch is the sum of the data.
+    data = samples(6)
+    session = bc.Session(running_mean(100))
+    session.fit((data.reshape(-1),), epochs=2, seed=1, callbacks=[Data()])
+    assert sum(seen[5]) == data.sum()
+    assert sum(seen[11]) == 2 * data.sum()
+    assert seen[0] != data[0].tolist()
+
+
+def test_an_open_batch_dimension_runs_the_short_micro_batch(exported, digits):
+    session = session_of(exported, "mlp_dynamic_batch")
+    history = session.fit(digits, batch_size=5, shuffle=False)
+    assert [(e.samples, e.dropped, e.micro_batches) for e in history.epochs] == [(22, 0, 5)]
+    by_hand = session_of(exported, "mlp_dynamic_batch")
+    losses = [by_hand.step(digits[0][i : i + 5], digits[1][i : i + 5]).loss for i in range(0, 22, 5)]
+    assert history.losses == losses
+    unbatched = session_of(exported, "mlp_dynamic_batch").fit(dataset(*digits), batch_size=5)
+    assert unbatched.losses == losses
+
+
+def test_cycles_run_across_epochs_and_the_short_last_one_is_flushed():
+    data = samples(4)
+    session = bc.Session(running_mean(3))
+    history = session.fit((data.reshape(-1),), epochs=2, shuffle=False)
+    assert [c.micro_batches for c in history.cycles] == [3, 3, 2]
+    assert [c.number for c in history.cycles] == [1, 2, 3]
+    assert history.flushed == 2
+    assert session.position == 0
+    np.testing.assert_allclose(session.state()["mean"], data[2:].mean(0), rtol=1e-6)
+    assert history.cycles[0].loss == pytest.approx((data[:3] ** 2).sum() / 6)
+    assert history.epochs[0].loss == pytest.approx(
+        ((data[:3] ** 2).sum() + ((data[3] - data[:3].mean(0)) ** 2).sum()) / 8, rel=1e-6
+    )
+
+
+def test_callbacks_and_evaluation_are_called_in_turn(exported, digits):
+    calls = []
+
+    class Record(Callback):
+        def on_step(self, session, number, result):
+            calls.append(("step", number, result.graph))
+
+        def on_cycle(self, session, cycle):
+            calls.append(("cycle", cycle.number))
+
+        def on_epoch(self, session, epoch):
+            calls.append(("epoch", epoch.number, epoch.evaluation))
+
+    session = session_of(exported)
+    history = session.fit(
+        (digits[0][:8], digits[1][:8]),
+        epochs=2,
+        callbacks=[Record()],
+        evaluate=lambda s: int(s.state()["global_step"].item()),
+    )
+    one = [("step", 1, "step"), ("cycle", 1), ("step", 2, "step"), ("cycle", 2), ("epoch", 1, 2)]
+    two = [("step", 3, "step"), ("cycle", 3), ("step", 4, "step"), ("cycle", 4), ("epoch", 2, 4)]
+    assert calls == one + two
+    assert [e.evaluation for e in history.epochs] == [2, 4]
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_loss_that_is_not_finite_stops_with_its_step(bad):
+    data = samples(8)
+    data[2, 0] = bad
+    rows = data.reshape(-1)
+    session = bc.Session(running_mean(2))
+    with pytest.raises(bc.Error, match=f"loss of step 3 is {bad}.*allow_nonfinite=True"):
+        session.fit((rows,), shuffle=False)
+    assert session.state()["updates"] == 2
+    history = bc.Session(running_mean(2)).fit((rows,), shuffle=False, allow_nonfinite=True)
+    assert np.isfinite(history.losses).tolist() == [True, False, False, False]
+
+
+def test_an_overflow_that_the_program_reports_does_not_stop():
+    data = samples(8)
+    session = bc.Session(running_mean(2, scale=True))
+    session.load_state({"scale": np.float32(8)}, strict=False)
+    data[1] = np.inf
+    history = session.fit((data[:2].reshape(-1),), shuffle=False)
+    assert [(c.overflow, c.updated) for c in history.cycles] == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (lambda x, y: (x,), {}, "takes 2 inputs, got 1 arrays"),
+        (lambda x, y: (x, y[:-1]), {}, "differ in their number of samples: 22, 21"),
+        (lambda x, y: (x[:3], y[:3]), {}, "3 samples do not fill one micro-batch of 4"),
+        (lambda x, y: (x[:, :7], y), {}, "got shape \\[4, 7\\]"),
+        (lambda x, y: (x, y), {"batch_size": 5}, "micro-batches of 4, batch_size=5"),
+        (lambda x, y: (x, y), {"epochs": 0}, "epochs=0"),
+        (lambda x, y: {"a": x, "b": y, "c": y}, {}, "3 arrays \\(a, b, c\\)"),
+        (lambda x, y: dataset(x), {}, "1 columns"),
+        (lambda x, y: dataset(x, y).batch(3), {}, "micro-batch of 4"),
+        (lambda x, y: dataset(x[:3], y[:3]), {}, "no complete micro-batch"),
+        (lambda x, y: "missing.npz", {}, "missing.npz: no such file"),
+        (lambda x, y: "data.csv", {}, r"\.npz"),
+        (lambda x, y: 7, {}, "cannot train on a int"),
+        (lambda x, y: (x, y), {"callbacks": [ms.train.LossMonitor()]}, "LossMonitor is no boost_compile callback"),
+    ],
+)
+def test_bad_data_and_options_are_clear_errors(exported, digits, data, options, message):
+    with pytest.raises(bc.Error, match=message):
+        session_of(exported).fit(data(*digits), shuffle=False, **options)
+
+
+def test_an_open_batch_dimension_needs_a_batch_size(exported, digits):
+    with pytest.raises(bc.Error, match="say batch_size"):
+        session_of(exported, "mlp_dynamic_batch").fit(digits)
+
+
+def test_the_bar_stands_on_stderr_and_only_when_wanted(exported, digits, capfd):
+    session_of(exported).fit(digits)
+    assert capfd.readouterr().err == ""
+    session_of(exported).fit(digits, progress=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "5/5" in shown.err
+    assert "loss" in shown.err
+    assert "samples/s" in shown.err
+    assert "cycle 5" in shown.err

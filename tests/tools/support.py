@@ -1,0 +1,53 @@
+"""Runs a command in this process and says what a shell would see."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import pytest
+from boost_compile.tools import cli
+
+
+@dataclass(frozen=True)
+class Shell:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """stdout as one JSON document (which it must be as a whole)."""
+        return json.loads(self.out)
+
+
+def shell(capsys: pytest.CaptureFixture[str], command: click.Command, *arguments: object) -> Shell:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        cli.run(command, [str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return Shell(code, out, err)
+
+
+def process(module: str, *arguments: object, stdin: str = "") -> Shell:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", f"boost_compile.tools.{module}", *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
+    return Shell(done.returncode, done.stdout, done.stderr)
+
+
+def assert_one_error(shell: Shell, command: str, *fragments: str) -> None:
+    """Exit 2, nothing on stdout, and one message on stderr that holds the fragments; no traceback."""
+    assert shell.code == 2, shell
+    assert shell.out == ""
+    assert shell.err.startswith(f"{command}: error: ")
+    assert shell.err.count("error:") == 1
+    assert "Traceback" not in shell.err
+    for fragment in fragments:
+        assert fragment in shell.err, shell.err

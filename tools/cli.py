@@ -1,0 +1,198 @@
+"""What all commands share: how they start, fail and print. Imports only click; the rest comes in when it is needed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..ir.program import Program
+
+TEXT_SUFFIXES = (".ir", ".txt")
+BAD_INPUT, INTERNAL_FAILURE, INTERRUPTED = 2, 1, 130
+TRACEBACK = "BOOST_COMPILE_TRACEBACK"
+FOLD = 5
+"""How many of many similar lines a report shows."""
+
+
+def run(command: click.Command, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and exits: 0 done, 2 bad input or options, 1 a failure of ours, 130 interrupted.
+
+    Errors are one message on stderr. A reader that goes away (``| head``) is no error.
+    """
+    name = command.name or "boost-compile"
+    try:
+        code = command.main(arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as signal:
+        sys.exit(signal.exit_code)
+    except click.ClickException as error:
+        _fail(name, BAD_INPUT, f"{error.format_message()} (see {name} --help)")
+    except (KeyboardInterrupt, click.Abort):
+        _fail(name, INTERRUPTED, "interrupted")
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; that must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + 13)
+    except Exception as error:
+        _report(name, error)
+
+
+def _report(name: str, error: Exception) -> NoReturn:
+    from ..ir.errors import Error, VerifyError
+
+    internal: tuple[type[Exception], ...] = ()
+    if "boost_compile.passes.manager" in sys.modules:
+        from ..passes.manager import BrokenProgram, InternalError
+
+        internal = (BrokenProgram, InternalError)
+    if os.environ.get(TRACEBACK):
+        raise error
+    if isinstance(error, internal):
+        _fail(name, INTERNAL_FAILURE, f"internal: {error}\n  please report this, with that file")
+    if isinstance(error, VerifyError):
+        _fail(name, BAD_INPUT, f"the graph is not valid: {error}")
+    if isinstance(error, Error):
+        _fail(name, BAD_INPUT, str(error))
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        _fail(name, BAD_INPUT, f"{error.filename}: {what}" if error.filename else what)
+    message = f"internal: {type(error).__name__}: {error} (a bug; set {TRACEBACK}=1 to see where, and please report it)"
+    _fail(name, INTERNAL_FAILURE, message)
+
+
+def _fail(name: str, code: int, message: str) -> NoReturn:
+    print(f"{name}: error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """rich's console; plain text, and wide, when the stream is no terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
+
+
+def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    """An empty table; the columns named in ``numbers`` stand flush right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return made
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    json.dump(_finite(document), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    sys.stdout.write("\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def print_bytes(n: float) -> str:
+    """1536 as ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def folded(lines: Sequence[str], limit: int = FOLD) -> list[str]:
+    """The first few lines, and how many more there are."""
+    if len(lines) <= limit + 1:
+        return list(lines)
+    return [*lines[:limit], f"… and {len(lines) - limit} more (--json lists all)"]
+
+
+def pause_collector() -> None:
+    """Python's cyclic garbage collector would walk every graph again and again, and graphs are all cycles.
+
+    For commands that read, rewrite, write and exit.
+    """
+    import gc
+
+    gc.disable()
+
+
+def read_program(path: str) -> Program:
+    """The program in a MindIR file, a program directory, a text file (``.ir``, ``.txt``), or text on stdin (``-``)."""
+    from ..ir.errors import FormatError
+
+    if path == "-" or path.endswith(TEXT_SUFFIXES):
+        from ..ir.text import parse_program
+
+        where = "standard input" if path == "-" else path
+        raw = sys.stdin.buffer.read() if path == "-" else _read(path)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise FormatError(f"{where}: not UTF-8 text, so no text form of a program") from None
+        return parse_program(text, where)
+    from ..ir.storage import load
+
+    return load(path)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def check_writable(output: str) -> None:
+    """Finds out before the work, not after it, that the result has no place to go."""
+    from ..ir.errors import OptionError
+
+    directory = os.path.dirname(os.path.abspath(output))
+    if not os.path.isdir(directory):
+        raise OptionError(f"cannot write '{output}': there is no directory '{os.path.dirname(output)}'")
+    if not os.access(directory, os.W_OK):
+        raise OptionError(f"cannot write '{output}': its directory is not writable (choose another with -o)")
+
+
+class OptionalValueCommand(click.Command):
+    """A command some of whose options may stand alone or take a value after ``=`` (and only there, so that a file name
+    that follows is not taken for the value). Standing alone means :data:`ALL`."""
+
+    optional_values: tuple[str, ...] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        args = [f"{a}={ALL}" if i < end and a in self.optional_values else a for i, a in enumerate(args)]
+        return super().parse_args(ctx, args)
+
+
+ALL = "*"

@@ -1,0 +1,263 @@
+"""boost-compile: a training graph in, a rewritten training program out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from . import cli
+
+if TYPE_CHECKING:
+    from ..ir.program import Program
+    from ..passes.base import Pass
+    from ..passes.instrumentation import Instrumentation
+
+DEFAULT_PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
+"""Clean-up that preserves training bit for bit: what to do when nothing was asked for."""
+
+
+class CompileCommand(cli.OptionalValueCommand):
+    optional_values = ("--print-ir-before", "--print-ir-after", "--print-ir-diff")
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _ir_option(name: str, what: str) -> Callable[[F], F]:
+    return click.option(name, metavar="[=PASS]", multiple=True, help=f"Print {what} (PASS alone) to stderr.")
+
+
+@click.command("boost-compile", cls=CompileCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("input", required=False)
+@click.option("-o", "--output", metavar="OUT", help="Where to write [INPUT's name, here]; '-': text to stdout.")
+@click.option("-p", "--passes", metavar="TEXT", help="Pipeline, such as 'gradient-accumulation{steps=4}'.")
+@click.option("--accumulate", type=int, metavar="N", help="Accumulate gradients over N micro-batches.")
+@click.option("--reduction", type=click.Choice(["mean", "sum"]), help="How --accumulate joins gradients [mean].")
+@click.option("--split", type=click.Choice(["apply", "fused"]), help="How --accumulate splits the step [apply].")
+@click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
+@click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
+@click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
+@click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass [on].")
+@_ir_option("--print-ir-before", "the program before each pass")
+@_ir_option("--print-ir-after", "the program after each pass")
+@_ir_option("--print-ir-diff", "what each pass changed, as a unified diff")
+@click.option("--annotations/--no-annotations", default=True, help="Scopes and origins in text [on].")
+@click.option("--time-passes", is_flag=True, help="Print where the time went to stderr.")
+@click.option("--pass-statistics", is_flag=True, help="Print each pass's statistics to stderr.")
+@click.option("--opt-bisect-limit", type=int, metavar="N", help="Run the first N passes only.")
+@click.option("--list-passes", is_flag=True, help="List all passes with their options, and exit.")
+@click.option("--dump-pipeline", is_flag=True, help="Print the effective pipeline with all options, and exit.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
+@click.option("-q", "--quiet", is_flag=True, help="No report.")
+@click.version_option(package_name="boost-compile")
+def command(**options: Any) -> None:
+    """Rewrites the training graph in INPUT: a MindIR file, a program directory (.boost), or text (.ir, .txt, or - for
+    stdin). Without --passes and --accumulate it only cleans up."""
+    if options["list_passes"]:
+        return _list_passes(options["as_json"])
+    job = Job(**{name: options[name] for name in Job.__annotations__ if name in options})
+    passes, asked = job.pipeline()
+    if options["dump_pipeline"]:
+        return _dump_pipeline(passes)
+    if job.input is None:
+        raise click.UsageError("INPUT is missing: which MindIR file or program is to be compiled?")
+    return _compile(job, passes, asked, options["as_json"], options["quiet"])
+
+
+@dataclass(kw_only=True)
+class Job:
+    """What was asked for, and what can be said of it before anything is read."""
+
+    input: str | None
+    output: str | None
+    passes: str | None
+    accumulate: int | None
+    reduction: str | None
+    split: str | None
+    emit: str | None
+    target: str | None
+    allow_no_match: bool
+    verify_each: bool
+    annotations: bool
+    time_passes: bool
+    pass_statistics: bool
+    opt_bisect_limit: int | None
+    print_ir_before: tuple[str, ...]
+    print_ir_after: tuple[str, ...]
+    print_ir_diff: tuple[str, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def pipeline(self) -> tuple[list[Pass], bool]:
+        """The passes, and whether any were asked for (else it is the default pipeline)."""
+        from ..passes.pipeline import parse_pipeline
+
+        text = self.passes if self.passes is not None else DEFAULT_PIPELINE
+        passes = parse_pipeline(text)
+        if self.accumulate is None:
+            for name in ("reduction", "split"):
+                if getattr(self, name):
+                    raise click.UsageError(f"--{name} says how to accumulate: give --accumulate N too")
+        else:
+            given = {"steps": self.accumulate, "reduction": self.reduction, "split": self.split}
+            options = ",".join(f"{name}={value}" for name, value in given.items() if value is not None)
+            passes = [*parse_pipeline(f"gradient-accumulation{{{options}}}"), *passes]
+        return passes, self.passes is not None or self.accumulate is not None
+
+    def instrumentation(self) -> Instrumentation:
+        from ..passes.instrumentation import Instrumentation
+
+        return Instrumentation(
+            print_ir_before=_selection(self.print_ir_before),
+            print_ir_after=_selection(self.print_ir_after),
+            print_ir_diff=_selection(self.print_ir_diff),
+            opt_bisect_limit=self.opt_bisect_limit,
+            annotations=self.annotations,
+        )
+
+    def destination(self) -> tuple[str, str]:
+        """(path or ``-``, what to emit), checked against each other."""
+        by_suffix = _kind(self.output) if self.output is not None else None
+        emit = self.emit or by_suffix or "program"
+        if self.output is not None:
+            if self.output == "-" and emit != "text":
+                raise click.UsageError("'-o -' prints text: use it with --emit text, or name a file")
+            if emit != by_suffix and not (emit == "text" and by_suffix == "program"):
+                raise click.UsageError(f"'{self.output}' is named like a {by_suffix} but --emit says {emit}")
+            return self.output, emit
+        given = self.input or "-"
+        stem = "program" if given == "-" else Path(given).stem
+        suffix = {"program": ".boost", "mindir": ".mindir", "text": ".ir"}[emit]
+        if os.path.exists(stem + suffix) and os.path.samefile(stem + suffix, given):
+            suffix = ".compiled" + suffix
+        return stem + suffix, emit
+
+
+def _kind(path: str) -> str:
+    if path == "-" or path.endswith(cli.TEXT_SUFFIXES):
+        return "text"
+    return "mindir" if path.endswith(".mindir") else "program"
+
+
+def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
+    return True if cli.ALL in names else names or False
+
+
+def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bool) -> None:
+    import warnings
+
+    from ..passes.manager import NoMatchWarning, compile_program
+    from .compile_report import Outcome, print_report, print_statistics, print_times, to_json
+
+    assert job.input is not None
+    output, emit = job.destination()
+    if output == "-" and as_json:
+        raise click.UsageError("'-o -' and --json both want stdout: name a file")
+    if output != "-":
+        cli.check_writable(output)
+    cli.pause_collector()
+    with _timed(job, "read"):
+        source = cli.read_program(job.input)
+        if job.target:
+            source.target = job.target
+    with _timed(job, "passes, verification and dumps"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoMatchWarning)  # the report says it
+        program = compile_program(
+            source,
+            passes,
+            verify_each=job.verify_each,
+            allow_no_match=job.allow_no_match,
+            instrumentation=job.instrumentation(),
+        )
+    with _timed(job, "write"):
+        _write(program, output, emit, job.annotations)
+    outcome = Outcome(source, program, job.input, output, emit, passes, asked, job.seconds)
+    if job.time_passes:
+        print_times(outcome)
+    if job.pass_statistics:
+        print_statistics(outcome)
+    if as_json:
+        cli.print_json(to_json(outcome))
+    elif not quiet:
+        print_report(outcome)
+
+
+class _timed:
+    def __init__(self, job: Job, phase: str):
+        self.job, self.phase = job, phase
+
+    def __enter__(self) -> None:
+        self.start = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.job.seconds[self.phase] = perf_counter() - self.start
+
+
+def _write(program: Program, output: str, emit: str, annotations: bool) -> None:
+    if emit != "text":
+        return program.save(output)
+    from ..ir.text import print_program
+
+    text = print_program(program, annotations=annotations, resources=True)
+    if output == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()  # a reader that went away is noticed here, before the report
+        return None
+    from ..ir.atomic import replacing_file
+
+    with replacing_file(Path(output)) as file:
+        file.write(text.encode())
+    return None
+
+
+def _list_passes(as_json: bool) -> None:
+    from ..passes.options import REQUIRED, declared_options
+    from ..passes.registry import REGISTRY, load_all
+
+    load_all()
+    if as_json:
+        document = {
+            name: {
+                "summary": cls.summary(),
+                "preserves": cls.preserves,
+                "stage": cls.stage,
+                "options": {
+                    o.name: {
+                        "type": o.type_name,
+                        "default": None if o.default is REQUIRED else o.default,
+                        "required": o.default is REQUIRED,
+                        "choices": o.choices,
+                        "help": o.help,
+                    }
+                    for o in declared_options(cls).values()
+                },
+            }
+            for name, cls in sorted(REGISTRY.items())
+        }
+        return cli.print_json(document)
+    for name, cls in sorted(REGISTRY.items()):
+        click.echo(f"{name}: {cls.summary()}" + ("" if cls.preserves else " (changes training)"))
+        for o in declared_options(cls).values():
+            click.echo(f"    {o.describe()}")
+    return None
+
+
+def _dump_pipeline(passes: list[Pass]) -> None:
+    from ..passes.manager import canonical_order
+    from ..passes.pipeline import print_pipeline
+
+    click.echo(print_pipeline(canonical_order(passes), all_options=True))
+
+
+def main() -> None:
+    cli.run(command)
+
+
+if __name__ == "__main__":
+    main()

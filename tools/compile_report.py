@@ -1,0 +1,192 @@
+"""What boost-compile says about what it did."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..ir.program import Program, Schedule
+from ..ir.report import PassResult
+from ..passes.base import Pass
+from ..passes.manager import canonical_order
+from ..passes.pipeline import print_pipeline
+from . import cli
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``source`` and ``program``: before and after; ``passes`` as they were asked for (``asked``) or by default."""
+
+    source: Program
+    program: Program
+    input: str
+    output: str
+    emit: str
+    passes: Sequence[Pass]
+    asked: bool
+    seconds: dict[str, float]
+
+    @property
+    def reports(self) -> list[PassResult]:
+        """The results of this run (a program that was compiled before brings its own)."""
+        return self.program.reports[len(self.source.reports) :]
+
+    @property
+    def reordered(self) -> bool:
+        return [p.name for p in canonical_order(self.passes)] != [p.name for p in self.passes]
+
+    @property
+    def pipeline(self) -> str:
+        return print_pipeline(canonical_order(self.passes))
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    """``boost-compile --json``."""
+    program = outcome.program
+    return {
+        "input": outcome.input,
+        "output": outcome.output,
+        "emit": outcome.emit,
+        "bytes": size_on_disk(outcome.output),
+        "pipeline": outcome.pipeline,
+        "default_pipeline": not outcome.asked,
+        "target": program.target,
+        "passes": [r.to_json() for r in outcome.reports],
+        "graphs": {name: count_nodes(program, name) for name in program.graphs},
+        "source_graphs": {name: count_nodes(outcome.source, name) for name in outcome.source.graphs},
+        "schedule": schedule_json(program),
+        "state": {"variables": len(program.state), "bytes": sum(v.nbytes for v in program.state.values())},
+        "seconds": outcome.seconds,
+    }
+
+
+def schedule_json(program: Program) -> dict[str, Any]:
+    schedule = program.schedule
+    return {
+        "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
+        "flush": schedule.flush,
+        "count": schedule.count,
+        "micro_batches": program.micro_batches(),
+        "text": describe_schedule(program),
+    }
+
+
+def print_report(outcome: Outcome) -> None:
+    """The report: on stdout, or on stderr if stdout carries the program."""
+    from rich.markup import escape
+
+    out = cli.console(stderr=outcome.output == "-")
+    if not outcome.asked:
+        out.print(f"No passes given; ran the default clean-up: {escape(outcome.pipeline)}", soft_wrap=True)
+    elif outcome.reordered:
+        out.print(f"Passes in canonical order: {escape(outcome.pipeline)}", soft_wrap=True)
+    if outcome.reports:
+        counts = ("matched", "changed", "missed", "ms")
+        shown = cli.table("", "pass", *counts, "what", numbers=counts)
+        for r in outcome.reports:
+            row = [str(n) for n in (r.matched, r.changed, len(r.misses))]
+            shown.add_row(escape(_with_options(r)), *row, f"{r.seconds * 1e3:.0f}", escape(r.summary))
+        out.print(shown)
+    for r in outcome.reports:
+        if r.misses:
+            out.print(f"{r.name} left {len(r.misses)} sites alone:", style="yellow")
+            for line in cli.folded([f"{m.site}: {m.reason}" for m in r.misses]):
+                out.print(f"  {escape(line)}", soft_wrap=True)
+        if not r.preserves:
+            out.print(f"{r.name} changes training: results differ from the source's on purpose.", style="yellow")
+    for p in _matched_nothing(outcome):
+        out.print(f"Warning: {p} matched nothing (allowed by --allow-no-match).", style="yellow")
+    _print_written(outcome, out)
+
+
+def _print_written(outcome: Outcome, out: Any) -> None:
+    from rich.markup import escape
+
+    program = outcome.program
+    before = sum(count_nodes(outcome.source, g) for g in outcome.source.graphs)
+    graphs = ", ".join(f"{name} {count_nodes(program, name)}" for name in program.graphs)
+    state = sum(v.nbytes for v in program.state.values())
+    grown = state - sum(v.nbytes for v in outcome.source.state.values())
+    change = f" ({'+' if grown > 0 else '-'}{cli.print_bytes(abs(grown))})" if grown else ""
+    out.print(f"Nodes: {before} before; now {graphs}.  State: {cli.print_bytes(state)}{change}.")
+    out.print(f"Schedule: {escape(describe_schedule(program))}", soft_wrap=True)
+    if outcome.output == "-":
+        return
+    size = cli.print_bytes(size_on_disk(outcome.output))
+    out.print(f"Wrote {escape(outcome.output)} ({outcome.emit}, {size}).", soft_wrap=True)
+    quoted = shlex.quote(outcome.output)
+    runs = f"boost-run {quoted} --data FILE.npz --epochs 1"
+    out.print(f"Next: {escape(f'boost-inspect {quoted}' if outcome.emit == 'text' else runs)}", soft_wrap=True)
+
+
+def print_statistics(outcome: Outcome) -> None:
+    """``--pass-statistics``, on stderr."""
+    shown = cli.table("Pass statistics", "pass", "statistic", "value", numbers=("value",))
+    for r in outcome.reports:
+        statistics = {"matched": r.matched, "changed": r.changed, "missed": len(r.misses), **r.statistics}
+        for i, (name, value) in enumerate(statistics.items()):
+            number = str(len(value)) if isinstance(value, (list, tuple, dict)) else str(value)
+            shown.add_row("" if i else r.name, name, number)
+    cli.console(stderr=True).print(shown)
+
+
+def print_times(outcome: Outcome) -> None:
+    """``--time-passes``, on stderr."""
+    total = sum(outcome.seconds.values()) or 1.0
+    shown = cli.table("Time", "what", "ms", "%", numbers=("ms", "%"))
+
+    def add(what: str, seconds: float) -> None:
+        shown.add_row(what, f"{seconds * 1e3:.1f}", f"{100 * seconds / total:.0f}")
+
+    for phase, seconds in outcome.seconds.items():
+        add(phase, seconds)
+        if phase.startswith("passes"):
+            for r in outcome.reports:
+                add(f"  {r.name}", r.seconds)
+    add("total", total)
+    cli.console(stderr=True).print(shown)
+
+
+def describe_schedule(program: Program) -> str:
+    """The schedule in words."""
+    schedule = program.schedule
+    if schedule == Schedule(schedule.cycle) and len(schedule.cycle) == 1 and schedule.cycle[0].repeat == 1:
+        return f"every micro-batch runs '{schedule.cycle[0].graph}' and is one optimizer step"
+    runs: list[str] = []
+    for entry in schedule.cycle:
+        inputs = bool(program.graphs[entry.graph].inputs)
+        each = "a micro-batch each" if entry.repeat > 1 else "a micro-batch"
+        times = f" {entry.repeat} times" if entry.repeat > 1 else ""
+        runs.append(f"'{entry.graph}'{times}" + (f" ({each})" if inputs else ""))
+    words = f"a cycle of {program.micro_batches()} micro-batches is one optimizer step: {', then '.join(runs)}"
+    return words + (f"; '{schedule.flush}' ends a short cycle" if schedule.flush else "")
+
+
+def count_nodes(program: Program, name: str) -> int:
+    """Nodes of a graph and its functions."""
+    return sum(map(len, program.graphs[name].all_graphs()))
+
+
+def size_on_disk(path: str) -> int:
+    """Bytes of a file or of all files in a directory; 0 for stdout."""
+    if path == "-":
+        return 0
+    if os.path.isdir(path):
+        return sum(f.stat().st_size for f in Path(path).rglob("*") if f.is_file())
+    return os.path.getsize(path)
+
+
+def _with_options(r: PassResult) -> str:
+    from ..passes.options import print_value
+
+    options = ",".join(f"{name}={print_value(value)}" for name, value in r.options.items())
+    return f"{r.name}{{{options}}}" if options else r.name
+
+
+def _matched_nothing(outcome: Outcome) -> list[str]:
+    cleanups = {p.name for p in outcome.passes if p.may_match_nothing}
+    return [r.name for r in outcome.reports if not r.matched and r.name not in cleanups]

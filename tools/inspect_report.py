@@ -1,0 +1,158 @@
+"""What boost-inspect shows: one document, printed as JSON or as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ..ir.errors import AnatomyError
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.training import anatomy, assign_roles
+from . import cli
+from .compile_report import count_nodes, schedule_json
+
+Document = dict[str, Any]
+
+
+def describe(program: Program, file: str) -> Document:
+    """``boost-inspect --json``. Sizes in bytes; ``anatomy`` of a graph is None, with the reason, where it has none."""
+    assign_roles(program)
+    return {
+        "file": file,
+        "name": program.name,
+        "target": program.target,
+        "source": program.source,
+        "metadata": program.metadata,
+        "pipeline": program.pipeline,
+        "schedule": schedule_json(program),
+        "graphs": {name: _describe_graph(program, graph) for name, graph in program.graphs.items()},
+        "state": [
+            {"name": v.name, "dtype": str(v.dtype), "shape": list(v.shape), "role": v.role, "bytes": v.nbytes}
+            for v in program.state.values()
+        ],
+        "reports": [r.to_json() for r in program.reports],
+    }
+
+
+def _describe_graph(program: Program, graph: Graph) -> Document:
+    found, why = None, ""
+    try:
+        found = anatomy(graph)
+    except AnatomyError as error:
+        why = str(error)
+    parts = Counter(found.part(node) for body in graph.all_graphs() for node in body) if found else Counter()
+    ops = Counter(node.op.name for body in graph.all_graphs() for node in body)
+    return {
+        "inputs": [{"name": v.name, "type": str(v.type)} for v in graph.inputs],
+        "outputs": list(graph.outputs),
+        "result": str(graph.result.type),
+        "nodes": count_nodes(program, graph.name) if graph.name in program.graphs else sum(ops.values()),
+        "functions": {name: len(function) for name, function in graph.functions.items()},
+        "state": list(graph.states),
+        "ops": dict(ops.most_common()),
+        "parts": dict(parts),
+        "anatomy": None
+        if found is None
+        else {
+            "loss": found.loss.name,
+            "weights": [
+                {
+                    "name": w.name,
+                    "gradient": [v.name for v in w.gradient],
+                    "updates": [{"name": n.name, "op": n.op.name} for n in w.updates],
+                    "slots": list(w.slots),
+                    "stages": [{"kind": kind, "name": node.name, "op": node.op.name} for kind, node in w.stages],
+                }
+                for w in found.weights
+            ],
+        },
+        "anatomy_error": why,
+    }
+
+
+def print_summary(document: Document) -> None:
+    from rich.markup import escape
+
+    out = cli.console()
+
+    def line(label: str, text: Any) -> None:
+        if text:
+            out.print(f"[bold]{label}[/bold] {escape(str(text))}", soft_wrap=True)
+
+    line("File", document["file"])
+    line("Source", " ".join(f"{k}={v}" for k, v in document["source"].items()))
+    line("Versions", " ".join(f"{k}={v}" for k, v in document["metadata"].items() if "version" in k))
+    line("Target", document["target"])
+    line("Pipeline", document["pipeline"])
+    line("Schedule", document["schedule"]["text"])
+    _print_state(document, out)
+    for name, graph in document["graphs"].items():
+        out.print()
+        line(f"Graph '{name}':", f"{graph['nodes']} nodes" + _functions(graph))
+        for value in graph["inputs"]:
+            line("  in ", f"{value['name']}: {value['type']}")
+        line("  out", f"{', '.join(graph['outputs']) or 'result'}: {graph['result']}")
+        line("  parts", ", ".join(f"{part} {n}" for part, n in sorted(graph["parts"].items())))
+        ops = [f"{op} {n}" for op, n in graph["ops"].items()]
+        line("  ops", ", ".join(cli.folded(ops, 16)))
+        if graph["anatomy"] is not None:
+            line("  trains", f"{len(graph['anatomy']['weights'])} weights (--anatomy shows how)")
+    if document["reports"]:
+        columns = ("matched", "changed", "missed")
+        shown = cli.table("\nPasses that made it", "pass", *columns, "what", numbers=columns)
+        for r in document["reports"]:
+            counts = [str(n) for n in (r["matched"], r["changed"], len(r["misses"]))]
+            shown.add_row(r["name"], *counts, escape(r["summary"]))
+        out.print(shown)
+
+
+def _functions(graph: Document) -> str:
+    functions = graph["functions"]
+    return f", {sum(functions.values())} of them in {len(functions)} functions" if functions else ""
+
+
+def _print_state(document: Document, out: Any) -> None:
+    roles: dict[str, list[Document]] = {}
+    for variable in document["state"]:
+        roles.setdefault(variable["role"], []).append(variable)
+    shown = cli.table("\nState", "role", "variables", "elements", "size", numbers=("variables", "elements", "size"))
+    for role, variables in roles.items():
+        shown.add_row(role, *_sizes(variables))
+    if len(roles) > 1:
+        shown.add_row("all", *_sizes(document["state"]))
+    out.print(shown)
+
+
+def _sizes(variables: list[Document]) -> tuple[str, str, str]:
+    from math import prod
+
+    elements = sum(prod(v["shape"]) for v in variables)
+    return str(len(variables)), f"{elements:,}", cli.print_bytes(sum(v["bytes"] for v in variables))
+
+
+def print_anatomy(document: Document) -> None:
+    """One table a training graph. AnatomyError, with the reason, if no graph of the file is one."""
+    from rich.markup import escape
+
+    out = cli.console()
+    reasons = []
+    for name, graph in document["graphs"].items():
+        if graph["anatomy"] is None:
+            reasons.append(graph["anatomy_error"])
+            continue
+        loss = graph["anatomy"]["loss"]
+        title = escape(f"Graph '{name}', loss %{loss}")
+        shown = cli.table(title, "weight", "gradient", "update", "slots", "on the way")
+        for w in graph["anatomy"]["weights"]:
+            shown.add_row(
+                escape(w["name"]),
+                escape(" + ".join(f"%{g}" for g in w["gradient"])),
+                escape(", ".join(f"%{u['name']} ({u['op']})" for u in w["updates"])),
+                escape(", ".join(w["slots"])),
+                escape(", ".join(f"{s['kind']} %{s['name']}" for s in w["stages"])),
+            )
+        out.print(shown)
+    if len(reasons) == len(document["graphs"]):
+        reasons = reasons if len(reasons) == 1 else ["no graph of this program is a whole training step:", *reasons]
+        raise AnatomyError("\n  ".join(reasons))
