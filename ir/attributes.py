@@ -50,8 +50,9 @@ class Opaque:
 
 
 _PACK = {
-    DType.BOOL: "<?", DType.INT8: "<b", DType.UINT8: "<B", DType.INT16: "<h", DType.UINT16: "<H", DType.FLOAT16: "<e",
-    DType.INT32: "<i", DType.UINT32: "<I", DType.FLOAT32: "<f", DType.INT64: "<q", DType.UINT64: "<Q", DType.FLOAT64: "<d",
+    DType.BOOL: "<?", DType.INT8: "<b", DType.UINT8: "<B", DType.INT16: "<h", DType.UINT16: "<H", DType.FLOAT16:
+    "<e", DType.INT32: "<i", DType.UINT32: "<I", DType.FLOAT32: "<f", DType.INT64: "<q", DType.UINT64: "<Q",
+    DType.FLOAT64: "<d",
 }  # fmt: skip
 
 

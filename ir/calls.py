@@ -1,7 +1,7 @@
 """Function-valued operands: which functions a call may reach, and with which arguments.
 
-MindIR binds arguments with Partial and chooses with Switch; a call of the chosen closure (or of a function directly) adds the
-remaining arguments. Everything that looks across functions asks here.
+MindIR binds arguments with Partial and chooses with Switch; a call of the chosen closure (or of a function directly)
+adds the remaining arguments. Everything that looks across functions asks here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from .values import CALL, Constant, GraphRef, Input, Node, Value
 @dataclass(frozen=True, slots=True)
 class Target:
     """One function that a call may reach. ``arguments`` are values of the caller, in the order of the function's
-    inputs; ``binder`` is the Partial or call node whose operands end with the function's effect token, if it takes one."""
+    inputs; ``binder`` is the Partial or call node whose operands end with the function's effect token, if it takes
+    one."""
 
     function: Graph
     arguments: tuple[Value, ...]

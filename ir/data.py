@@ -108,7 +108,8 @@ class ZeroData(Data):
 
 
 def to_numpy(type_: TensorType, data: Data) -> np.ndarray:
-    """Read-only array over the bytes, without a copy. bfloat16 comes as uint16 bit patterns (numpy has no such type)."""
+    """Read-only array over the bytes, without a copy. bfloat16 comes as uint16 bit patterns (numpy has no such
+    type)."""
     import numpy as np
 
     if type_.dtype is DType.STRING:
@@ -129,5 +130,5 @@ def from_numpy(array: np.ndarray) -> tuple[TensorType, BytesData]:
         dtype = DType(array.dtype.name)
     except ValueError:
         raise Error(f"numpy type {array.dtype} has no tensor type") from None
-    data = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    data = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     return TensorType(dtype, tuple(int(d) for d in shape)), BytesData(data)

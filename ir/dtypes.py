@@ -1,4 +1,5 @@
-"""Casts between element types, as MindSpore encodes them: ``Cast(x, code)`` with the type's number as an int64 constant."""
+"""Casts between element types, as MindSpore encodes them: ``Cast(x, code)`` with the type's number as an int64
+constant."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from .types import DType, TensorType
 from .values import Value
 
 CODES: dict[DType, int] = {
-    DType.BOOL: 30, DType.INT8: 32, DType.INT16: 33, DType.INT32: 34, DType.INT64: 35, DType.UINT8: 37, DType.UINT16: 38,
-    DType.UINT32: 39, DType.UINT64: 40, DType.FLOAT16: 42, DType.FLOAT32: 43, DType.FLOAT64: 44, DType.BFLOAT16: 45,
+    DType.BOOL: 30, DType.INT8: 32, DType.INT16: 33, DType.INT32: 34, DType.INT64: 35, DType.UINT8: 37,
+    DType.UINT16: 38, DType.UINT32: 39, DType.UINT64: 40, DType.FLOAT16: 42, DType.FLOAT32: 43, DType.FLOAT64: 44,
+    DType.BFLOAT16: 45,
 }  # fmt: skip
 """MindSpore's ``TypeId`` of number types as 2.10 prints them (``type_to_type_id``)."""
 

@@ -1,15 +1,16 @@
 """The interface to effects. No pass edits tokens by hand.
 
 MindIR orders effects by tokens: ``Load(state, u)`` reads, an in-place primitive takes the token as its last operand,
-``UpdateState(u, x…)`` is the token after ``x``, ``Depend(result, u)`` ties the last one to the result. UpdateState also lists
-plain values: the consumers of Loads, which must run before the state is overwritten.
+``UpdateState(u, x…)`` is the token after ``x``, ``Depend(result, u)`` ties the last one to the result. UpdateState
+also lists plain values: the consumers of Loads, which must run before the state is overwritten.
 
-A pass works on the *list* of effects: drop some, create and append others, then :meth:`Effects.commit` rebuilds a minimal
-chain from what the effects read and write and removes what nothing needs any more. Minimal means: effects that touch different
-state take the same token, so that the runtime may run them in any order or at once.
+A pass works on the *list* of effects: drop some, create and append others, then :meth:`Effects.commit` rebuilds a
+minimal chain from what the effects read and write and removes what nothing needs any more. Minimal means: effects
+that touch different state take the same token, so that the runtime may run them in any order or at once.
 
-The chain has levels. An effect's level is one above every earlier effect that it conflicts with (write/write, read/write) and
-no lower than those it takes values from. Level k's token is ``u_k = UpdateState(u_{k-1}, effects and readers of level k-1)``.
+The chain has levels. An effect's level is one above every earlier effect that it conflicts with (write/write,
+read/write) and no lower than those it takes values from. Level k's token is ``u_k = UpdateState(u_{k-1}, effects and
+readers of level k-1)``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ BINDING = frozenset({"Partial", "Switch"})
 class Effect:
     """One effect: what it reads and writes (state values, or a function's inputs that stand for state).
 
-    ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while its
-    value is used (Load, a Depend in mid-graph). ``depth`` is its place in the original chain.
+    ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while
+    its value is used (Load, a Depend in mid-graph). ``depth`` is its place in the original chain.
     """
 
     node: Node
@@ -114,7 +115,9 @@ def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
         return None
     writes = [location(node.operand(i)) for i in written_operands(node)]
     reads = [location(node.operand(i)) for i in range(node.num_operands)]
-    io = (has_token(node) and node.operand(node.num_operands - 1).type == IOMONAD) or bool(node.op.attributes.get("side_effect_io"))
+    io = (has_token(node) and node.operand(node.num_operands - 1).type == IOMONAD) or bool(
+        node.op.attributes.get("side_effect_io")
+    )
     return Effect(
         node,
         reads=frozenset(v for v in reads if v is not None),
@@ -251,7 +254,8 @@ class Effects:
         return node
 
     def adopt(self, node: Node) -> None:
-        """Takes a node that was created with a token operand (a call whose Partials hold one, say) in as the last effect."""
+        """Takes a node that was created with a token operand (a call whose Partials hold one, say) in as the last
+        effect."""
         main = self.graph.owner or self.graph
         if main.functions.keys() - self._known.keys():
             self._known = summarize(main)
@@ -386,13 +390,20 @@ class Effects:
         self._walk(of, before, readers, effects, live)
 
     def _direct_readers(self, of: dict[Node, Effect], live: set[Node]) -> dict[Value, list[Node]]:
-        """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so): they read it whenever they run."""
+        """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so): they read it whenever they
+        run."""
         found: dict[Value, list[Node]] = {}
         sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
         for state in sources:
             for user in state.uses:
                 name = user.op.name
-                if user in live and user not in of and name not in BINDING and name not in VIEWS and user.op is not RETURN:
+                if (
+                    user in live
+                    and user not in of
+                    and name not in BINDING
+                    and name not in VIEWS
+                    and user.op is not RETURN
+                ):
                     found.setdefault(state, []).append(user)
         return found
 
@@ -404,7 +415,8 @@ class Effects:
         effects: list[Effect],
         live: set[Node],
     ) -> None:
-        """Levels in dependence order: of effects as above, of pure nodes the highest among what they take values from."""
+        """Levels in dependence order: of effects as above, of pure nodes the highest among what they take values
+        from."""
         level: dict[Node, int] = {}
         open_: set[Node] = set()
         self._fence: dict[int, dict[Node, None]] = {}
@@ -434,8 +446,8 @@ class Effects:
     def _give_way(
         self, stack: list[tuple[Node, str, Iterator[tuple[Node, str]]]], open_: set[Node], required: Node, node: Node
     ) -> None:
-        """On a cycle: a reader that itself needs the write reads a snapshot that the source graph took (MindSpore copies it);
-        it need not wait. Any other cycle is an error."""
+        """On a cycle: a reader that itself needs the write reads a snapshot that the source graph took (MindSpore
+        copies it); it need not wait. Any other cycle is an error."""
         at = len(stack) - 1
         while stack[at][0] is not required:
             if stack[at][1] == "reader":
@@ -485,7 +497,8 @@ class Effects:
         return at
 
     def _chain(self, effects: list[Effect]) -> dict[bool, Value | None]:
-        """Creates the tokens and hands them to the effects; returns the last token of each kind that must stay alive."""
+        """Creates the tokens and hands them to the effects; returns the last token of each kind that must stay
+        alive."""
         graph = self.graph
         end: dict[bool, Value | None] = {False: None, True: None}
         for io in (False, True):

@@ -78,8 +78,8 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, Number):
         return a.dtype == b.dtype and same(a.value, b.value)
     if isinstance(a, Type):
-        return a == b
-    return bool(bits(a) == bits(b))
+        return bool(a == b)
+    return bits(a) == bits(b)
 
 
 def _same_data(a: Data, b: Data) -> bool:

@@ -68,6 +68,9 @@ class Graph:
     def __len__(self) -> int:
         return self._count
 
+    def __bool__(self) -> bool:
+        return True  # also without nodes: "graph.owner or graph" asks whether there is one
+
     @property
     def result(self) -> Value:
         """The value that the graph returns."""
@@ -153,7 +156,8 @@ class Graph:
         return function
 
     def fresh_name(self, hint: str) -> str:
-        """A name that no node made by this graph's editors carries; printers and writers settle clashes with the file's."""
+        """A name that no node made by this graph's editors carries; printers and writers settle clashes with the
+        file's."""
         self._serial += 1
         return f"{hint}.{self._serial}"
 
@@ -170,8 +174,8 @@ class Graph:
     ) -> Node:
         """A new node at the insertion point (the end of the list unless inside :meth:`inserting_before`).
 
-        ``op`` is a primitive's name (its kind and type rule come from the op table) or an :class:`Op`; the type is inferred
-        by the rules of :mod:`.infer` unless given. ``sources`` are the values it was derived from.
+        ``op`` is a primitive's name (its kind and type rule come from the op table) or an :class:`Op`; the type is
+        inferred by the rules of :mod:`.infer` unless given. ``sources`` are the values it was derived from.
         """
         if isinstance(op, str):
             from .ops import make_op
@@ -246,8 +250,9 @@ class Graph:
         node.set_operands(())
 
     def erase_all(self, nodes: Iterable[Node]) -> int:
-        """Removes nodes that only each other use (a dead region, cyclic order irrelevant). Checks first, then mutates."""
-        doomed = {n: None for n in nodes}
+        """Removes nodes that only each other use (a dead region, cyclic order irrelevant). Checks first, then
+        mutates."""
+        doomed = dict.fromkeys(nodes)
         for node in doomed:
             for user in node.uses:
                 if user not in doomed:
@@ -258,14 +263,20 @@ class Graph:
         return len(doomed)
 
     def replace(self, mapping: Mapping[Value, Value]) -> int:
-        """Replaces all uses of each key by its value, in one batch; linear in the uses. Returns their number."""
-        return sum(old.replace_uses(new) for old, new in mapping.items() if old is not new)
+        """Replaces all uses of each key by its value, all at once (a value may itself be a key: its own uses are those
+        from before); linear in the uses. Returns their number."""
+        sites = [(user, i, new) for old, new in mapping.items() if old is not new for user, i in old.use_sites()]
+        for user, i, new in sites:
+            user.set_operand(i, new)
+        return len(sites)
 
     def reorder(self, order: Iterable[Node]) -> None:
         """Relinks the list in the given order, which must hold each node once. The caller answers for its validity."""
         nodes = list(order)
-        if len(nodes) != self._count:
-            raise VerifyError(f"reorder of graph '{self.name}': {len(nodes)} nodes given, {self._count} stand in it")
+        if len(nodes) != self._count or len({n for n in nodes if n.graph is self}) != self._count:
+            raise VerifyError(
+                f"reorder of graph '{self.name}': {len(nodes)} nodes given, not each of its {self._count} once"
+            )
         previous: Node | None = None
         for node in nodes:
             node._prev = previous
@@ -277,7 +288,8 @@ class Graph:
         self._last = previous
 
     def sort(self) -> None:
-        """Restores a valid order after operands were rewired: stable, linear. A cycle is an error naming a node on it."""
+        """Restores a valid order after operands were rewired: stable, linear. A cycle is an error naming a node on
+        it."""
         done: set[Node] = set()
         open_: set[Node] = set()
         order: list[Node] = []
@@ -325,10 +337,10 @@ class Graph:
         copy.outputs = self.outputs
         copy.editor = self.editor
         copy._serial = self._serial
-        for value in self.inputs:
-            mapping[value] = copy.add_input(value.name, value.type)
-        for value in self.states.values():
-            mapping[value] = copy.state(value.name, value.type)
+        for formal in self.inputs:
+            mapping[formal] = copy.add_input(formal.name, formal.type)
+        for state in self.states.values():
+            mapping[state] = copy.state(state.name, state.type)
 
         def of(value: Value) -> Value:
             found = mapping.get(value)

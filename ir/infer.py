@@ -150,7 +150,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
     **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
     **dict.fromkeys(
-        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "ZerosLike", "OnesLike", "LogicalNot", "Sign"),
+        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign")
+        + ("ZerosLike", "OnesLike", "LogicalNot"),
         _unary,
     ),
     **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),

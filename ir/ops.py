@@ -1,7 +1,7 @@
 """One table of facts about primitives: what passes, the verifier and the emitter need to know of each.
 
-A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*`` attribute
-makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
+A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*``
+attribute makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
 Operand positions and prim types: as MindSpore 2.10 exports them.
 """
 
@@ -23,7 +23,8 @@ class OpFacts:
     """``writes``: operand positions written in place. ``gradient``: the operand that is the gradient, for optimizers.
 
     ``random``: never merged or duplicated. ``hidden``: has a side effect that no token orders (random state).
-    ``kind``: MindSpore prim type (1 class, 2 function), used when a pass makes the node. ``targets``: where kernels exist.
+    ``kind``: MindSpore prim type (1 class, 2 function), used when a pass makes the node. ``targets``: where kernels
+    exist.
     """
 
     writes: tuple[int, ...] = ()
@@ -68,7 +69,8 @@ OPS: dict[str, OpFacts] = {
     "AssignSub": OpFacts(writes=(0,), attributes=MEM),
     "BatchNorm": OpFacts(writes=(3, 4), attributes=MEM),
     "InstanceNorm": OpFacts(writes=(1, 2, 3, 4), attributes=MEM, kind=1),
-    # Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of each
+    # Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
+    # each
     "SGD": _optimizer((0, 3, 5), 1),
     "ApplyGradientDescent": _optimizer(1, 2),
     "ApplyMomentum": _optimizer(2, 3),
@@ -112,13 +114,15 @@ OPS: dict[str, OpFacts] = {
     # Random
     **dict.fromkeys(
         (
-            "Dropout", "Dropout2D", "Dropout3D", "DropoutGenMask", "DropoutGenMaskV3", "DropoutExt", "DropoutGenMaskExt",
-            "StandardNormal", "StandardLaplace", "UniformReal", "UniformInt", "RandomNormal", "Uniform", "Gamma", "Poisson",
-            "Bernoulli", "BernoulliExt", "Multinomial", "MultinomialExt", "RandomChoiceWithMask", "RandomCategorical",
-            "RandpermV2", "Randperm", "RandomShuffle", "TruncatedNormal", "ParameterizedTruncatedNormal", "RandomPoisson",
-            "RandomGamma", "LogUniformCandidateSampler", "UniformCandidateSampler", "RandExt", "RandnLike", "RandLikeExt",
-            "RandInt", "RandIntLike", "NormalFloatFloat", "NormalFloatTensor", "NormalTensorFloat", "NormalTensorTensor",
-            "InplaceNormal", "InplaceUniform", "RReLU", "UniformExt", "GenerateEodMask", "Randn",
+            "Dropout", "Dropout2D", "Dropout3D", "DropoutGenMask", "DropoutGenMaskV3", "DropoutExt",
+            "DropoutGenMaskExt", "StandardNormal", "StandardLaplace", "UniformReal", "UniformInt", "RandomNormal",
+            "Uniform", "Gamma", "Poisson", "Bernoulli", "BernoulliExt", "Multinomial", "MultinomialExt",
+            "RandomChoiceWithMask", "RandomCategorical", "RandpermV2", "Randperm", "RandomShuffle",
+            "TruncatedNormal", "ParameterizedTruncatedNormal", "RandomPoisson", "RandomGamma",
+            "LogUniformCandidateSampler", "UniformCandidateSampler", "RandExt", "RandnLike", "RandLikeExt",
+            "RandInt", "RandIntLike", "NormalFloatFloat", "NormalFloatTensor", "NormalTensorFloat",
+            "NormalTensorTensor", "InplaceNormal", "InplaceUniform", "RReLU", "UniformExt", "GenerateEodMask",
+            "Randn",
         ),
         OpFacts(random=True),
     ),
@@ -140,9 +144,9 @@ OPS: dict[str, OpFacts] = {
     "Centralization": OpFacts(targets=NOT_CPU_NOT_GPU, kind=1),
     # What passes insert
     **_elementwise(
-        "Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Equal", "NotEqual", "Less", "LessEqual", "Greater",
-        "GreaterEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs",
-        "Exp", "Log", "IsFinite", "IsNan", "IsInf", "ZerosLike", "OnesLike", "Select", "Sign",
+        "Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Equal", "NotEqual", "Less", "LessEqual",
+        "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "Reciprocal", "Neg", "Sqrt", "Rsqrt",
+        "Square", "Abs", "Exp", "Log", "IsFinite", "IsNan", "IsInf", "ZerosLike", "OnesLike", "Select", "Sign",
     ),
     "AddN": OpFacts(kind=1),
     "Cast": OpFacts(),

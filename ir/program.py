@@ -99,7 +99,8 @@ class Program:
         return Program(
             graphs={name: graph.clone()[0] for name, graph in self.graphs.items()},
             state={
-                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info)) for n, v in self.state.items()
+                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info))
+                for n, v in self.state.items()
             },
             schedule=self.schedule,
             name=self.name,
@@ -142,7 +143,8 @@ class Program:
         return gone
 
     def save(self, path: str) -> None:
-        """``NAME.mindir`` writes one self-contained MindIR, ``NAME.txt`` the text form, anything else a program directory."""
+        """``NAME.mindir`` writes one self-contained MindIR, ``NAME.txt`` the text form, anything else a program
+        directory."""
         from .storage import save
 
         save(self, path)

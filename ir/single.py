@@ -1,9 +1,10 @@
 """The self-contained form: a whole program as one graph, for plain ``mindspore.load`` + ``nn.GraphCell``.
 
-The schedule moves into the graph. The state that counts micro-batches says where in the cycle the step stands, and a Switch
-picks what to run:
+The schedule moves into the graph. The state that counts micro-batches says where in the cycle the step stands, and a
+Switch picks what to run:
 
-* ``accumulate x N, apply``: the main graph is ``accumulate``; when the count reaches N it calls ``apply``, else nothing;
+* ``accumulate x N, apply``: the main graph is ``accumulate``; when the count reaches N it calls ``apply``, else
+  nothing;
 * ``accumulate x (N-1), step``: the main graph calls ``step`` when the count stands at N-1, else ``accumulate``.
 
 A function may not use values of its caller, so the state that it touches is passed in, and its effect token last.
@@ -28,8 +29,8 @@ SCOPE = "schedule"
 def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVariable]]:
     """One graph that runs the program's cycle, one micro-batch a call, and the state it needs.
 
-    Its results are those of the graph that takes the micro-batch, then those of the update graph (zero, or False, in calls
-    that do not update). Error for schedules that have no such form: use a program directory for them.
+    Its results are those of the graph that takes the micro-batch, then those of the update graph (zero, or False, in
+    calls that do not update). Error for schedules that have no such form: use a program directory for them.
     """
     cycle = program.schedule.cycle
     if len(cycle) == 1 and cycle[0].repeat == 1:
@@ -38,7 +39,9 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
     consuming = [e for e in cycle if program.graphs[e.graph].inputs]
     after = [e for e in cycle if not program.graphs[e.graph].inputs]
     if program.schedule.count is None:
-        raise Error(f"schedule '{program.schedule}' counts nothing, so it has no self-contained form; save a program directory")
+        raise Error(
+            f"schedule '{program.schedule}' counts nothing, so it has no self-contained form; save a program directory"
+        )
     if len(consuming) == 1 and len(after) == 1 and cycle[-1] is after[0] and after[0].repeat == 1:
         graph = _update_after(program, consuming[0].graph, consuming[0].repeat, after[0].graph)
     elif len(consuming) == 2 and not after and consuming[1].repeat == 1:
@@ -148,7 +151,8 @@ def _as_function(main: Graph, source: Graph, name: str) -> Graph:
 def _move_body(
     source: Graph, target: Graph, mapping: dict[Value, Value], renamed: dict[str, Graph], token: Value | None
 ) -> None:
-    """Moves nodes into another graph, with operands mapped. ``token`` replaces the constant that starts the effect chain."""
+    """Moves nodes into another graph, with operands mapped. ``token`` replaces the constant that starts the effect
+    chain."""
     target.attributes = dict(source.attributes)
     target.editor = source.editor
     nodes = list(source)

@@ -1,14 +1,18 @@
-"""Training anatomy: what each part of an exported training graph is for. Passes ask here; none matches scope names itself.
+"""Training anatomy: what each part of an exported training graph is for. Passes ask here; none matches scope names
+itself.
 
 How it is found. MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute
-``unique_id``, a node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. Everything else around
-them is the update side: loss scaling, reduction over ranks, clipping, weight decay, the optimizer. From there:
+``unique_id``, a node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. Everything
+else around them is the update side: loss scaling, reduction over ranks, clipping, weight decay, the optimizer. From
+there:
 
 * an *update* is an in-place write that is not part of forward or backward;
-* walking up from the value it writes, through the update side only and along operands of the same shape, leads to the first
-  backward nodes: the *gradient* (several where a weight is used in several places and the sum is formed on the update side);
-* a state that an update with a gradient writes and that forward or backward reads is a *weight*; without such a reader a *slot*;
-  a state that forward writes is a *statistic*; what else the update side reads or writes is a *hyperparameter*.
+* walking up from the value it writes, through the update side only and along operands of the same shape, leads to
+  the first backward nodes: the *gradient* (several where a weight is used in several places and the sum is formed on
+  the update side);
+* a state that an update with a gradient writes and that forward or backward reads is a *weight*; without such a
+  reader a *slot*; a state that forward writes is a *statistic*; what else the update side reads or writes is a
+  *hyperparameter*.
 
 The walk crosses functions: a function's input stands for what its callers pass (Partial, Switch, direct calls).
 """
@@ -30,17 +34,20 @@ from .values import CALL, GraphRef, Input, Node, State, Value
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 
 LINEAR = frozenset({
-    "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum", "Minimum",
-    "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign", "AssignAdd", "AssignSub",
-    "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims", "Squeeze", "MatMul", "call",
+    "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum",
+    "Minimum", "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign",
+    "AssignAdd", "AssignSub", "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims",
+    "Squeeze", "MatMul", "call",
 })  # fmt: skip
 """Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
 JUDGING = frozenset({
-    "IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny", "ReduceSum", "ReduceMax", "L2Loss",
-    "LpNorm", "Norm",
+    "IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny", "ReduceSum", "ReduceMax",
+    "L2Loss", "LpNorm", "Norm",
 })  # fmt: skip
 """Ops that ask something of a gradient (is it finite, how long is it): what follows is no gradient any more."""
-RESHAPING = frozenset({"Reshape", "Transpose", "ExpandDims", "Squeeze", "Flatten", "TupleGetItem", "MakeTuple", "Depend", "call"})
+RESHAPING = frozenset(
+    {"Reshape", "Transpose", "ExpandDims", "Squeeze", "Flatten", "TupleGetItem", "MakeTuple", "Depend", "call"}
+)
 
 HOW_TO_EXPORT = (
     "boost-compile needs a training graph: forward, backward and optimizer in one file. Export the training cell:\n"
@@ -51,9 +58,9 @@ HOW_TO_EXPORT = (
 
 @dataclass(frozen=True, slots=True)
 class WeightInfo:
-    """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that write it.
-    ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as (kind, node), kind one
-    of all-reduce, unscale, clip, weight-decay, cast."""
+    """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
+    write it. ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as
+    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast."""
 
     name: str
     gradient: tuple[Node, ...]
@@ -64,8 +71,8 @@ class WeightInfo:
 
 @dataclass
 class TrainingAnatomy:
-    """``roles`` maps every state name to its role. ``seeds`` are the backward nodes that take no other backward value: there the
-    derivative of the loss enters."""
+    """``roles`` maps every state name to its role. ``seeds`` are the backward nodes that take no other backward
+    value: there the derivative of the loss enters."""
 
     graph: Graph
     loss: Value
@@ -77,8 +84,8 @@ class TrainingAnatomy:
     """Function inputs and the caller's values that they stand for."""
 
     def image(self, value: Value) -> Value | None:
-        """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the calls
-        of the update side); None where the update side computes it."""
+        """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples
+        and the calls of the update side); None where the update side computes it."""
         return _image(self.graph, self.parts, self.bound, value, set())
 
     def part(self, node: Node) -> str:
@@ -143,7 +150,7 @@ class _Analysis:
             raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
         if not updates:
             raise AnatomyError(
-                f"'{self.graph.name}' computes gradients but updates no state: the optimizer is missing. {HOW_TO_EXPORT}"
+                f"'{self.graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}"
             )
         loss = self._loss()
         self._extend_optimizer(updates)
@@ -153,7 +160,7 @@ class _Analysis:
         if not weights:
             names = ", ".join(list(written)[:5])
             raise AnatomyError(
-                f"graph '{self.graph.name}' updates state ({names}), but none of it from a gradient of the loss. {HOW_TO_EXPORT}"
+                f"graph '{self.graph.name}' updates state ({names}), but none of it from a gradient. {HOW_TO_EXPORT}"
             )
         roles = self._roles(weights, written)
         seeds = [
@@ -167,9 +174,10 @@ class _Analysis:
     def _mark(self) -> None:
         """Forward and backward parts: as marked, and as follows from it.
 
-        Not every network node is marked (calls of branches and closures are not). What a marked node needs is network too,
-        since no part of the network depends on the update side; so is what unpacks a network value, and the call of
-        a closure that the network returned (the backward of a branch). Functions carry the part of who refers to them.
+        Not every network node is marked (calls of branches and closures are not). What a marked node needs is
+        network too, since no part of the network depends on the update side; so is what unpacks a network value, and
+        the call of a closure that the network returned (the backward of a branch). Functions carry the part of who
+        refers to them.
         """
         for graph in self.graph.all_graphs():
             for node in graph:
@@ -270,8 +278,8 @@ class _Analysis:
         image = _image(self.graph, self.parts, self.bound, value, set())
         if image is None:
             raise AnatomyError(
-                f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes from the "
-                "update side. Return the loss first from the training cell."
+                f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes "
+                "from the update side. Return the loss first from the training cell."
             )
         return image
 
@@ -356,7 +364,8 @@ class _Analysis:
         return [n for n in self._sources(update, linear=linear) if self.parts.get(n) == BACKWARD]
 
     def _sources(self, update: Node, *, linear: bool) -> Iterator[Node]:
-        """Where the value written by ``update`` comes from, walking up through the update side only: backward nodes, and Loads."""
+        """Where the value written by ``update`` comes from, walking up through the update side only: backward nodes,
+        and Loads."""
         stack = list(reversed(self._gradient_operands(update)))
         seen: set[Value] = set(stack)
         while stack:
@@ -387,8 +396,8 @@ class _Analysis:
         return [v for v in update.operands[1:] if isinstance(v.type, TensorType) and v.type.shape == shape]
 
     def _upward(self, node: Node, linear: bool) -> list[Value]:
-        """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a gradient still, in
-        a float type; else in any form (a sign, a comparison)."""
+        """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a
+        gradient still, in a float type; else in any form (a sign, a comparison)."""
         name = node.op.name
         if (item := selected_item(node)) is not None:
             return [item]
@@ -422,8 +431,8 @@ class _Analysis:
         return out
 
     def _disentangle(self, hits: dict[str, dict[Node, None]]) -> None:
-        """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over scalars), a value that
-        is the only candidate of another weight is not this one's."""
+        """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over
+        scalars), a value that is the only candidate of another weight is not this one's."""
         changed = True
         while changed:
             changed = False
@@ -441,11 +450,13 @@ class _Analysis:
                 other = owners.setdefault(g, name)
                 if other != name and not _same_summands(hits[other], found):
                     nodes = ", ".join(f"%{n.name}" for n in found)
-                    raise AnatomyError(f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})")
+                    raise AnatomyError(
+                        f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})"
+                    )
 
     def _slots(self, written: dict[str, list[Node]], hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
-        """Slots by weight: the other states that its update writes, and those whose own updates take its gradient or itself.
-        A state that several weights share is a hyperparameter of the optimizer, not a slot."""
+        """Slots by weight: the other states that its update writes, and those whose own updates take its gradient or
+        itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
         owner_of_gradient = {g: name for name, found in hits.items() for g in found}
         owner_of_update = {node: name for name in hits for node in written[name]}
         slots: dict[str, list[str]] = {}

@@ -156,7 +156,7 @@ SIMPLE_TYPES = {t.kind: t for t in (STRING, NONE, UMONAD, IOMONAD, UNKNOWN)}
 
 
 def is_monad(t: Type) -> bool:
-    return t is UMONAD or t is IOMONAD or t == UMONAD or t == IOMONAD
+    return t in (UMONAD, IOMONAD)
 
 
 def tensor(dtype: str | DType, *shape: int) -> TensorType:

@@ -6,10 +6,10 @@ setting one operand is O(1) even on a node with 64,000 operands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from .attributes import Attribute, bits, type_of
@@ -29,7 +29,7 @@ class Op:
     """
 
     __slots__ = ("__weakref__", "attributes", "instance", "key", "kind", "name")
-    _interned: WeakValueDictionary[Any, Op] = WeakValueDictionary()
+    _interned: ClassVar[WeakValueDictionary[Any, Op]] = WeakValueDictionary()
 
     name: str
     attributes: Mapping[str, Attribute]
@@ -207,7 +207,7 @@ class Node(Value):
             self._operands[i] = new
             new._add_use(self, i)
 
-    def set_operands(self, new: list[Value] | tuple[Value, ...]) -> None:
+    def set_operands(self, new: Sequence[Value]) -> None:
         """Replaces the whole operand list; linear in the old and new width."""
         for i, old in enumerate(self._operands):
             old._drop_use(self, i)

@@ -13,8 +13,8 @@ class EffectChainMinimization(Pass):
 
     An exported graph chains all its updates one after the other and lists plain values that only ordered its buffers.
     Afterwards effects that touch different state share one token and may run in any order or at once; dead reads, chain
-    links and packaging nodes are gone. The dependences that remain are those of the state itself (write after write, write
-    after all readers, read after write), so training is preserved bit for bit.
+    links and packaging nodes are gone. The dependences that remain are those of the state itself (write after write,
+    write after all readers, read after write), so training is preserved bit for bit.
     """
 
     name = "effect-chain-minimization"

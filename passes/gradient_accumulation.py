@@ -34,14 +34,15 @@ class Kept:
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
 
-    The step graph is cut where gradients cross from backward to the update side. ``accumulate`` keeps forward and backward
-    and adds every gradient to its accumulator (state ``accum.<weight>``); the update side starts from the accumulators'
-    mean and clears them. What the update side already did to a gradient (all-reduce, unscaling, clipping, weight decay)
-    stays there and so happens once a cycle, on the mean.
+    The step graph is cut where gradients cross from backward to the update side. ``accumulate`` keeps forward and
+    backward and adds every gradient to its accumulator (state ``accum.<weight>``); the update side starts from the
+    accumulators' mean and clears them. What the update side already did to a gradient (all-reduce, unscaling,
+    clipping, weight decay) stays there and so happens once a cycle, on the mean.
 
-    ``split=apply``: N runs of ``accumulate``, then the small graph ``apply``. ``split=fused``: N-1 runs of ``accumulate``,
-    then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last cycle. The mean
-    divides by the number of micro-batches that were really added (state ``accumulation.count``).
+    ``split=apply``: N runs of ``accumulate``, then the small graph ``apply``. ``split=fused``: N-1 runs of
+    ``accumulate``, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a
+    short last cycle. The mean divides by the number of micro-batches that were really added (state
+    ``accumulation.count``).
 
     Preserves: with N equal micro-batches the weights after a cycle are those of one original step; with different ones,
     those of native accumulation with averaged gradients. BatchNorm statistics advance once a micro-batch; step count,
@@ -53,8 +54,12 @@ class GradientAccumulation(Pass):
     stage = "accumulate"
     steps: int = option(4, help="micro-batches a cycle", minimum=1)
     reduction: str = option("mean", help="what the optimizer sees of a cycle's gradients", choices=("mean", "sum"))
-    split: str = option("apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused"))
-    dtype: str = option("same", help="element type of the accumulators of half-precision gradients", choices=("same", "float32"))
+    split: str = option(
+        "apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused")
+    )
+    dtype: str = option(
+        "same", help="element type of the accumulators of half-precision gradients", choices=("same", "float32")
+    )
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -76,7 +81,8 @@ class GradientAccumulation(Pass):
         cycle: tuple[Entry, ...] = (Entry("accumulate", self.steps), Entry("apply"))
         if self.split == "fused":
             graphs["step"] = self._update(step, found, cut, gradients, carried, fused=True)
-            # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut short.
+            # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut
+            # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
         program.graphs = graphs
         program.schedule = Schedule(cycle, flush="apply", count=COUNT)
@@ -97,7 +103,8 @@ class GradientAccumulation(Pass):
             "nodes before": len(step),
             **{f"nodes in {name}": len(graph) for name, graph in graphs.items()},
         }
-        result.summary = f"{result.changed} gradients accumulated over {self.steps} micro-batches ({nbytes / 2**20:.1f} MiB of accumulators)"
+        size = f"{nbytes / 2**20:.1f} MiB of accumulators"
+        result.summary = f"{result.changed} gradients accumulated over {self.steps} micro-batches ({size})"
         return result
 
     # -- state -----------------------------------------------------------------------------------------------
@@ -120,7 +127,8 @@ class GradientAccumulation(Pass):
         return TensorType(DType.FLOAT32 if half and self.dtype == "float32" else gradient.dtype, gradient.shape)
 
     def _carriers(self, program: Program, cut: Cut) -> list[Kept]:
-        """State for other values that the update side takes from the network (the last micro-batch's, as without accumulation)."""
+        """State for other values that the update side takes from the network (the last micro-batch's, as without
+        accumulation)."""
         kept = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]
         for k in kept:
             if not k.type.is_static:
@@ -143,7 +151,12 @@ class GradientAccumulation(Pass):
         drop_update_side(fx, parts_of_clone(found, twin))
         for k in gradients:
             value = twin[k.crossing.value]
-            fx.append("AssignAdd", [graph.state(k.name, k.type), cast(graph, value, k.type.dtype)], scope=SCOPE, sources=[value])
+            fx.append(
+                "AssignAdd",
+                [graph.state(k.name, k.type), cast(graph, value, k.type.dtype)],
+                scope=SCOPE,
+                sources=[value],
+            )
         for k in carried:
             value = twin[k.crossing.value]
             fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
@@ -156,7 +169,8 @@ class GradientAccumulation(Pass):
     def _update(
         self, step: Graph, found: TrainingAnatomy, cut: Cut, gradients: list[Kept], carried: list[Kept], *, fused: bool
     ) -> Graph:
-        """The update side fed from the accumulators; ``fused``: with forward and backward of the last micro-batch in front."""
+        """The update side fed from the accumulators; ``fused``: with forward and backward of the last micro-batch in
+        front."""
         graph, twin = step.clone("step" if fused else "apply")
         fx = Effects(graph)
         count = graph.state(COUNT, tensor("float32"))

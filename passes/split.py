@@ -22,8 +22,9 @@ NETWORK = (FORWARD, BACKWARD)
 
 @dataclass(slots=True)
 class Crossing:
-    """A value of forward or backward that the update side takes. ``weight`` is set where it is a gradient; ``part`` numbers
-    the summands of a gradient that the update side adds up. ``uses`` are the (user, operand index) to rewire."""
+    """A value of forward or backward that the update side takes. ``weight`` is set where it is a gradient; ``part``
+    numbers the summands of a gradient that the update side adds up. ``uses`` are the (user, operand index) to
+    rewire."""
 
     value: Node
     uses: list[tuple[Node, int]] = field(default_factory=list)
@@ -33,7 +34,9 @@ class Crossing:
     @property
     def type(self) -> TensorType:
         if not isinstance(self.value.type, TensorType):
-            raise PassError(f"{self.value!r} crosses to the update side but is no tensor: cannot keep it across micro-batches")
+            raise PassError(
+                f"{self.value!r} crosses to the update side but is no tensor: cannot keep it across micro-batches"
+            )
         return self.value.type
 
 
@@ -47,8 +50,8 @@ class Outputs:
 
 @dataclass(slots=True)
 class Cut:
-    """``gradients`` and ``carried`` (other values that the update side needs from the last micro-batch, such as a loss that
-    its functions pass through) cross from network to update side; ``order_only`` uses carry no value."""
+    """``gradients`` and ``carried`` (other values that the update side needs from the last micro-batch, such as a
+    loss that its functions pass through) cross from network to update side; ``order_only`` uses carry no value."""
 
     gradients: list[Crossing]
     carried: list[Crossing]
@@ -57,18 +60,19 @@ class Cut:
 
 
 def find_cut(anatomy: TrainingAnatomy) -> Cut:
-    """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be cut."""
+    """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be
+    cut."""
     graph = anatomy.graph
     outputs = split_outputs(anatomy)
     gradient_of: dict[Node, tuple[str, int]] = {}
-    for weight in anatomy.weights:
-        for i, value in enumerate(weight.gradient):
-            if value.graph is not graph:
+    for info in anatomy.weights:
+        for i, gradient in enumerate(info.gradient):
+            if gradient.graph is not graph:
                 raise PassError(
-                    f"the gradient {value!r} of weight '{weight.name}' is computed inside function "
-                    f"'{value.graph.name if value.graph else '?'}': only gradients of the main graph can be cut"
+                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
+                    f"'{gradient.graph.name if gradient.graph else '?'}': only gradients of the main graph can be cut"
                 )
-            gradient_of.setdefault(value, (weight.name, i))
+            gradient_of.setdefault(gradient, (info.name, i))
     invariant = _step_invariant(anatomy)
     needed = _update_side(anatomy, outputs)
     crossings: dict[Node, Crossing] = {}
@@ -93,7 +97,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
         if anatomy.part(c.value) == BACKWARD:
             users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
             raise PassError(
-                f"the update side (by {users}) uses the backward value {c.value!r}, which is the gradient of no weight: "
+                f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
     return Cut(gradients, carried, order_only, outputs)
@@ -125,9 +129,7 @@ def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
     """Unmarked nodes of the main graph that updates or update-side outputs need."""
     needed: set[Node] = set()
     stack: list[Value] = [value for _, value in outputs.update]
-    for node in anatomy.graph:
-        if anatomy.part(node) not in NETWORK and is_effect(node):
-            stack.append(node)
+    stack.extend(node for node in anatomy.graph if anatomy.part(node) not in NETWORK and is_effect(node))
     while stack:
         value = stack.pop()
         if isinstance(value, Node) and value not in needed and anatomy.part(value) not in NETWORK:
@@ -139,7 +141,8 @@ def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
 
 
 def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
-    """Values that depend on no input and nothing that forward writes or draws: the update side can compute them itself."""
+    """Values that depend on no input and nothing that forward writes or draws: the update side can compute them
+    itself."""
     written: set[Value] = set()
     fx = Effects(anatomy.graph)
     for effect in fx.writes():
@@ -187,4 +190,3 @@ def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
 def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:
     """The anatomy's parts for the nodes of a clone."""
     return {twin: part for node, part in anatomy.parts.items() if isinstance(twin := mapping[node], Node)}
-

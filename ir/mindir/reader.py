@@ -36,6 +36,7 @@ from .wire import DELIMITED, elide, fields
 LARGE = 16 * 1024
 """Messages longer than this are parsed without the payloads of their tensors."""
 KNOWN_VERSIONS = (1, 2, 3)
+_PIECE = 1 << 22
 
 
 def read_mindir(path: str | os.PathLike[str]) -> Program:
@@ -47,13 +48,9 @@ def read_mindir(path: str | os.PathLike[str]) -> Program:
     Raises FormatError, with path, place and remedy, for whatever is no complete, unencrypted, little-endian MindIR.
     """
     file = map_file(path)
-    view = file.view()
-    digest: list[str] = []
-    hashing = threading.Thread(target=lambda: digest.append(hashlib.sha256(view).hexdigest()), daemon=True)
-    hashing.start()
-    reader = Reader(file)
-    graph = reader.read()
-    hashing.join()
+    with _hashing(file.view()) as digest:
+        reader = Reader(file)
+        graph = reader.read()
     return Program(
         graphs={"step": graph},
         state=reader.state,
@@ -88,6 +85,32 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
     if len(view) == 0:
         raise FormatError(f"{path}: the file is empty; {EXPORT_HINT}")
     return file
+
+
+@contextmanager
+def _hashing(view: memoryview) -> Iterator[list[str]]:
+    """Computes the sha256 of ``view`` while the block runs; after it, the list holds the digest. On failure it stops:
+    nothing reads a mapped file that its owner may already be replacing."""
+    stopped = threading.Event()
+    digest: list[str] = []
+
+    def run() -> None:
+        whole = hashlib.sha256()
+        for start in range(0, len(view), _PIECE):
+            if stopped.is_set():
+                return
+            whole.update(view[start : start + _PIECE])
+        digest.append(whole.hexdigest())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield digest
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        thread.join()
 
 
 @contextmanager
@@ -322,7 +345,6 @@ class Reader:
             if proto.primal_attr:
                 node.primal = decoder.primal(proto.primal_attr, full, large)
             graph.insert(node)
-            env[full] = node
             try:
                 node.set_operands([env[n] for n in names])
             except KeyError:
@@ -332,6 +354,7 @@ class Reader:
                     forward = True
                 else:
                     node.set_operands(found)  # type: ignore[arg-type]
+            env[full] = node
         return forward
 
     def _constant(self, graph: Graph, env: dict[str, Value], proto: Any, full: str, prefix: str, large: bool) -> None:

@@ -28,7 +28,8 @@
 
 Values: ``true``, ``5`` (int64), ``0.5`` (float32; ``0.1d`` a float64 that is no float32), ``int32<5>``, ``"text"``,
 ``b"bytes"``, ``none``, ``(1, 2)``, ``[1, 2]``, ``float32[2]<0.5, nan>``, ``float32[8]<zeros>``,
-``bfloat16[1]<0x803f>``, ``umonad``, ``opaque<hex>``. Names that hold other characters than letters, digits and ``_ . $ / - :`` stand in quotes.
+``bfloat16[1]<0x803f>``, ``umonad``, ``opaque<hex>``. Names that hold other characters than letters, digits and
+``_ . $ / - :`` stand in quotes.
 """
 
 from .parser import parse_graph, parse_program

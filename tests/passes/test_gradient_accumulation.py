@@ -21,7 +21,18 @@ Exported = Callable[[str], Path]
 
 ONE_CYCLE, THREE_CYCLES = 1e-5, 1e-3
 OPTIMIZERS = names("optimizer", runs_on_cpu=True)
-STRUCTURES = ["mlp", "lenet_bn", "gpt", "gpt_tied", "two_inputs", "shared_weights", "frozen_prefix", "lstm", "branch", "loop"]
+STRUCTURES = [
+    "mlp",
+    "lenet_bn",
+    "gpt",
+    "gpt_tied",
+    "two_inputs",
+    "shared_weights",
+    "frozen_prefix",
+    "lstm",
+    "branch",
+    "loop",
+]
 DEEP = ["resnet18", "mobilenet_v2"]
 
 
@@ -72,7 +83,8 @@ def test_four_micro_batches_equal_native_accumulation(exported: Exported, name: 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer(exported: Exported, name: str) -> None:
-    """Slots, step counts, learning-rate schedules and beta powers advance once a cycle, whatever the optimizer's form."""
+    """Slots, step counts, learning-rate schedules and beta powers advance once a cycle, whatever the optimizer's
+    form."""
     first = check(name, exported(name), 4)
     assert first.bit_equal == len(first.rows), first
 
@@ -160,7 +172,8 @@ def test_half_gradients_accumulated_in_float32(exported: Exported, name: str, sp
 
 
 def test_micro_batches_draw_different_dropout_masks(exported: Exported) -> None:
-    """With one mask for all, four identical micro-batches would leave the accumulated gradient an exact multiple of one."""
+    """With one mask for all, four identical micro-batches would leave the accumulated gradient an exact multiple of
+    one."""
     program = accumulated(exported("dropout"), 4)
     session = bc.Session(program)
     [batch] = CASES["dropout"].batches(1)
@@ -173,8 +186,8 @@ def test_micro_batches_draw_different_dropout_masks(exported: Exported) -> None:
 
 
 def test_dropout_keeps_the_expected_gradient(exported: Exported) -> None:
-    """Over many micro-batches of one input the mean accumulated gradient nears the exact expectation's: half of two long
-    cycles agree far better than two short ones."""
+    """Over many micro-batches of one input the mean accumulated gradient nears the exact expectation's: half of two
+    long cycles agree far better than two short ones."""
     [batch] = CASES["dropout"].batches(1)
     program = accumulated(exported("dropout"), 400)
     session = bc.Session(program)
