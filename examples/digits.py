@@ -68,10 +68,12 @@ def normalise(pixels: np.ndarray) -> np.ndarray:
 
 
 def order(count: int, batch_size: int, epochs: int, seed: int = 1) -> list[np.ndarray]:
-    """The images of each batch, every epoch in an order of its own; an epoch's last short batch is left out."""
-    rng = np.random.default_rng(seed)
+    """The images of each batch, every epoch in an order of its own; an epoch's last short batch is left out.
+
+    It is the order of boost_compile's ``Session.fit`` with the same seed.
+    """
     batches = []
-    for _ in range(epochs):
-        places = rng.permutation(count)
+    for epoch in range(epochs):
+        places = np.random.default_rng((seed, epoch)).permutation(count)
         batches += [places[i : i + batch_size] for i in range(0, count - batch_size + 1, batch_size)]
     return batches

@@ -150,10 +150,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
     **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
     **dict.fromkeys(
-        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign")
-        + ("ZerosLike", "OnesLike", "LogicalNot"),
+        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign"),
         _unary,
     ),
+    **dict.fromkeys(("ZerosLike", "OnesLike", "LogicalNot"), _unary),
     **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),
     **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
     **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),

@@ -93,10 +93,11 @@ def fit(
     """Trains for ``epochs`` over ``data`` and returns what happened.
 
     ``data`` is a tuple of arrays (one an input, one row a sample), a mapping of them, an ``.npz`` file, or a
-    ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). A micro-batch
-    has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``. Samples at the
-    end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is open). Cycles run
-    on across epochs; the one that is incomplete at the end is flushed.
+    ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). With
+    ``shuffle`` epoch e, from 0, takes the rows in the order ``numpy.random.default_rng((seed, e)).permutation(rows)``.
+    A micro-batch has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``.
+    Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is
+    open). Cycles run on across epochs; the one that is incomplete at the end is flushed.
 
     ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr; by default only on a terminal.
 

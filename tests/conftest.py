@@ -24,6 +24,13 @@ def export_key() -> str:
     return digest.hexdigest()[:16]
 
 
+def zoo_folder() -> Path:
+    """Where exported files are kept between runs."""
+    folder = Path(tempfile.gettempdir()) / f"boost-compile-zoo-{os.getuid()}" / export_key()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 def export_once(name: str, folder: Path) -> Path:
     """The exported file of a case in `folder`; a lock keeps two processes from writing it at once.
 
@@ -47,6 +54,5 @@ def export_once(name: str, folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def exported() -> Callable[[str], Path]:
     """`exported("lenet_bn")` is the path of that case's MindIR; read-only, shared by all tests."""
-    folder = Path(tempfile.gettempdir()) / f"boost-compile-zoo-{os.getuid()}" / export_key()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = zoo_folder()
     return lambda name: export_once(name, folder)

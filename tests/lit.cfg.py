@@ -19,7 +19,9 @@ config.name = "boost-compile"  # noqa: F821 - lit defines config and lit_config
 config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
 config.suffixes = [".ir"]  # noqa: F821
 config.test_source_root = os.path.dirname(__file__)  # noqa: F821
-config.test_exec_root = lit_config.params.get("exec_root") or tempfile.mkdtemp(prefix="boost-compile-lit-")  # noqa: F821
+config.test_exec_root = lit_config.params.get("exec_root") or os.path.join(  # noqa: F821
+    tempfile.gettempdir(), f"boost-compile-lit-{os.getuid()}"
+)
 config.substitutions = [  # noqa: F821
     ("%opt", f"{compile_} --no-annotations"),
     ("%full", compile_),

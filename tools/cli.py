@@ -31,9 +31,11 @@ def run(command: click.Command, arguments: Sequence[str] | None = None) -> NoRet
     """
     name = command.name or "boost-compile"
     try:
-        code = command.main(arguments, prog_name=name, standalone_mode=False)
+        # Not command.main: it would turn a closed pipe into exit code 1, which here means a bug.
+        with command.make_context(name, list(sys.argv[1:] if arguments is None else arguments)) as context:
+            command.invoke(context)
         sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(0)
     except click.exceptions.Exit as signal:
         sys.exit(signal.exit_code)
     except click.ClickException as error:
@@ -89,7 +91,7 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     return made
@@ -150,6 +152,12 @@ def pause_collector() -> None:
 
 def read_program(path: str) -> Program:
     """The program in a MindIR file, a program directory, a text file (``.ir``, ``.txt``), or text on stdin (``-``)."""
+    from ..ir.training import assign_roles
+
+    return assign_roles(_read_program(path))
+
+
+def _read_program(path: str) -> Program:
     from ..ir.errors import FormatError
 
     if path == "-" or path.endswith(TEXT_SUFFIXES):

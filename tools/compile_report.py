@@ -87,9 +87,11 @@ def print_report(outcome: Outcome) -> None:
     if outcome.reports:
         counts = ("matched", "changed", "missed", "ms")
         shown = cli.table("", "pass", *counts, "what", numbers=counts)
-        for r in outcome.reports:
+        for p, r in zip(
+            canonical_order(outcome.passes), outcome.reports, strict=False
+        ):  # a bisect limit cuts the end off
             row = [str(n) for n in (r.matched, r.changed, len(r.misses))]
-            shown.add_row(escape(_with_options(r)), *row, f"{r.seconds * 1e3:.0f}", escape(r.summary))
+            shown.add_row(escape(print_pipeline([p])), *row, f"{r.seconds * 1e3:.0f}", escape(r.summary))
         out.print(shown)
     for r in outcome.reports:
         if r.misses:
@@ -178,13 +180,6 @@ def size_on_disk(path: str) -> int:
     if os.path.isdir(path):
         return sum(f.stat().st_size for f in Path(path).rglob("*") if f.is_file())
     return os.path.getsize(path)
-
-
-def _with_options(r: PassResult) -> str:
-    from ..passes.options import print_value
-
-    options = ",".join(f"{name}={print_value(value)}" for name, value in r.options.items())
-    return f"{r.name}{{{options}}}" if options else r.name
 
 
 def _matched_nothing(outcome: Outcome) -> list[str]:

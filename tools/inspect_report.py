@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.errors import AnatomyError
 from ..ir.graph import Graph
 from ..ir.program import Program
-from ..ir.training import anatomy, assign_roles
+from ..ir.training import anatomy
 from . import cli
 from .compile_report import count_nodes, schedule_json
 
@@ -17,7 +17,6 @@ Document = dict[str, Any]
 
 def describe(program: Program, file: str) -> Document:
     """``boost-inspect --json``. Sizes in bytes; ``anatomy`` of a graph is None, with the reason, where it has none."""
-    assign_roles(program)
     return {
         "file": file,
         "name": program.name,

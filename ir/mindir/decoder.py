@@ -14,6 +14,7 @@ from ..types import UNKNOWN, Type
 from . import schema as s
 from .codec import decode_type, decode_value, inline, inline_load
 from .parts import text
+from .wire import HERE
 
 
 class Decoder:
@@ -66,7 +67,7 @@ class Decoder:
     def primal(self, protos: Any, what: str, large: bool) -> dict[str, Attribute]:
         out: dict[str, Attribute] = {}
         for a in protos:
-            if a.type == 8 and a.ByteSize() == len(a.name) + len(a.s) + 7 and a.name not in out:
+            if a.type == s.AttributeKind["STRING"] and a.ByteSize() == len(a.name) + len(a.s) + 7 and a.name not in out:
                 # Exactly a name, a short string and the type: nothing that decoding could lose.
                 try:
                     out[sys.intern(a.name)] = a.s.decode()
@@ -83,13 +84,13 @@ class Decoder:
             if not tensor.HasField("external_data"):
                 return BytesData(tensor.raw_data)
             e = tensor.external_data
-            if e.location:
+            if e.location != HERE:
                 return inline_load(tensor)
             return MappedData(self._file, e.offset, e.length)
 
         def payload(tensor: Any, data: Data) -> None:
             if isinstance(data, MappedData):
-                tensor.external_data.location = ""
+                tensor.external_data.location = HERE
                 tensor.external_data.offset = data.offset
                 tensor.external_data.length = data.length
             else:
@@ -105,7 +106,7 @@ class Decoder:
     def _restore(self, a: Any) -> None:
         """Puts payloads that were cut out back in."""
         for tensor in [*a.tensors, *([a.t] if a.HasField("t") else [])]:
-            if tensor.HasField("external_data") and not tensor.external_data.location:
+            if tensor.external_data.location == HERE:
                 inline(tensor, MappedData(self._file, tensor.external_data.offset, tensor.external_data.length))
                 tensor.ClearField("external_data")
         for value in a.values:

@@ -14,13 +14,14 @@ from .codec import DTYPES
 from .external import DataFiles
 from .parts import text
 from .sniff import EXPORT_HINT
+from .wire import HERE
 
 FLOAT64 = 17
 """The second number that the schema has for float64."""
 
 
 def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFiles) -> StateVariable:
-    """The state variable of a TensorProto whose payload was cut out (an empty location means ``file``).
+    """The state variable of a TensorProto whose payload was cut out (it lies in ``file``).
 
     The exporter's notes (``ref_key``, ``compression_type``, ``quant_params``) go to ``info``.
     """
@@ -42,10 +43,10 @@ def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFile
         data = BytesData(b"")
     else:
         place = proto.external_data
-        if place.location:
-            data = data_files.data(what, text(place.location, what), place.offset, place.length)
-        else:
+        if place.location == HERE:
             data = MappedData(file, place.offset, place.length)
+        else:
+            data = data_files.data(what, text(place.location, what), place.offset, place.length)
     if data.nbytes != type_.nbytes:
         raise FormatError(f"{what} is {type_} ({type_.nbytes} bytes) but has {data.nbytes} bytes of data")
     variable = StateVariable(name, type_, data)

@@ -7,12 +7,9 @@ state and large constants stay in the file. Cost: linear in nodes and operands, 
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
@@ -31,12 +28,12 @@ from .external import DataFiles
 from .parameters import read_parameter
 from .parts import Parts, text
 from .sniff import EXPORT_HINT, describe, encryption
+from .source import hashing, map_file
 from .wire import DELIMITED, elide, fields
 
 LARGE = 16 * 1024
 """Messages longer than this are parsed without the payloads of their tensors."""
 KNOWN_VERSIONS = (1, 2, 3)
-_PIECE = 1 << 22
 
 
 def read_mindir(path: str | os.PathLike[str]) -> Program:
@@ -48,7 +45,7 @@ def read_mindir(path: str | os.PathLike[str]) -> Program:
     Raises FormatError, with path, place and remedy, for whatever is no complete, unencrypted, little-endian MindIR.
     """
     file = map_file(path)
-    with _hashing(file.view()) as digest:
+    with hashing(file.view()) as digest:
         reader = Reader(file)
         graph = reader.read()
     return Program(
@@ -68,49 +65,6 @@ def read_stateless(path: str | os.PathLike[str], name: str, states: Mapping[str,
     if reader.state:
         raise FormatError(f"{path}: a graph of a program holds no parameters, this one has {len(reader.state)}")
     return graph
-
-
-def map_file(path: str | os.PathLike[str]) -> MappedFile:
-    """The mapped file; FormatError unless it is a non-empty regular file that may be a MindIR."""
-    path = Path(path)
-    try:
-        if not path.exists():
-            raise FormatError(f"{path}: no such file")
-        if not path.is_file():
-            raise FormatError(f"{path}: not a regular file; give the .mindir file itself")
-        file = MappedFile(path)
-        view = file.view()
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(view) == 0:
-        raise FormatError(f"{path}: the file is empty; {EXPORT_HINT}")
-    return file
-
-
-@contextmanager
-def _hashing(view: memoryview) -> Iterator[list[str]]:
-    """Computes the sha256 of ``view`` while the block runs; after it, the list holds the digest. On failure it stops:
-    nothing reads a mapped file that its owner may already be replacing."""
-    stopped = threading.Event()
-    digest: list[str] = []
-
-    def run() -> None:
-        whole = hashlib.sha256()
-        for start in range(0, len(view), _PIECE):
-            if stopped.is_set():
-                return
-            whole.update(view[start : start + _PIECE])
-        digest.append(whole.hexdigest())
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield digest
-    except BaseException:
-        stopped.set()
-        raise
-    finally:
-        thread.join()
 
 
 @contextmanager
@@ -273,6 +227,8 @@ class Reader:
                 value = graph.add_input(name, type_)
             else:
                 name, expected = stateful[i - first_state]
+                if full.removeprefix(prefix) != name:
+                    raise FormatError(f"input '{full}' stands where the program's state '{name}' should")
                 if not isinstance(type_, TensorType) or (type_.dtype, type_.shape) != (expected.dtype, expected.shape):
                     raise FormatError(f"input '{full}' is {type_}, the program's state '{name}' is {expected}")
                 value = graph.state(name, expected)
@@ -358,8 +314,9 @@ class Reader:
         return forward
 
     def _constant(self, graph: Graph, env: dict[str, Value], proto: Any, full: str, prefix: str, large: bool) -> None:
-        if len(proto.attribute) != 1:
-            raise FormatError(f"constant '{full}' has {len(proto.attribute)} attributes, not one")
+        names = [a.name for a in proto.attribute]
+        if names != ["value"]:
+            raise FormatError(f"constant '{full}' has the attributes {names}, not one 'value'")
         a = proto.attribute[0]
         value = self._decoder.large_value(a) if large else decode_value(a)
         constant = Constant(full.removeprefix(prefix), value)

@@ -1,18 +1,23 @@
 """Protobuf's wire format, walked in place: large tensor payloads are cut out of a message before it is parsed.
 
 :func:`elide` copies a message without the ``raw_data`` of its tensors; each such tensor instead carries an
-``external_data`` with an empty location, which here means: these bytes of this same file. So a mapped file of any size
-costs memory only for its structure. Format: https://protobuf.dev/programming-guides/encoding.
+``external_data`` whose location is :data:`HERE`: these bytes of this same file. So a mapped file of any size costs
+memory only for its structure. Format: https://protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 
 from ..errors import FormatError
 from . import schema as s
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+HERE = secrets.token_hex(16)
+"""The location of a payload that was cut out. Another one in each process, so that no file can claim it."""
+SMALL = 1024
+"""Inner messages below this many bytes are copied as they are."""
 MAX_DEPTH = 64
 """Deeper nesting than this is no file that an exporter wrote (protobuf itself stops at 100)."""
 
@@ -114,7 +119,7 @@ def elide(view: memoryview, start: int, end: int, kind: str, depth: int = 0) -> 
         if wire_type != DELIMITED:
             continue
         child = children.get(number)
-        if child is not None:
+        if child is not None and b - a >= SMALL:
             inner = elide(view, a, b, child, depth + 1)
             parts += (bytes(view[kept:at]), delimited(number, inner))
             kept = b
@@ -131,5 +136,5 @@ def elide(view: memoryview, start: int, end: int, kind: str, depth: int = 0) -> 
         if external:
             raise FormatError(f"byte {start}: a tensor with data both inside and outside of the file")
         place = tag(s.EXTERNAL_OFFSET, VARINT) + varint(raw[0]) + tag(s.EXTERNAL_LENGTH, VARINT) + varint(raw[1])
-        parts.append(delimited(s.TENSOR_EXTERNAL, delimited(s.EXTERNAL_LOCATION, b"") + place))
+        parts.append(delimited(s.TENSOR_EXTERNAL, text_field(s.EXTERNAL_LOCATION, HERE) + place))
     return b"".join(parts)

@@ -152,31 +152,29 @@ class _Emitter:
         prefix = name + ":"
         names: dict[Value, str] = {}
         uses: dict[Value, bytes] = {}
-        inputs: list[bytes] = []
         parameters: list[Chunk] = []
 
         def define(value: Value, full: str) -> None:
             names[value] = full
             uses[value] = text_field(s.NODE_INPUT, full)
 
+        # States first: their names are what users know, so they are never the ones to yield in a clash.
+        for state in graph.states.values():
+            if main:
+                self._states[state.name] = self._unique(prefix + state.name)
+            elif self._stateless or state.name not in self._states:
+                raise VerifyError(
+                    f"function '{graph.name}' uses state '{state.name}' directly: pass it in as an argument"
+                )
+            define(state, self._states[state.name])
         for value in graph.inputs:
             define(value, self._unique(prefix + value.name))
-            inputs.append(delimited(s.GRAPH_INPUT, encode_value_info(names[value], value.type)))
-        if main:
-            for state in graph.states.values():
-                define(state, self._unique(prefix + state.name))
-                self._states[state.name] = names[state]
-                if self._stateless:
-                    inputs.append(delimited(s.GRAPH_INPUT, encode_value_info(names[state], state.type)))
-            if not self._stateless:
-                parameters = self._parameters(graph)
-        else:
-            for state in graph.states.values():
-                if self._stateless or state.name not in self._states:
-                    raise VerifyError(
-                        f"function '{graph.name}' uses state '{state.name}' directly: pass it in as an argument"
-                    )
-                define(state, self._states[state.name])
+        arguments: list[Value] = [*graph.inputs]
+        if main and self._stateless:
+            arguments += graph.states.values()
+        elif main:
+            parameters = self._parameters(graph)
+        inputs = [delimited(s.GRAPH_INPUT, encode_value_info(names[v], v.type)) for v in arguments]
         chunks = self._nodes(graph, prefix, names, uses)
         if not graph.has_result:
             raise VerifyError(f"graph '{graph.name}' has no result")

@@ -172,6 +172,13 @@ def _place_in_constant(m):
     a.tensors.add(name="value0", dims=[2], data_type=1).external_data.length = 8
 
 
+def _place_in_large_constant(m):
+    a = m.graph.node[0].attribute[0]
+    a.CopyFrom(mind_ir().AttributeProto(name="value", type=K["TUPLE"]))
+    a.values.add(type=K["TENSORS"]).tensors.add(name="value0", dims=[40_000], data_type=9, raw_data=bytes(40_000))
+    a.values.add(type=K["TENSORS"]).tensors.add(name="value0", dims=[2], data_type=1).external_data.length = 8
+
+
 EDITS = {
     "version": (_edit(mind_ir_version=4), "MindIR version 4"),
     "no version": (lambda m: m.ClearField("mind_ir_version"), "MindIR version none"),
@@ -193,7 +200,7 @@ EDITS = {
     "self-call": (_self_call, "cycle"),
     "two results of a node": (lambda m: m.graph.node[1].output.append("o"), "2 outputs, not one"),
     "no op_type": (lambda m: m.graph.node[1].ClearField("op_type"), "no op_type"),
-    "constant without value": (lambda m: m.graph.node[0].ClearField("attribute"), "constant 'c' has 0 attributes"),
+    "constant without value": (lambda m: m.graph.node[0].ClearField("attribute"), "constant 'c' has the attributes"),
     "huge dimensions": (_huge, "has 8 bytes of data"),
     "negative dimension": (lambda m: m.graph.parameter[0].dims.append(-1), "dimensions are fixed"),
     "no data": (lambda m: m.graph.parameter[0].ClearField("raw_data"), "'w' has no data"),
@@ -216,6 +223,7 @@ EDITS = {
     "far past the end": (_external("good", 2**62, 8), "outside of its data file"),
     "negative offset": (_external("good", -8, 8), "outside of its data file"),
     "wrong length": (_external("good", 64, 4), "4 bytes of data"),
+    "large constant outside": (_place_in_large_constant, "only parameters"),
     "map parameter": (lambda m: m.graph.map_parameter.add(name="table"), "MapParameter"),
 }
 

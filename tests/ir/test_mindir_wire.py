@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from boost_compile.ir.errors import FormatError
 from boost_compile.ir.mindir import schema as s
-from boost_compile.ir.mindir.wire import delimited, elide, fields, varint
+from boost_compile.ir.mindir.wire import HERE, delimited, elide, fields, varint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ def test_payloads_become_places_and_the_rest_stays():
     tensor = short.attribute[0].values[0].tensors[0]
     place = tensor.external_data
     assert encoded[place.offset : place.offset + place.length] == payload
-    assert place.location == ""
+    assert place.location == HERE
     tensor.ClearField("external_data")
     tensor.raw_data = payload
     assert short == node
@@ -57,7 +57,7 @@ def test_malformed_data_is_refused(data, says):
 
 
 def test_absurd_nesting_is_refused():
-    attribute = b""
+    attribute = bytes(0) + delimited(s.ATTRIBUTE_STRING, bytes(2000))
     for _ in range(5000):
         attribute = delimited(s.ATTRIBUTE_VALUES, attribute)
     node = delimited(s.NODE_ATTRIBUTE, attribute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -260,17 +261,15 @@ def test_interrupted(source: Path, compile_: Compile, monkeypatch: pytest.Monkey
 
 
 def test_a_reader_that_goes_away_is_no_error(source: Path) -> None:
-    # More than a pipe holds, so that writing meets the closed end.
-    lines = "\n".join(f"  %n{i}{'n' * 2000} = Exp(%x) : float32[2]" for i in range(4000))
-    source.write_text(f"graph @step(%x: float32[2]) {{\n{lines}\n  return %x\n}}\n")
-    arguments = [sys.executable, "-m", "boost_compile.tools.compile", str(source), "--passes", "", "--emit", "text"]
-    with subprocess.Popen([*arguments, "-o", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        running.stdout.readline()
-        running.stdout.close()
-        assert running.stderr.read() == b""
-        assert running.wait() == 128 + signal.SIGPIPE
+    reading, writing = os.pipe()
+    os.close(reading)
+    arguments = [sys.executable, "-m", "boost_compile.tools.compile", str(source), "--emit", "text", "-o", "-"]
+    try:
+        done = subprocess.run(arguments, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 128 + signal.SIGPIPE
 
 
 # -- a real file -----------------------------------------------------------------------------------------------
@@ -286,13 +285,18 @@ def test_default_pipeline_on_an_exported_file(here: Path, compile_: Compile, exp
     assert names["effect-chain-minimization"]["changed"] > 0
     written, source = load("out.boost"), load(str(exported("lenet_bn")))
     assert set(written.state) == set(source.state)
-    assert {n: v.role for n, v in written.state.items()} == {n: v.role for n, v in source.state.items()}
+    roles = {name: v.role for name, v in written.state.items()}
+    assert (roles["conv1.weight"], roles["moments.conv1.weight"], roles["bn1.moving_mean"]) == (
+        "weight",
+        "slot",
+        "statistic",
+    )
 
 
 def test_accumulate_on_an_exported_file(here: Path, compile_: Compile, exported: Callable[[str], Path]) -> None:
     done = compile_(exported("lenet_bn"), "--accumulate", "4")
     assert done.code == 0, done.err
-    assert "gradient-accumulation{steps=4" in done.out
+    assert "8 gradients accumulated over 4 micro-batches" in done.out
     assert "a cycle of 4 micro-batches is one optimizer step" in done.out
     program = load(f"{exported('lenet_bn').stem}.boost")
     assert program.micro_batches() == 4

@@ -1,0 +1,59 @@
+"""The file that a program comes from: opened and mapped, and its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..data import MappedFile
+from ..errors import FormatError
+from .sniff import EXPORT_HINT
+
+_PIECE = 1 << 22
+
+
+def map_file(path: str | os.PathLike[str]) -> MappedFile:
+    """The mapped file; FormatError unless it is a non-empty regular file that may be a MindIR."""
+    path = Path(path)
+    try:
+        if not path.exists():
+            raise FormatError(f"{path}: no such file")
+        if not path.is_file():
+            raise FormatError(f"{path}: not a regular file; give the .mindir file itself")
+        file = MappedFile(path)
+        view = file.view()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(view) == 0:
+        raise FormatError(f"{path}: the file is empty; {EXPORT_HINT}")
+    return file
+
+
+@contextmanager
+def hashing(view: memoryview) -> Iterator[list[str]]:
+    """Computes the sha256 of ``view`` while the block runs; after it, the list holds the digest. On failure it stops:
+    nothing reads a mapped file that its owner may already be replacing."""
+    stopped = threading.Event()
+    digest: list[str] = []
+
+    def run() -> None:
+        whole = hashlib.sha256()
+        for start in range(0, len(view), _PIECE):
+            if stopped.is_set():
+                return
+            whole.update(view[start : start + _PIECE])
+        digest.append(whole.hexdigest())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield digest
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        thread.join()

@@ -1,0 +1,120 @@
+"""boost-inspect: what it says of files, programs and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.inspect import command
+
+from .support import Shell, shell
+
+Inspect = Callable[..., Shell]
+
+
+@pytest.fixture
+def inspect_(capsys: pytest.CaptureFixture[str]) -> Inspect:
+    return lambda *arguments: shell(capsys, command, *arguments)
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str], exported: Callable[[str], Path]) -> Path:
+    """A LeNet that accumulates over four micro-batches."""
+    path = tmp_path / "lenet.boost"
+    assert shell(capsys, compile_command, exported("lenet_bn"), "--accumulate", "4", "-q", "-o", path).code == 0
+    return path
+
+
+def test_summary_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    done = inspect_(exported("lenet_bn"))
+    assert (done.code, done.err) == (0, "")
+    for words in (
+        "Graph 'step':",
+        "parts backward",
+        "Conv2D 2",
+        "weight",
+        "statistic",
+        "every micro-batch runs 'step'",
+    ):
+        assert words in done.out, done.out
+
+
+def test_json_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    document = inspect_(exported("lenet_bn"), "--json").document
+    assert set(document) == {
+        "file", "name", "target", "source", "metadata", "pipeline", "schedule", "graphs", "state", "reports",
+    }  # fmt: skip
+    step = document["graphs"]["step"]
+    assert set(step) == {
+        "inputs", "outputs", "result", "nodes", "functions", "state", "ops", "parts", "anatomy", "anatomy_error",
+    }  # fmt: skip
+    assert step["nodes"] == sum(step["ops"].values()) == sum(step["parts"].values())
+    weights = {v["name"] for v in document["state"] if v["role"] == "weight"}
+    assert {w["name"] for w in step["anatomy"]["weights"]} == weights
+    assert all(len(w["gradient"]) == 1 and w["updates"] and w["slots"] for w in step["anatomy"]["weights"])
+    sizes = {v["name"]: (v["shape"], v["bytes"]) for v in document["state"]}
+    assert sizes["conv1.weight"] == ([6, 1, 5, 5], 600)
+
+
+def test_anatomy(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    done = inspect_(exported("lenet_bn"), "--anatomy")
+    (row,) = [line for line in done.out.splitlines() if line.split()[:1] == ["conv1.weight"]]
+    assert "(ApplyMomentum)" in row
+    assert "moments.conv1.weight" in row
+
+
+def test_text(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    done = inspect_(exported("lenet_bn"), "--text")
+    assert done.out.startswith("program @")
+    assert "Conv2D(" in done.out
+    assert "scope(" not in done.out
+    assert "scope(" in inspect_(exported("lenet_bn"), "--text", "--annotations").out
+
+
+def test_program_directory(inspect_: Inspect, program: Path) -> None:
+    done = inspect_(program)
+    for words in (
+        "Graph 'accumulate':",
+        "Graph 'apply':",
+        "accumulator",
+        "a cycle of 4 micro-batches",
+        "Passes that made",
+    ):
+        assert words in done.out
+    document = inspect_(program, "--json").document
+    assert document["schedule"]["cycle"] == [{"graph": "accumulate", "repeat": 4}, {"graph": "apply", "repeat": 1}]
+    assert document["reports"][0]["name"] == "gradient-accumulation"
+    roles = {v["role"] for v in document["state"]}
+    assert {"weight", "slot", "statistic", "accumulator", "counter"} <= roles
+    assert "unknown" not in roles
+
+
+def test_one_graph_of_a_program(inspect_: Inspect, program: Path) -> None:
+    document = inspect_(program, "--graph", "apply", "--json").document
+    assert list(document["graphs"]) == ["apply"]
+    assert {v["name"] for v in document["state"]} == set(document["graphs"]["apply"]["state"])
+    text = inspect_(program, "--graph", "accumulate", "--text").out
+    assert "graph @accumulate" in text
+    assert "graph @apply" not in text
+
+
+FUNCTIONS = """
+graph @step(%x: float32[2]) {
+  %y = call(@f, %x) : float32[2]
+  return %y
+
+  func @f(%p: float32[2]) {
+    %a = Neg(%p)
+    %b = Neg(%a)
+    return %b
+  }
+}
+"""
+
+
+def test_functions_are_counted(inspect_: Inspect, tmp_path: Path) -> None:
+    path = tmp_path / "functions.ir"
+    path.write_text(FUNCTIONS)
+    assert "Graph 'step': 3 nodes, 2 of them in 1 functions" in inspect_(path).out

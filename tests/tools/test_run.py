@@ -1,0 +1,126 @@
+"""boost-run: trains from files, says how it went, keeps state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.run import command
+
+from .support import Shell, assert_one_error, shell
+
+Run = Callable[..., Shell]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run_(capsys: pytest.CaptureFixture[str]) -> Run:
+    return lambda *arguments: shell(capsys, command, *arguments)
+
+
+@pytest.fixture
+def data(here: Path) -> str:
+    """38 samples of four classes that a line separates: nine micro-batches of four and two samples over."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 38).astype(np.int32)
+    images = np.eye(4, 8, dtype=np.float32)[labels] * 3 + rng.standard_normal((38, 8)).astype(np.float32) * 0.1
+    np.savez(here / "data.npz", images, labels)
+    return "data.npz"
+
+
+@pytest.fixture
+def program(here: Path, capsys: pytest.CaptureFixture[str], exported: Callable[[str], Path]) -> str:
+    """An MLP that accumulates over two micro-batches of four."""
+    done = shell(capsys, compile_command, exported("mlp"), "--accumulate", "2", "-q", "-o", "mlp.boost")
+    assert done.code == 0, done.err
+    return "mlp.boost"
+
+
+def test_training_a_program(program: str, data: str, run_: Run) -> None:
+    done = run_(program, "--data", data, "--epochs", "8", "--json")
+    assert done.code == 0, done.err
+    document = done.document
+    assert set(document) == {
+        "program", "data", "device", "epochs", "cycles", "losses", "skipped_updates", "flushed", "saved",
+    }  # fmt: skip
+    epochs = document["epochs"]
+    assert [e["number"] for e in epochs] == list(range(1, 9))
+    assert {(e["micro_batches"], e["samples"], e["dropped"]) for e in epochs} == {(9, 36, 2)}
+    # 8 times 9 micro-batches, two a cycle.
+    assert (document["cycles"], document["flushed"], document["skipped_updates"]) == (36, 0, 0)
+    assert epochs[-1]["loss"] < 0.5 * epochs[0]["loss"]
+
+
+def test_a_file_trains_as_it_is(data: str, run_: Run, exported: Callable[[str], Path]) -> None:
+    done = run_(exported("mlp"), "--data", data, "--json")
+    assert done.code == 0, done.err
+    assert done.document["cycles"] == 9
+
+
+def test_a_short_last_cycle_is_said(program: str, data: str, run_: Run) -> None:
+    done = run_(program, "--data", data)
+    assert done.code == 0, done.err
+    assert "5 optimizer steps; the last with 1 micro-batches only; 2 samples left out" in done.out
+
+
+def test_the_seed_decides(program: str, data: str, run_: Run) -> None:
+    losses = [run_(program, "--data", data, "--seed", seed, "--json").document["losses"] for seed in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_state_is_saved_and_loaded(program: str, data: str, here: Path, run_: Run) -> None:
+    whole = run_(program, "--data", data, "--no-shuffle", "--epochs", "2", "--json").document["losses"]
+    # Nine micro-batches leave a half cycle that each run flushes, so only the first four full cycles compare.
+    first = run_(program, "--data", data, "--no-shuffle", "--save", "half.safetensors", "--json")
+    assert first.document["saved"] == "half.safetensors"
+    assert first.document["losses"][:4] == whole[:4]
+    second = run_(program, "--data", data, "--no-shuffle", "--load", "half.safetensors", "--json")
+    assert second.document["losses"][0] < 0.9 * whole[0]
+
+
+def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
+    (here / "check.py").write_text(
+        "def norm(session):\n    return float(abs(session.state()['hidden.weight']).sum())\n"
+    )
+    done = run_(program, "--data", data, "--epochs", "2", "--eval", "check.py:norm", "--json")
+    first, second = (e["evaluation"] for e in done.document["epochs"])
+    assert first > 0
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--data", "missing.npz"), ("missing.npz: no such file",)),
+        (("--data", "data.npz", "--load", "missing.ckpt"), ("missing.ckpt: no such file",)),
+        (("--data", "data.npz", "--save", "missing/out.ckpt"), ("no directory 'missing'",)),
+        (("--data", "data.npz", "--eval", "check.py"), ("write FILE.py:FUNCTION",)),
+        (("--data", "data.npz", "--eval", "check.py:norm"), ("check.py: no such file",)),
+        (("--data", "data.npz", "--eval", "broken.py:norm"), ("broken.py", "ZeroDivisionError")),
+        (("--data", "data.npz", "--eval", "empty.py:norm"), ("defines no function 'norm'",)),
+        (("--data", "data.npz", "--epochs", "0"), ("--epochs",)),
+        (("--data", "data.npz", "--device", "TPU"), ("--device",)),
+        (("--data", "text.npz"), ("text.npz",)),
+        (("--data", "swapped.npz"), ("inputs",)),
+        ((), ("--data",)),
+    ],
+)
+def test_bad_input(
+    arguments: tuple[str, ...], fragments: tuple[str, ...], program: str, data: str, here: Path, run_: Run
+) -> None:
+    (here / "broken.py").write_text("1 / 0\n")
+    (here / "empty.py").write_text("")
+    (here / "text.npz").write_text("no archive")
+    arrays = np.load(here / data)
+    np.savez(here / "swapped.npz", arrays["arr_1"], arrays["arr_0"])
+    before = set(here.rglob("*"))
+    assert_one_error(run_(program, *arguments), "boost-run", *fragments)
+    assert {p for p in here.rglob("*") if "__pycache__" not in p.parts} <= before
