@@ -6,7 +6,7 @@ adds the remaining arguments. Everything that looks across functions asks here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .graph import Graph
@@ -91,17 +91,40 @@ def _references(graph: Graph) -> Iterator[str]:
         yield graph.result.graph.name
 
 
-def selected_item(value: Value) -> Value | None:
-    """The element that a TupleGetItem of a MakeTuple picks; None where it is not that."""
-    if isinstance(value, Node) and value.op.name == "TupleGetItem":
-        source, index = value.operand(0), value.operand(1)
+def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
+    """What a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see :func:`bindings`).
+
+    None where ``value`` is no TupleGetItem or where the tuple cannot be followed.
+    """
+    if not (isinstance(value, Node) and value.op.name == "TupleGetItem"):
+        return None
+    index = value.operand(1)
+    i = index.value if isinstance(index, Constant) else None
+    if not isinstance(i, int):
+        return None
+    found: list[Value] = []
+    stack = [value.operand(0)]
+    seen: set[Value] = set()
+    while stack:
+        source = stack.pop()
         while isinstance(source, Node) and source.op.name == "Depend":
             source = source.operand(0)
-        if isinstance(source, Node) and source.op.name == "MakeTuple" and isinstance(index, Constant):
-            i = index.value
-            if isinstance(i, int) and -source.num_operands <= i < source.num_operands:
-                return source.operand(i)
-    return None
+        if source in seen:
+            continue
+        seen.add(source)
+        if isinstance(source, Node) and source.op.name == "MakeTuple":
+            if not -source.num_operands <= i < source.num_operands:
+                return None
+            found.append(source.operand(i))
+        elif isinstance(source, Node) and source.op is CALL and (reached := targets(source)):
+            stack.extend(t.function.result for t in reversed(reached))
+        elif isinstance(source, Node) and (inner := picked(source, bound)) is not None:
+            stack.extend(inner)
+        elif isinstance(source, Input) and bound.get(source):
+            stack.extend(bound[source])
+        else:
+            return None
+    return found
 
 
 def without_tokens(values: Sequence[Value]) -> list[Value]:

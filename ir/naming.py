@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# A colon may stand inside a bare name but not end it, so that "%x: float32[2]" reads as one would think.
-BARE_NAME = r"[A-Za-z0-9_.$/\-]+(?::+[A-Za-z0-9_.$/\-]+)*"
+# A colon may stand inside a bare name but not end it, so that "%x: float32[2]" reads as one would think; two slashes
+# start a comment.
+_PART = r"(?:[A-Za-z0-9_.$\-]|/(?!/))+"
+BARE_NAME = rf"{_PART}(?::+{_PART})*"
 _BARE = re.compile(BARE_NAME)
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 

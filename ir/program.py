@@ -12,7 +12,8 @@ from .graph import Graph
 from .report import PassResult
 from .types import DType, TensorType
 
-ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "unknown")
+ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "unknown")
+"""``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles."""
 
 
 @dataclass(slots=True)

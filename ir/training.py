@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .calls import bindings, called_functions, selected_item, targets
+from .calls import bindings, called_functions, picked, targets
 from .effects import Effect, describe, location, result_value, summarize
 from .errors import AnatomyError
+from .forward_side import adopt_forward
 from .graph import Graph
 from .ops import OPS, facts, is_effect
 from .program import Program
@@ -38,6 +39,7 @@ LINEAR = frozenset({
     "Minimum", "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign",
     "AssignAdd", "AssignSub", "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims",
     "Squeeze", "MatMul", "call",
+    "Muls", "Divs", "Adds", "Subs", "AddExt", "SubExt", "AddScalar", "SubScalar", "TensorMove", "ClampTensor", "ClampScalar",
 })  # fmt: skip
 """Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
 JUDGING = frozenset({
@@ -145,6 +147,7 @@ class _Analysis:
 
     def run(self) -> TrainingAnatomy:
         self._mark()
+        adopt_forward(self.graph, self.parts, self.known)
         updates = self._updates()
         if not any(p == BACKWARD for p in self.parts.values()):
             raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
@@ -399,8 +402,8 @@ class _Analysis:
         """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a
         gradient still, in a float type; else in any form (a sign, a comparison)."""
         name = node.op.name
-        if (item := selected_item(node)) is not None:
-            return [item]
+        if (items := picked(node, self.bound)) is not None:
+            return items
         if node.op is CALL:
             return [t.function.result for t in targets(node) or () if t.function.has_result]
         if name == "Depend":
@@ -575,8 +578,8 @@ def _image(
         elif isinstance(value, Node):
             if value.op.name == "Depend":
                 passed = [value.operand(0)]
-            elif (item := selected_item(value)) is not None:
-                passed = [item]
+            elif (items := picked(value, bound)) is not None:
+                passed = items
             elif value.op is CALL:
                 passed = [t.function.result for t in targets(value) or () if t.function.has_result]
         if not passed:

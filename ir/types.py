@@ -35,6 +35,8 @@ class DType(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    __hash__ = str.__hash__  # that of Enum is slow, and not that of the equal string
+
     @property
     def itemsize(self) -> int:
         """Bytes of one element (0 for strings, which have no fixed size)."""
@@ -156,7 +158,7 @@ SIMPLE_TYPES = {t.kind: t for t in (STRING, NONE, UMONAD, IOMONAD, UNKNOWN)}
 
 
 def is_monad(t: Type) -> bool:
-    return t in (UMONAD, IOMONAD)
+    return t.__class__ is SimpleType and t in (UMONAD, IOMONAD)
 
 
 def tensor(dtype: str | DType, *shape: int) -> TensorType:

@@ -168,7 +168,10 @@ class Node(Value):
     __slots__ = ("_next", "_operands", "_prev", "graph", "marks", "op", "origin", "primal", "scope")
 
     def __init__(self, name: str, type: Type, op: Op, scope: str = ""):
-        super().__init__(name, type)
+        # Not through super(): a graph of 100,000 nodes makes as many of these.
+        self.name = name
+        self.type = type
+        self.uses = {}
         self.op = op
         self.scope = scope
         self.marks: Mapping[str, Attribute] = NO_ATTRIBUTES
@@ -209,11 +212,16 @@ class Node(Value):
 
     def set_operands(self, new: Sequence[Value]) -> None:
         """Replaces the whole operand list; linear in the old and new width."""
-        for i, old in enumerate(self._operands):
-            old._drop_use(self, i)
-        self._operands = list(new)
-        for i, value in enumerate(self._operands):
-            value._add_use(self, i)
+        if self._operands:
+            for i, old in enumerate(self._operands):
+                old._drop_use(self, i)
+        self._operands = operands = list(new)
+        for i, value in enumerate(operands):
+            uses = value.uses
+            if self in uses:
+                value._add_use(self, i)
+            else:
+                uses[self] = i
 
     @property
     def next(self) -> Node | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from .errors import VerifyError
 from .graph import Graph
@@ -33,6 +34,10 @@ class Sweep:
     values: set[Value]
     """Every value that is defined here or used here."""
     num_operands: int = 0
+    repeated: dict[int, set[int]] = field(default_factory=dict)
+    """Where a node takes a value several times: the operand indices that the value lists, by their own id."""
+    num_repeated: int = 0
+    """Operands of such nodes that are such values."""
     defined: bool = True
     """Whether every operand is defined, in this graph and before its user."""
     calls: list[Node] | None = None
@@ -145,11 +150,15 @@ class _Sweeper:
             if value not in known and not self._first_use(node, i, value):
                 continue
             at = value.uses.get(node)
-            if at != i and (at.__class__ is not set or i not in at):
-                self.report(
-                    Rank.STRUCTURE, node, f"operand {i}, {shown(value)}, does not list the node as a user",
-                    "change operands through set_operand, set_operands or replace only",
-                )  # fmt: skip
+            if at != i:
+                if at.__class__ is set and i in at:
+                    self.sweep.num_repeated += 1
+                    self.sweep.repeated[id(at)] = at
+                else:
+                    self.report(
+                        Rank.STRUCTURE, node, f"operand {i}, {shown(value)}, does not list the node as a user",
+                        "change operands through set_operand, set_operands or replace only",
+                    )  # fmt: skip
             type_ = value.type
             if type_.__class__ is SimpleType and is_monad(type_):
                 token = True
@@ -321,14 +330,12 @@ def unreached(problems: Problems, graph: Graph, node: Node) -> None:
 
 def check_use_counts(sweeps: list[Sweep], problems: Problems) -> None:
     """Every operand is among its value's uses (checked already); equal counts mean that there are no other uses."""
-    values: set[Value] = set().union(*(s.values for s in sweeps))
-    uses = 0
-    for value in values:
-        uses += len(value.uses)
-        for at in value.uses.values():
-            if at.__class__ is set:
-                uses += len(at) - 1
-    if uses == sum(s.num_operands for s in sweeps):
+    values = sweeps[0].values if len(sweeps) == 1 else set().union(*(s.values for s in sweeps))
+    users = sum(map(len, map(attrgetter("uses"), values)))
+    repeated = {i: at for s in sweeps for i, at in s.repeated.items()}
+    num_repeated = sum(s.num_repeated for s in sweeps)
+    once = sum(s.num_operands for s in sweeps) - num_repeated
+    if users == once + len(repeated) and num_repeated == sum(map(len, repeated.values())):
         return
     graphs = {s.graph for s in sweeps}
     for sweep in sweeps:

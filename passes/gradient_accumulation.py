@@ -110,7 +110,7 @@ class GradientAccumulation(Pass):
     # -- state -----------------------------------------------------------------------------------------------
 
     def _accumulators(self, program: Program, cut: Cut) -> list[Kept]:
-        names = [c.weight + (f".{c.part}" if c.part else "") for c in cut.gradients]
+        names = [c.weight + (f"#{c.part}" if c.part else "") for c in cut.gradients]
         # MindSpore calls slots of Adagrad and Adadelta "accum.<weight>" too.
         prefix = "accum."
         while any(prefix + name in program.state for name in names):
@@ -133,7 +133,7 @@ class GradientAccumulation(Pass):
         for k in kept:
             if not k.type.is_static:
                 raise PassError(f"{k.crossing.value!r} has no fixed shape: it cannot be kept for the update graph")
-        return self._declare(program, kept, "counter")
+        return self._declare(program, kept, "carried")
 
     @staticmethod
     def _declare(program: Program, kept: list[Kept], role: str) -> list[Kept]:

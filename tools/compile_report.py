@@ -100,8 +100,8 @@ def print_report(outcome: Outcome) -> None:
                 out.print(f"  {escape(line)}", soft_wrap=True)
         if not r.preserves:
             out.print(f"{r.name} changes training: results differ from the source's on purpose.", style="yellow")
-    for p in _matched_nothing(outcome):
-        out.print(f"Warning: {p} matched nothing (allowed by --allow-no-match).", style="yellow")
+    for name in _matched_nothing(outcome):
+        out.print(f"Warning: {name} matched nothing (allowed by --allow-no-match).", style="yellow")
     _print_written(outcome, out)
 
 

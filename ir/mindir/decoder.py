@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,9 @@ from ..types import UNKNOWN, Type
 from . import schema as s
 from .codec import decode_type, decode_value, inline, inline_load
 from .parts import text
-from .wire import HERE
+from .wire import HERE, VARINT, tag, varint
+
+_STRING = tag(s.ATTRIBUTE_TYPE, VARINT) + varint(s.AttributeKind["STRING"])
 
 
 class Decoder:
@@ -24,7 +26,9 @@ class Decoder:
         self._file = file
         self._types: dict[bytes, Type] = {}
         self._interned: dict[Type, Type] = {}
-        self._marks: dict[bytes, Mapping[str, Attribute]] = {}
+        self._node_types: dict[bytes, Type | None] = {}
+        self._marks: dict[tuple[bytes, ...], Mapping[str, Attribute]] = {}
+        self._names: dict[bytes, str] = {}
 
     def intern(self, type_: Type) -> Type:
         """The one object for all types equal to this one."""
@@ -56,25 +60,44 @@ class Decoder:
             out[name] = self.large_value(a) if large else decode_value(a)
         return out
 
-    def shared(self, protos: Any, what: str, large: bool) -> Mapping[str, Attribute]:
+    def node_type(self, encoded: bytes) -> Type | None:
+        """The type that an encoded attribute of a node gives it; None if it is another attribute than "shape"."""
+        try:
+            return self._node_types[encoded]
+        except KeyError:
+            a = s.AttributeProto.FromString(encoded)
+            found = self._node_types[encoded] = self.type_(a) if a.name == "shape" else None
+            return found
+
+    def encoded(self, attributes: Sequence[bytes], what: str, large: bool) -> dict[str, Attribute]:
+        return self.attributes([s.AttributeProto.FromString(e) for e in attributes], what, large)
+
+    def shared(self, encoded: Sequence[bytes], what: str, large: bool) -> Mapping[str, Attribute]:
         """Attributes that many nodes have alike: one mapping for all of them."""
-        key = b"".join([a.SerializeToString() for a in protos])
+        key = tuple(encoded)
         found = self._marks.get(key)
         if found is None:
-            found = self._marks[key] = MappingProxyType(self.attributes(protos, what, large))
+            found = self._marks[key] = MappingProxyType(self.encoded(encoded, what, large))
         return found
 
-    def primal(self, protos: Any, what: str, large: bool) -> dict[str, Attribute]:
+    def primal(self, encoded: Sequence[bytes], what: str, large: bool) -> dict[str, Attribute]:
+        """Attributes that each node has its own: short strings, nearly always."""
         out: dict[str, Attribute] = {}
-        for a in protos:
-            if a.type == s.AttributeKind["STRING"] and a.ByteSize() == len(a.name) + len(a.s) + 7 and a.name not in out:
-                # Exactly a name, a short string and the type: nothing that decoding could lose.
-                try:
-                    out[sys.intern(a.name)] = a.s.decode()
-                    continue
-                except (UnicodeDecodeError, TypeError):
-                    pass
-            return self.attributes(protos, what, large)
+        names = self._names
+        for e in encoded:
+            # Exactly a short name, a short string and the type, in this order: nothing that decoding could lose.
+            a = e[1] + 2 if e[:1] == b"\n" and e[-3:] == _STRING else 0
+            if not a or e[1] > 127 or e[a : a + 1] != b"*" or e[a + 1] > 127 or len(e) != a + e[a + 1] + 5:
+                return self.encoded(encoded, what, large)
+            name = names.get(e[2:a])
+            if name is None:
+                name = names[e[2:a]] = sys.intern(e[2:a].decode())
+            if name in out:
+                return self.encoded(encoded, what, large)
+            try:
+                out[name] = e[a + 2 : -3].decode()
+            except UnicodeDecodeError:
+                return self.encoded(encoded, what, large)
         return out
 
     def large_value(self, a: Any) -> Attribute:

@@ -25,15 +25,16 @@ from . import schema as s
 from .codec import decode_value
 from .decoder import Decoder
 from .external import DataFiles
+from .nodes import LARGE, raw_node
 from .parameters import read_parameter
 from .parts import Parts, text
 from .sniff import EXPORT_HINT, describe, encryption
 from .source import hashing, map_file
 from .wire import DELIMITED, elide, fields
 
-LARGE = 16 * 1024
-"""Messages longer than this are parsed without the payloads of their tensors."""
 KNOWN_VERSIONS = (1, 2, 3)
+_REF = b"REF::"
+"""How an op_type begins that names a primitive of the table, or the value that is called."""
 
 
 def read_mindir(path: str | os.PathLike[str]) -> Program:
@@ -92,7 +93,8 @@ class Reader:
         self._name = name
         self._inputs_as_state = states
         self._data = DataFiles(file.path.parent)
-        self._ops: dict[str, Op] = {}
+        self._ops: dict[bytes, Op] = {}
+        """Primitives by the op_type of a node that applies them."""
         self._main: Graph
         self._parameters: dict[str, State] = {}
         self._constants: dict[str, Constant] = {}
@@ -100,7 +102,7 @@ class Reader:
         self._pending: list[tuple[Graph, dict[str, Value], Node, list[str]]] = []
         self._unsorted: list[Graph] = []
         self._decoder = Decoder(file)
-        self._scopes: dict[str, str] = {}
+        self._scopes: dict[bytes, str] = {}
 
     def read(self) -> Graph:
         head = bytes(self.view[:4096])
@@ -185,11 +187,12 @@ class Reader:
     def _primitive(self, start: int, end: int) -> None:
         proto = s.PrimitiveProto.FromString(bytes(self.view[start:end]))
         name = text(proto.name, "primitive name")
-        if name in self._ops:
+        reference = _REF + name.encode()
+        if reference in self._ops:
             raise FormatError(f"two primitives are named '{name}'")
         kind = proto.prim_type if proto.HasField("prim_type") else 0
         attributes = self._decoder.attributes(proto.attribute, f"primitive '{name}'")
-        self._ops[name] = Op(text(proto.op_type, name), attributes, text(proto.instance_name, name), kind)
+        self._ops[reference] = Op(text(proto.op_type, name), attributes, text(proto.instance_name, name), kind)
 
     # -- a graph -----------------------------------------------------------------------------------------------------
 
@@ -252,73 +255,73 @@ class Reader:
     def _nodes(self, graph: Graph, env: dict[str, Value], parts: Parts, prefix: str) -> bool:
         """Reads the nodes; whether some operand stood after its user."""
         view, cut = self.view, len(prefix)
-        parse = s.NodeProto.FromString
         ops, scopes, decoder = self._ops, self._scopes, self._decoder
+        node_type = decoder.node_type
         forward = False
         for start, end in parts.nodes:
-            large = end - start > LARGE
-            proto = parse(elide(view, start, end, "node") if large else bytes(view[start:end]))
-            outputs = proto.output
+            inputs, outputs, op_type, domain, attributes, marks, primal = raw_node(view, start, end)
             if len(outputs) != 1:
                 raise FormatError(f"a node of graph '{parts.name}' has {len(outputs)} outputs, not one; {EXPORT_HINT}")
-            full = outputs[0]
-            op_type = proto.op_type
-            if full.__class__ is not str or op_type.__class__ is not str:
-                raise FormatError(f"byte {start}: a name that is not UTF-8")
+            full = outputs[0].decode()
             if full in env:
                 raise FormatError(f"'{full}' is defined twice in graph '{parts.name}'")
-            if op_type == "Constant":
-                self._constant(graph, env, proto, full, prefix, large)
+            large = end - start > LARGE
+            if op_type == b"Constant":
+                self._constant(graph, env, attributes, full, prefix, large)
                 continue
             type_: Type = UNKNOWN
-            extra: list[Any] = []
-            for a in proto.attribute:
-                if a.name == "shape":
-                    type_ = decoder.type_(a)
+            extra: list[bytes] = []
+            for encoded in attributes:
+                known = node_type(encoded)
+                if known is None:
+                    extra.append(encoded)
                 else:
-                    extra.append(a)
-            names = proto.input
-            if op_type[:5] == "REF::":
-                target = op_type[5:]
-                op = ops.get(target)
-                if op is None:
-                    op = CALL
-                    names = [target, *names]
-            else:
-                op = Op(op_type)
-                if not op_type:
-                    raise FormatError(f"node '{full}' has no op_type")
+                    type_ = known
+            names = [name.decode() for name in inputs]
+            op = ops.get(op_type)
+            if op is None:
+                op = self._op(op_type, full)
+                if op is CALL:
+                    names.insert(0, op_type[len(_REF) :].decode())
             if extra:
-                attributes = {**op.attributes, **decoder.attributes(extra, full, large)}
-                op = Op(op.name, attributes, op.instance, op.kind)
-            domain = proto.domain
+                op = Op(op.name, {**op.attributes, **decoder.encoded(extra, full, large)}, op.instance, op.kind)
             scope = scopes.get(domain)
             if scope is None:
-                scope = scopes[domain] = text(domain, full)
+                scope = scopes[domain] = domain.decode()
             node = Node(full[cut:] if full[:cut] == prefix else full, type_, op, scope)
-            if proto.node_attr:
-                node.marks = decoder.shared(proto.node_attr, full, large)
-            if proto.primal_attr:
-                node.primal = decoder.primal(proto.primal_attr, full, large)
+            if marks:
+                node.marks = decoder.shared(marks, full, large)
+            if primal:
+                node.primal = decoder.primal(primal, full, large)
             graph.insert(node)
             try:
                 node.set_operands([env[n] for n in names])
             except KeyError:
                 found = [self._lookup(graph, env, n) for n in names]
                 if None in found:
-                    self._pending.append((graph, env, node, list(names)))
+                    self._pending.append((graph, env, node, names))
                     forward = True
                 else:
                     node.set_operands(found)  # type: ignore[arg-type]
             env[full] = node
         return forward
 
-    def _constant(self, graph: Graph, env: dict[str, Value], proto: Any, full: str, prefix: str, large: bool) -> None:
-        names = [a.name for a in proto.attribute]
+    def _op(self, op_type: bytes, full: str) -> Op:
+        """What applies an op_type that names no primitive of the table: a call, or a primitive without attributes."""
+        if op_type.startswith(_REF):
+            return CALL
+        if not op_type:
+            raise FormatError(f"node '{full}' has no op_type")
+        return Op(op_type.decode())
+
+    def _constant(
+        self, graph: Graph, env: dict[str, Value], attributes: list[bytes], full: str, prefix: str, large: bool
+    ) -> None:
+        protos = [s.AttributeProto.FromString(encoded) for encoded in attributes]
+        names = [a.name for a in protos]
         if names != ["value"]:
             raise FormatError(f"constant '{full}' has the attributes {names}, not one 'value'")
-        a = proto.attribute[0]
-        value = self._decoder.large_value(a) if large else decode_value(a)
+        value = self._decoder.large_value(protos[0]) if large else decode_value(protos[0])
         constant = Constant(full.removeprefix(prefix), value)
         constant.type = self._decoder.intern(constant.type)
         env[full] = constant

@@ -1,8 +1,8 @@
 """The protobuf schema of MindIR, as a table.
 
-Source: ``mindspore/train/mind_ir_pb2.py`` of MindSpore 2.10 (package ``mind_ir``, proto2); names, numbers and types are
-the same. The message classes live in a descriptor pool of our own, so they neither need MindSpore's module nor clash
-with it when both are loaded in one process.
+Source: ``mindspore/train/mind_ir_pb2.py`` of MindSpore 2.8 to 2.10, whose schemas are equal (package ``mind_ir``,
+proto2); names, numbers and types are the same. The message classes live in a descriptor pool of our own, so they
+neither need MindSpore's module nor clash with it when both are loaded in one process.
 """
 
 from __future__ import annotations
@@ -92,7 +92,12 @@ def _build() -> dict[str, Any]:
                 field.type = getattr(kinds, f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {m: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"mind_ir.{m}")) for m in messages}
+    described_as = {m: pool.FindMessageTypeByName(f"mind_ir.{m}") for m in messages}
+    if hasattr(message_factory, "GetMessageClass"):
+        return {m: message_factory.GetMessageClass(d) for m, d in described_as.items()}
+    # protobuf 3.20, the newest that MindSpore 2.8 and 2.9 run on as they come.
+    factory = message_factory.MessageFactory(pool)
+    return {m: factory.GetPrototype(d) for m, d in described_as.items()}
 
 
 _CLASSES = _build()
@@ -125,4 +130,4 @@ NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_OP, NODE_ATTRIBUTE, NODE_DOMAIN, NODE_M
 ATTRIBUTE_NAME, ATTRIBUTE_STRING, ATTRIBUTE_T, ATTRIBUTE_TENSORS, ATTRIBUTE_TYPE, ATTRIBUTE_VALUES = 1, 5, 6, 12, 16, 17
 TENSOR_RAW, TENSOR_EXTERNAL = 9, 12
 EXTERNAL_LOCATION, EXTERNAL_OFFSET, EXTERNAL_LENGTH = 1, 2, 3
-MODEL_FIELDS, GRAPH_FIELDS = 14, 10
+MODEL_FIELDS, GRAPH_FIELDS, NODE_FIELDS = 14, 10, 9

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from functools import cache
 
 from ..errors import FormatError
 from . import schema as s
@@ -28,10 +29,15 @@ _CHILDREN: dict[str, dict[int, str]] = {
 }
 
 
+_SHORT = [bytes((value,)) for value in range(128)]
+
+
 def varint(value: int) -> bytes:
     """``value`` (non-negative) as a base-128 varint."""
     if value < 128:
-        return bytes((value,))
+        return _SHORT[value]
+    if value < 128 * 128:
+        return bytes((value & 127 | 128, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -40,6 +46,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+@cache
 def tag(number: int, wire_type: int = DELIMITED) -> bytes:
     return varint(number << 3 | wire_type)
 
@@ -51,6 +58,10 @@ def delimited(number: int, payload: bytes) -> bytes:
 
 def text_field(number: int, text: str) -> bytes:
     return delimited(number, text.encode("utf-8", "surrogatepass"))
+
+
+_HERE = text_field(s.EXTERNAL_LOCATION, HERE)
+_OFFSET, _LENGTH = tag(s.EXTERNAL_OFFSET, VARINT), tag(s.EXTERNAL_LENGTH, VARINT)
 
 
 def _read_varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
@@ -135,6 +146,6 @@ def elide(view: memoryview, start: int, end: int, kind: str, depth: int = 0) -> 
     if raw is not None:
         if external:
             raise FormatError(f"byte {start}: a tensor with data both inside and outside of the file")
-        place = tag(s.EXTERNAL_OFFSET, VARINT) + varint(raw[0]) + tag(s.EXTERNAL_LENGTH, VARINT) + varint(raw[1])
-        parts.append(delimited(s.TENSOR_EXTERNAL, text_field(s.EXTERNAL_LOCATION, HERE) + place))
+        place = _OFFSET + varint(raw[0]) + _LENGTH + varint(raw[1])
+        parts.append(delimited(s.TENSOR_EXTERNAL, _HERE + place))
     return b"".join(parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -230,6 +231,7 @@ class _Emitter:
         chunks: list[Chunk] = []
         types, maps, ops, scopes, taken = self._types, self._maps, self._ops, self._scopes, self._taken
         node_tag, output_tag, name_tag = tag(s.GRAPH_NODE), tag(s.NODE_OUTPUT), tag(s.NODE_NAME)
+        primal_tag = tag(s.NODE_PRIMAL)
         for node in graph:
             operands = node._operands
             op = node.op
@@ -271,9 +273,10 @@ class _Emitter:
                 found = maps.get(id(node.marks))
                 body.append(self._shared(node.marks) if found is None else found[1])
             for key, value in node.primal.items():
-                body.append(delimited(s.NODE_PRIMAL, _attribute(key, value)))
+                attribute = _attribute(key, value)
+                body += (primal_tag, varint(len(attribute)), attribute)
             joined = b"".join(body)
-            chunks.append(node_tag + varint(len(joined)) + joined)
+            chunks += (node_tag + varint(len(joined)), joined)
         return chunks
 
     def _outer(
@@ -349,8 +352,15 @@ class _Emitter:
 
 def _attribute(name: str, value: Attribute) -> bytes:
     if value.__class__ is str:
-        return text_field(1, name) + text_field(s.ATTRIBUTE_STRING, value) + b"\x80\x01\x08"
+        encoded = value.encode("utf-8", "surrogatepass")
+        return _string(name) + varint(len(encoded)) + encoded + b"\x80\x01\x08"
     return encode_value(name, value)
+
+
+@cache
+def _string(name: str) -> bytes:
+    """How an attribute that is a string begins."""
+    return text_field(s.ATTRIBUTE_NAME, name) + tag(s.ATTRIBUTE_STRING)
 
 
 def _size(chunks: Iterable[Chunk]) -> int:

@@ -16,6 +16,8 @@ from ..types import DType, TensorType, Type
 
 INLINE_BYTES = 64
 """Data up to this size stands in the line, larger data in the resource section."""
+KEYED_BYTES = 256
+"""Constants up to this size compare by their bytes (:func:`..attributes.bits`), so these are never elided."""
 
 STRUCT = {
     DType.BOOL: "?", DType.INT8: "b", DType.UINT8: "B", DType.INT16: "h", DType.UINT16: "H", DType.INT32: "i",
@@ -104,7 +106,8 @@ class Spelling:
         n = data.nbytes
         if isinstance(data, ZeroData) and n > 16:
             return _zeros(type_, n)
-        if n > INLINE_BYTES:
+        inline = INLINE_BYTES if self.resources is not None or not hashed else KEYED_BYTES
+        if n > inline:
             if self.resources is None:
                 return f"elided {n}" + (f" sha256:{data.digest()[:16]}" if hashed else "")
             return _zeros(type_, n) if _is_zero(data.view()) else f"sha256:{self.resources.key(data)}"

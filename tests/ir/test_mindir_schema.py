@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf import descriptor_pb2
+
 from boost_compile.ir.mindir import schema
 
 from tests.ir.protos import mind_ir
@@ -21,6 +23,9 @@ def _shape(root):
         if message.name in messages:
             continue
         fields = messages[message.name] = {}
+        described = descriptor_pb2.DescriptorProto()
+        message.CopyToProto(described)  # its `label` is there in every protobuf, the descriptor's in some
+        labels = {f.name: f.label for f in described.field}
         for f in message.fields:
             referred = None
             if f.message_type is not None:
@@ -29,7 +34,7 @@ def _shape(root):
             elif f.enum_type is not None:
                 prefix = f.enum_type.name + "_"
                 referred = {v.name.removeprefix(prefix): v.number for v in f.enum_type.values}
-            fields[f.name] = (f.number, f.type, f.is_repeated, f.is_required, referred)
+            fields[f.name] = (f.number, f.type, labels[f.name], referred)
     return messages
 
 

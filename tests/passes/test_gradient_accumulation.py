@@ -42,7 +42,7 @@ def accumulated(path: Path, steps: int, **options: object) -> bc.Program:
 
 
 def accumulators(program: bc.Program) -> set[str]:
-    return {name for name, v in program.state.items() if v.role in ("accumulator", "counter")}
+    return {name for name, v in program.state.items() if v.role in ("accumulator", "counter", "carried")}
 
 
 def train(program: bc.Program, cycles: list[list[tuple[np.ndarray, ...]]]) -> list[dict[str, np.ndarray]]:
