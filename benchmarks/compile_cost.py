@@ -32,7 +32,14 @@ STEPS = (
     "load", "copy", "verify", "anatomy", "dead-code-elimination", "common-subexpression-elimination",
     "effect-chain-minimization", "gradient-accumulation", "print", "parse", "save",
 )  # fmt: skip
-GRAPHS = (("layers", 1_000), ("layers", 10_000), ("layers", 100_000), ("wide", 8_000), ("wide", 64_000), ("clipped", 8_000))
+GRAPHS = (
+    ("layers", 1_000),
+    ("layers", 10_000),
+    ("layers", 100_000),
+    ("wide", 8_000),
+    ("wide", 64_000),
+    ("clipped", 8_000),
+)
 MILLION = (("layers", 1_000_000), ("clipped", 64_000))
 GOALS = {"load": 15, "verify": 3, "dead-code-elimination": 3, "common-subexpression-elimination": 4, "save": 8}
 """µs a node; and for memory 2 kB a node at the peak of loading."""

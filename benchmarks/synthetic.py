@@ -71,7 +71,9 @@ class _Builder:
         scope = "Default/optimizer-Momentum"
         rate = self.declare("learning_rate", tensor("float32"), b"\x0a\xd7\x23\x3c")
         momentum = self.declare("momentum", tensor("float32"), b"\x66\x66\x66\x3f")
-        token = self.node("UpdateState", [self.token, self.node("MakeTuple", [*self.loads], None, "Default")], None, "Default")
+        token = self.node(
+            "UpdateState", [self.token, self.node("MakeTuple", [*self.loads], None, "Default")], None, "Default"
+        )
         for name, gradient in self.gradients:
             weight = self.graph.states[name]
             slot = self.declare(f"moments.{name}", weight.type)

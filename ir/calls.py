@@ -51,17 +51,15 @@ def targets(call: Node) -> list[Target] | None:
 
 def bindings(main: Graph) -> dict[Input, list[Value]]:
     """For every function input, the caller's values that it may stand for (one per call site that is reached)."""
-    bound: dict[Input, list[Value]] = {}
+    bound: dict[Input, dict[Value, None]] = {}
     for graph in main.all_graphs():
         for node in graph:
             if node.op is not CALL:
                 continue
             for target in targets(node) or ():
                 for formal, actual in zip(target.function.inputs, target.arguments, strict=False):
-                    values = bound.setdefault(formal, [])
-                    if actual not in values:
-                        values.append(actual)
-    return bound
+                    bound.setdefault(formal, {})[actual] = None
+    return {formal: list(values) for formal, values in bound.items()}
 
 
 def called_functions(node: Node) -> list[Graph]:

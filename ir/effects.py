@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .attributes import MonadValue
-from .calls import targets
+from .calls import called_functions, targets
 from .errors import VerifyError
 from .graph import Graph
 from .ops import has_token, is_effect, written_operands
@@ -189,6 +189,7 @@ class Effects:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._known = summarize(graph.owner or graph)
+        self._first: dict[bool, Value] = {}
         live = live_nodes([graph.result])
         depth: dict[Value, int] = {}
         order: dict[Node, int] = {}
@@ -222,11 +223,12 @@ class Effects:
 
     def first_token(self, io: bool = False) -> Value:
         """The token that the graph starts from: its monad input in a function, else a constant."""
-        kind: Type = IOMONAD if io else UMONAD
-        for value in self.graph.inputs:
-            if value.type == kind:
-                return value
-        return self.graph.constant(MonadValue(str(kind)), "io" if io else "u")
+        first = self._first.get(io)
+        if first is None:
+            kind: Type = IOMONAD if io else UMONAD
+            given = next((v for v in self.graph.inputs if v.type == kind), None)
+            first = self._first[io] = given or self.graph.constant(MonadValue(str(kind)), "io" if io else "u")
+        return first
 
     def drop(self, effects: Iterable[Effect]) -> None:
         """The effects no longer happen. Values that others compute from their results must be rewired by the caller."""
@@ -256,9 +258,8 @@ class Effects:
     def adopt(self, node: Node) -> None:
         """Takes a node that was created with a token operand (a call whose Partials hold one, say) in as the last
         effect."""
-        main = self.graph.owner or self.graph
-        if main.functions.keys() - self._known.keys():
-            self._known = summarize(main)
+        if node.op is CALL and any(f.name not in self._known for f in called_functions(node)):
+            self._known = summarize(self.graph.owner or self.graph)
         effect = describe(node, self._known)
         if effect is None:
             raise VerifyError(f"{node!r} has no effect")
@@ -269,10 +270,7 @@ class Effects:
         """A new read of a state: of its value before all writes of this graph, or after all so far."""
         node = self.graph.create("Load", [state, self.first_token()], scope=scope)
         effect = Effect(node, reads=frozenset((state,)), passive=True, depth=-1.0 if initial else float("inf"))
-        if initial:
-            self.list.insert(0, effect)
-        else:
-            self.list.append(effect)
+        self.list.append(effect)  # commit puts the initial ones first
         return node
 
     # -- commit ----------------------------------------------------------------------------------------------
@@ -284,6 +282,7 @@ class Effects:
         """
         graph = self.graph
         before = len(graph)
+        self.list.sort(key=lambda e: e.depth >= 0.0)
         value = result_value(graph) if result is None else result
         kept = [e for e in self.list if not e.passive]
         live = self._live_without_tokens(value, kept)

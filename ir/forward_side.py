@@ -6,7 +6,7 @@ step, all after the gradients were taken. None of it depends on a gradient, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .effects import Summary, describe, location, result_value
 from .graph import Graph
@@ -53,9 +53,14 @@ def _fed(graph: Graph) -> set[Value]:
     """Values that depend on an input of the graph."""
     fed: set[Value] = {v for v in graph.inputs if not is_monad(v.type)}
     for node in graph:
-        if node.op.name != "UpdateState" and any(v in fed for v in node._operands):
+        if node.op.name != "UpdateState" and any(v in fed for v in carried_operands(node)):
             fed.add(node)
     return fed
+
+
+def carried_operands(node: Node) -> Sequence[Value]:
+    """The operands that a node computes from: a Depend passes its first on and merely waits for the second."""
+    return node._operands[:1] if node.op.name == "Depend" else node._operands
 
 
 def _writers(graph: Graph, parts: Mapping[Node, str], known: Mapping[str, Summary]) -> dict[Value, list[Node]]:
@@ -92,18 +97,21 @@ def _cone(
         value = stack.pop()
         if isinstance(value, State):
             return None
-        if not isinstance(value, Node) or value in cone or parts.get(value) == FORWARD or value.op.name == "UpdateState":
+        if (
+            not isinstance(value, Node)
+            or value in cone
+            or parts.get(value) == FORWARD
+            or value.op.name == "UpdateState"
+        ):
             continue
         if value in parts or is_effect(value):
             return None
         cone[value] = None
-        if value.op.name == "Depend":
-            stack.append(value.operand(0))
-        elif value.op.name == "Load":
+        if value.op.name == "Load":
             if any(n is not own for n in writers.get(location(value.operand(0)) or value, ())):
                 return None
         else:
-            stack.extend(value._operands)
+            stack.extend(carried_operands(value))
     return list(cone)
 
 
@@ -126,6 +134,8 @@ def _results(value: Value, parts: Mapping[Node, str]) -> list[Value]:
     stack = [value]
     while stack:
         here = stack.pop()
+        while isinstance(here, Node) and here.op.name == "Depend":
+            here = here.operand(0)
         if isinstance(here, Node) and here.op.name == "MakeTuple" and here not in parts:
             stack.extend(here._operands)
         elif isinstance(here, (Node, Input)):

@@ -119,8 +119,8 @@ def _elements(value: Value) -> list[Value]:
 
 
 def _items(graph: Graph, value: Value, names: Sequence[str]) -> list[Value]:
-    """The elements of a result with that many names (a single name: the value itself)."""
-    if len(names) == 1:
+    """The elements of a result with that many names (a single name: the value itself, if it is no tuple)."""
+    if len(names) == 1 and not isinstance(value.type, TupleType):
         return [value]
     return [graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE) for i in range(len(names))]
 

@@ -19,13 +19,14 @@ The walk crosses functions: a function's input stands for what its callers pass 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .calls import bindings, called_functions, picked, targets
 from .effects import Effect, describe, location, result_value, summarize
 from .errors import AnatomyError
-from .forward_side import adopt_forward
+from .forward_side import adopt_forward, carried_operands
 from .graph import Graph
 from .ops import OPS, facts, is_effect
 from .program import Program
@@ -62,7 +63,8 @@ HOW_TO_EXPORT = (
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
     write it. ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as
-    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast."""
+    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast. A weight on which the loss does not depend
+    has no ``gradient``: its update takes a constant."""
 
     name: str
     gradient: tuple[Node, ...]
@@ -158,7 +160,8 @@ class _Analysis:
         loss = self._loss()
         self._extend_optimizer(updates)
         self.read = self._read_by_network()
-        written = self._written_states(updates)
+        written = self.written = self._written_states(updates)
+        self.depth = self._depths()
         weights = self._weights(written)
         if not weights:
             names = ", ".join(list(written)[:5])
@@ -310,9 +313,18 @@ class _Analysis:
             for value in sorted(effect.writes, key=lambda v: v.name):
                 for state in self.states_of(value):
                     nodes = written.setdefault(state.name, [])
-                    if effect.node not in nodes:
+                    if not nodes or nodes[-1] is not effect.node:
                         nodes.append(effect.node)
         return written
+
+    def _depths(self) -> dict[Node, int]:
+        """How many tokens stand before each node: a write precedes a Load of the same state if its depth is less."""
+        depth: dict[Node, int] = {}
+        for graph in self.graph.all_graphs():
+            for node in graph:
+                before = max((depth.get(v, 0) for v in node._operands if isinstance(v, Node)), default=0)
+                depth[node] = before + (node.op.name == "UpdateState")
+        return depth
 
     def _read_by_network(self) -> set[str]:
         """Names of states that forward or backward reads, be it through copies or casts that carry no mark."""
@@ -324,7 +336,7 @@ class _Analysis:
             if isinstance(value, State):
                 names.add(value.name)
                 continue
-            following = value._operands if isinstance(value, Node) else self.bound.get(value, ())  # type: ignore[call-overload]
+            following = carried_operands(value) if isinstance(value, Node) else self.bound.get(value, ())  # type: ignore[call-overload]
             for v in following:
                 if v not in seen and not (isinstance(v, Node) and v.op.name == "UpdateState"):
                     seen.add(v)
@@ -334,14 +346,17 @@ class _Analysis:
     def _weights(self, written: dict[str, list[Node]]) -> list[WeightInfo]:
         hits: dict[str, dict[Node, None]] = {}
         for name, nodes in written.items():
+            parameter = any(self._is_parameter(n, self.graph.states[name]) for n in nodes)
             if name not in self.read:
+                if parameter and self._takes_nothing(nodes):
+                    hits[name] = {}
                 continue
             found = {g: None for node in nodes for g in self._gradients(node, linear=True)}
             if not found:
                 found = {g: None for node in nodes for g in self._gradients(node, linear=False)}
-            if found:
+            if found or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
-            elif any(self._is_parameter(n, self.graph.states[name]) for n in nodes):
+            elif parameter:
                 seen = ", ".join(repr(n) for n in nodes[:3])
                 raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({seen})")
         self._disentangle(hits)
@@ -356,6 +371,29 @@ class _Analysis:
             )
             for name, found in hits.items()
         ]
+
+    def _takes_nothing(self, updates: list[Node]) -> bool:
+        """Whether the updates take no value of this step's forward or backward: the loss does not depend on the weight, and the
+        exporter put a constant in the place of its gradient."""
+        stack = [v for n in updates for v in self._gradient_operands(n)]
+        seen: set[Value] = set(stack)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Input):
+                following: Iterable[Value] = self.bound.get(value, ())
+                if not following:
+                    return False
+            elif isinstance(value, Node) and value.op.name != "Load":
+                if self.parts.get(value) in (FORWARD, BACKWARD) or value.op is CALL:
+                    return False
+                following = value._operands
+            else:
+                continue
+            for v in following:
+                if v not in seen and not (isinstance(v, Node) and v.op.name == "UpdateState"):
+                    seen.add(v)
+                    stack.append(v)
+        return True
 
     def _is_parameter(self, node: Node, state: State) -> bool:
         """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
@@ -374,10 +412,10 @@ class _Analysis:
         while stack:
             value = stack.pop()
             if isinstance(value, Node):
-                if self.parts.get(value) == BACKWARD or value.op.name == "Load":
+                part = self.parts.get(value)
+                if part == BACKWARD or value.op.name == "Load":
                     yield value
-                    continue
-                if self.parts.get(value) == FORWARD:
+                if part is not None and part != OPTIMIZER:
                     continue
                 following = self._upward(value, linear)
             elif isinstance(value, Input):
@@ -388,6 +426,18 @@ class _Analysis:
                 if v not in seen:
                     seen.add(v)
                     stack.append(v)
+
+    def _written_before(self, load: Node) -> Node | None:
+        """The write whose value a Load sees, where this step's update side wrote it: a slot that is updated first and then used
+        (a hand-written momentum). A weight's own value is no gradient, whoever wrote it."""
+        found: Node | None = None
+        for state in self.states_of(load.operand(0)):
+            if state.name in self.read:
+                continue
+            for node in self.written.get(state.name, ()):
+                if node.graph is load.graph and self.depth[node] < self.depth[load]:
+                    found = node if found is None or self.depth[node] > self.depth[found] else found
+        return found
 
     def _gradient_operands(self, update: Node) -> list[Value]:
         fact = OPS.get(update.op.name)
@@ -408,6 +458,9 @@ class _Analysis:
             return [t.function.result for t in targets(node) or () if t.function.has_result]
         if name == "Depend":
             return [node.operand(0)]
+        if name == "Load":
+            written = self._written_before(node)
+            return [] if written is None else [written]
         fact = OPS.get(name)
         if fact is not None and fact.gradient is not None and fact.gradient < node.num_operands:
             return [node.operand(fact.gradient)]
@@ -499,9 +552,9 @@ class _Analysis:
                     stack.append(v)
         path: dict[Value, None] = dict.fromkeys(hits)
         for value in iter(list(path)):
-            queue = [value]
+            queue = deque([value])
             while queue:
-                for below in came_from.get(queue.pop(0), ()):
+                for below in came_from.get(queue.popleft(), ()):
                     if below not in path:
                         path[below] = None
                         queue.append(below)

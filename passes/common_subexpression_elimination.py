@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ..ir.attributes import bits
@@ -51,6 +51,7 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
     """One sweep in order: operands of a node are final when it is met. Returns how many constants were merged."""
     firsts: dict[Hashable, Node] = {}
     anywhere: dict[Hashable, Node] = {}
+    merged: dict[Node, list[Node]] = {}
     constants: dict[Hashable, Constant] = {}
     canonical: dict[Constant, Constant] = {}
     for node in graph:
@@ -81,10 +82,12 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
             continue
         first.primal = first.primal or node.primal
         first.marks = first.marks or node.marks
-        first.origin = _merged_origin(first, node, editor)
+        merged.setdefault(first, []).append(node)
         node.replace_uses(first)
         graph.erase(node)
         result.changed += 1
+    for first, others in merged.items():
+        first.origin = _merged_origin([first, *others], editor)
     return sum(same is not constant for constant, same in canonical.items())
 
 
@@ -121,10 +124,10 @@ def _bits(notes: Mapping[str, Any]) -> Hashable:
     return frozenset((name, bits(value)) for name, value in notes.items())
 
 
-def _merged_origin(first: Node, merged: Node, editor: str) -> Origin:
+def _merged_origin(nodes: Sequence[Node], editor: str) -> Origin:
     sources: list[str] = []
     passes: list[str] = []
-    for node in (first, merged):
+    for node in nodes:
         sources.extend(node.origin.sources if node.origin and node.origin.sources else (node.name,))
         passes.extend(node.origin.passes if node.origin else ())
     return Origin(tuple(dict.fromkeys(sources)), (*dict.fromkeys(p for p in passes if p != editor), editor))

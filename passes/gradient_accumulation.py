@@ -96,6 +96,14 @@ class GradientAccumulation(Pass):
         for node in step:
             if "FloatStatus" in node.op.name and node.op.name.startswith("NPU"):
                 result.miss(node.name, f"{node.op.name} sees only the last micro-batch's overflow state")
+        for info in found.weights:
+            if not info.gradient:
+                result.miss(
+                    info.name, "the loss does not depend on it: its update takes a constant, nothing to accumulate"
+                )
+        for k in carried:
+            users = ", ".join(f"%{user.name}" for user, _ in k.crossing.uses[:3])
+            result.miss(k.crossing.value.name, f"the update side (by {users}) sees the last micro-batch's value")
         nbytes = sum(k.type.nbytes for k in gradients)
         result.statistics = {
             "accumulators": len(gradients),

@@ -14,7 +14,7 @@ from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.ops import is_effect, is_pure
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy
-from ..ir.types import TensorType, is_monad
+from ..ir.types import TensorType, TupleType, is_monad
 from ..ir.values import CALL, Input, Node, State, Value
 
 NETWORK = (FORWARD, BACKWARD)
@@ -22,11 +22,11 @@ NETWORK = (FORWARD, BACKWARD)
 
 @dataclass(slots=True)
 class Crossing:
-    """A value of forward or backward that the update side takes. ``weight`` is set where it is a gradient; ``part``
+    """A value of forward or backward, or an input, that the update side takes. ``weight`` is set where it is a gradient; ``part``
     numbers the summands of a gradient that the update side adds up. ``uses`` are the (user, operand index) to
     rewire."""
 
-    value: Node
+    value: Node | Input
     uses: list[tuple[Node, int]] = field(default_factory=list)
     weight: str = ""
     part: int = 0
@@ -63,6 +63,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be
     cut."""
     graph = anatomy.graph
+    _check_order(anatomy)
     outputs = split_outputs(anatomy)
     gradient_of: dict[Node, tuple[str, int]] = {}
     for info in anatomy.weights:
@@ -75,17 +76,22 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
             gradient_of.setdefault(gradient, (info.name, i))
     invariant = _step_invariant(anatomy)
     needed = _update_side(anatomy, outputs)
-    crossings: dict[Node, Crossing] = {}
+    crossings: dict[Node | Input, Crossing] = {}
     order_only: list[Node] = []
     for user in graph:
         if user not in needed:
             continue
         for i in range(user.num_operands):
             value = user.operand(i)
-            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK or value in invariant:
-                continue
             if is_monad(value.type):
                 continue  # tokens are rebuilt, not cut
+            if isinstance(value, Input):
+                crossings.setdefault(value, Crossing(value)).uses.append((user, i))
+                continue
+            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK:
+                continue
+            if value in invariant and value not in gradient_of:
+                continue
             if user.op.name == "Depend" and i == 1:
                 order_only.append(user)
                 continue
@@ -94,13 +100,38 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     gradients = [crossings[v] for v in gradient_of if v in crossings]
     carried = [c for c in crossings.values() if not c.weight]
     for c in carried:
-        if anatomy.part(c.value) == BACKWARD:
+        if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
             users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
             raise PassError(
                 f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
     return Cut(gradients, carried, order_only, outputs)
+
+
+def _check_order(anatomy: TrainingAnatomy) -> None:
+    """Forward and backward are to run several times before the update side runs once: neither may depend on the other's
+    writes in another order than that."""
+    updated: dict[Value, Node] = {}
+    consulted: dict[Value, Node] = {}
+    for effect in Effects(anatomy.graph).list:
+        node = effect.node
+        if anatomy.part(node) not in NETWORK:
+            updated.update((state, node) for state in effect.writes)
+            consulted.update((state, node) for state in effect.reads)
+            continue
+        for state in sorted(effect.touched, key=lambda s: s.name):
+            if state in updated:
+                raise PassError(
+                    f"the network uses state '{state.name}' (by {node!r}) after the same step has updated it (by "
+                    f"{updated[state]!r}): with one update a cycle its gradients would be others. Take all gradients "
+                    "before the first optimizer runs, or export a training cell for each optimizer."
+                )
+            if state in effect.writes and state in consulted:
+                raise PassError(
+                    f"the update side reads state '{state.name}' (by {consulted[state]!r}) before the network writes it "
+                    f"(by {node!r}): with one update a cycle it would read a later value. Read it after the forward pass."
+                )
 
 
 def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
@@ -182,7 +213,7 @@ def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
     graph.outputs = tuple(name for name, _ in outputs)
     if not outputs:
         return graph.constant(scalar_tensor("float32", 0.0))
-    if len(outputs) == 1:
+    if len(outputs) == 1 and not isinstance(outputs[0][1].type, TupleType):
         return outputs[0][1]
     return graph.create("MakeTuple", [value for _, value in outputs])
 

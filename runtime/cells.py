@@ -19,13 +19,34 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
         super().__init__(auto_prefix=False)
         self.graph = graph
         self.state = mindspore.ParameterTuple(state)
+        self._alone: list[nn.GraphCell] = []
 
     def construct(self, *inputs):  # type: ignore[no-untyped-def]
         return self.graph(*inputs, *self.state)
 
     def __call__(self, *inputs: Any) -> Any:
-        # As nn.GraphCell: a loaded graph can only be compiled, also where the user runs in PyNative mode.
-        return self.compile_and_run(*inputs)
+        if self._alone:
+            return self._alone[0](*inputs, *self.state)
+        try:
+            # As nn.GraphCell: a loaded graph can only be compiled, also where the user runs in PyNative mode.
+            return self.compile_and_run(*inputs)
+        except Exception as error:
+            return self._run_alone(inputs, error)
+
+    def _run_alone(self, inputs: tuple[Any, ...], error: Exception) -> Any:
+        """MindSpore optimizes a graph that a Cell calls once more than one that stands alone, and some graphs with control
+        flow do not compile after that. Where compilation failed, and so nothing ran, the graph runs alone from now on."""
+        try:
+            self.compile(*inputs)
+        except Exception:
+            alone = nn.GraphCell(self.graph)
+            try:
+                result = alone(*inputs, *self.state)
+            except Exception:
+                raise error from None
+            self._alone.append(alone)
+            return result
+        raise error
 
 
 class ProgramCell(nn.Cell):  # type: ignore[misc]

@@ -2,7 +2,8 @@
 
     // RUN: %opt %s --passes "dead-code-elimination" | %filecheck %s
 
-``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form.
+``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form. ``boost-compile``
+and ``filecheck`` by themselves are the commands of this interpreter.
 """
 
 import os
@@ -13,7 +14,9 @@ import tempfile
 import lit.formats
 
 python = shlex.quote(sys.executable)
-compile_ = f"{python} -m boost_compile.tools.compile --quiet --emit text -o -"
+command = f"{python} -m boost_compile.tools.compile"
+compile_ = f"{command} --quiet --emit text -o -"
+word = r"(?<![\w/%.-]){}(?= )"  # a command, and no part of a path
 
 config.name = "boost-compile"  # noqa: F821 - lit defines config and lit_config
 config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
@@ -23,6 +26,8 @@ config.test_exec_root = lit_config.params.get("exec_root") or os.path.join(  # n
     tempfile.gettempdir(), f"boost-compile-lit-{os.getuid()}"
 )
 config.substitutions = [  # noqa: F821
+    (word.format("filecheck"), f"{python} -m filecheck"),
+    (word.format("boost-compile"), command),
     ("%opt", f"{compile_} --no-annotations"),
     ("%full", compile_),
     ("%filecheck", f"{python} -m filecheck"),

@@ -9,12 +9,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def under_own_configuration(path: Path) -> bool:
-    """A folder with its own lit.cfg.py runs its files itself."""
-    return any((p / "lit.cfg.py").exists() for p in path.parents if HERE in p.parents)
-
-
-FILES = [p for p in sorted(HERE.rglob("*.ir")) if not under_own_configuration(p)]
+FILES = sorted(HERE.rglob("*.ir"))
 
 
 def lit(path: Path, exec_root: Path) -> subprocess.CompletedProcess[str]:

@@ -114,6 +114,7 @@ class _Emitter:
             name += "_main"
         self._main_name = name
         self._taken: set[str] = {name, *graph.functions}
+        self._serial: dict[str, int] = {}
         self._constants: dict[str, list[tuple[Attribute, str]]] = {}
         self._states: dict[str, str] = {}
         self._primitives: list[bytes] = []
@@ -138,13 +139,12 @@ class _Emitter:
 
     def _unique(self, name: str) -> str:
         taken = self._taken
-        if name in taken:
-            n = 1
-            while f"{name}_{n}" in taken:
-                n += 1
-            name = f"{name}_{n}"
-        taken.add(name)
-        return name
+        unique = name
+        while unique in taken:
+            n = self._serial[name] = self._serial.get(name, 0) + 1
+            unique = f"{name}_{n}"
+        taken.add(unique)
+        return unique
 
     # -- graphs ------------------------------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class _Emitter:
                 attribute = _attribute(key, value)
                 body += (primal_tag, varint(len(attribute)), attribute)
             joined = b"".join(body)
-            chunks += (node_tag + varint(len(joined)), joined)
+            chunks.append(node_tag + varint(len(joined)) + joined)
         return chunks
 
     def _outer(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from google.protobuf import descriptor_pb2
-
 from boost_compile.ir.mindir import schema
 
 from tests.ir.protos import mind_ir
@@ -23,9 +21,6 @@ def _shape(root):
         if message.name in messages:
             continue
         fields = messages[message.name] = {}
-        described = descriptor_pb2.DescriptorProto()
-        message.CopyToProto(described)  # its `label` is there in every protobuf, the descriptor's in some
-        labels = {f.name: f.label for f in described.field}
         for f in message.fields:
             referred = None
             if f.message_type is not None:
@@ -34,8 +29,15 @@ def _shape(root):
             elif f.enum_type is not None:
                 prefix = f.enum_type.name + "_"
                 referred = {v.name.removeprefix(prefix): v.number for v in f.enum_type.values}
-            fields[f.name] = (f.number, f.type, labels[f.name], referred)
+            fields[f.name] = (f.number, f.type, *_label(f), referred)
     return messages
+
+
+def _label(field):
+    """Whether it is repeated, whether it is required: protobuf 3.20 says so by a number, newer ones by properties."""
+    if hasattr(field, "is_repeated"):
+        return field.is_repeated, field.is_required
+    return field.label == field.LABEL_REPEATED, field.label == field.LABEL_REQUIRED
 
 
 def test_both_schemas_live_in_one_process():
