@@ -185,7 +185,6 @@ class GradientAccumulation(Pass):
         total: Value = fx.load(count, scope=SCOPE)
         if fused:
             total = graph.create("Add", [total, graph.constant(scalar_tensor("float32", 1.0))], scope=SCOPE)
-        factor = graph.create("Reciprocal", [total], scope=SCOPE) if self.reduction == "mean" else None
         if not fused:
             drop_network(fx, parts_of_clone(found, twin))
             graph.inputs.clear()
@@ -198,8 +197,9 @@ class GradientAccumulation(Pass):
             value = loaded
             if fused:
                 value = graph.create("Add", [value, cast(graph, own, k.type.dtype)], scope=SCOPE, sources=[own])
-            if factor is not None:
-                value = graph.create("Mul", [value, cast(graph, factor, k.type.dtype)], scope=SCOPE, sources=[own])
+            if self.reduction == "mean":
+                # A division, not a multiplication by 1/N: that would round twice where N is no power of two.
+                value = graph.create("RealDiv", [value, cast(graph, total, k.type.dtype)], scope=SCOPE, sources=[own])
             value = cast(graph, value, k.crossing.type.dtype)
             _rewire(k.crossing, twin, value)
         if not fused:
