@@ -132,7 +132,8 @@ def _verify_after(p: Pass, program: Program) -> None:
 
 
 def _joined(pipeline: str, done: Sequence[Pass]) -> str:
-    return ",".join(filter(None, (pipeline, print_pipeline(done))))
+    # With all options: a default that changes some day must not change what the record means.
+    return ",".join(filter(None, (pipeline, print_pipeline(done, all_options=True))))
 
 
 def _add_context(error: Error, p: Pass, done: Sequence[Pass]) -> None:

@@ -187,7 +187,7 @@ def test_reports_and_pipeline_add_up(program: Program) -> None:
     once = compile_program(program, "negate{times=2},idle")
     twice = compile_program(once, [Negate()])
     assert once.pipeline == "negate{times=2},idle"
-    assert twice.pipeline == "negate{times=2},idle,negate"
+    assert twice.pipeline == "negate{times=2},idle,negate{times=1}"
     assert [r.name for r in twice.reports] == ["negate", "idle", "negate"]
     assert twice.reports[0].options == {"times": 2}
     assert twice.reports[0].matched == 2
@@ -389,7 +389,7 @@ def test_dumps_around_one_pass(program: Program, selection: Any) -> None:
 def test_a_dump_reads_back(program: Program) -> None:
     # All data of this program is small enough to stand in the dump, but for the zeros, which are spelled as such.
     result, text = compiled(program, "negate", print_ir_after=True)
-    assert shown(parse_program(text)) == shown(result).replace('  pipeline "negate"\n', "")
+    assert shown(parse_program(text)) == shown(result).replace('  pipeline "negate{times=1}"\n', "")
 
 
 def test_diffs(program: Program) -> None:
@@ -414,7 +414,7 @@ def test_bisect_limit(program: Program) -> None:
         "BISECT: running pass (2) idle",
         "BISECT: NOT running pass (3) negate",
     ]
-    assert result.pipeline == "negate,idle"
+    assert result.pipeline == "negate{times=1},idle"
     assert shown(result).count("= Neg(") == 2
     nothing, _ = compiled(program, "negate", opt_bisect_limit=0)
     assert shown(nothing) == shown(program)
