@@ -1,9 +1,9 @@
 """How near compiled accumulation comes to native accumulation, by network, optimizer, cycle length and split.
 
-Writes the table of docs/accuracy.md. Both sides start from the same state and see the same data; the error of a parameter
-is its largest difference divided by how far training moved it (tests/compare.py says what is counted as rounding).
+Writes the table of docs/accuracy.md. Both sides start from the same state and see the same data; the error of a
+parameter is its largest difference divided by how far training moved it (tests/compare.py says what is rounding).
 
-    python -m benchmarks.accuracy            # every case that has a CPU kernel: about 15 minutes on 2 cores
+    python -m benchmarks.accuracy            # every case that has a CPU kernel: about 20 minutes on 2 cores
     python -m benchmarks.accuracy mlp gpt    # some cases, printed only
 """
 
@@ -83,10 +83,9 @@ optimizer call a cycle on the averaged gradients), MindSpore {mindspore.__versio
 difference divided by how far training moved it, beyond one unit in the last place of the stored value. N is the number
 of micro-batches. {exact} of {len(rows)} rows are equal in every bit of every parameter after one cycle.
 
-Where they are not, N is no power of two, so that the mean (a multiplication by 1/N) rounds otherwise than a division by
-N does, or the summands of a tied weight's gradient are added in another order. Deep BatchNorm networks (resnet,
-mobilenet) amplify one unit in the last place from the second cycle on, so their third cycle says nothing about the
-rewrite. Networks with dropout draw other random numbers and are left out; their tests are statistical.
+The others are of two cases. `gpt_tied_momentum_decay` adds the two summands of a tied weight's gradient and its weight
+decay in another order. `mlp_half_weights` has float16 weights, of which one unit in the last place is 5e-4 to 1e-3 of
+the value. Networks with dropout draw other random numbers and are left out; their tests are statistical.
 
 Repeat with `python -m benchmarks.accuracy`.
 
