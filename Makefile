@@ -39,7 +39,7 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m slow
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

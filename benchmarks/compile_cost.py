@@ -1,10 +1,10 @@
 """What compiling costs a node: time and memory of each step, on graphs from 1,000 to 100,000 nodes and on wide nodes.
 
-    python benchmarks/compile_cost.py [--million]       prints the tables
+    python -m benchmarks.compile_cost [--million]       prints the tables
 
-Every graph is measured in processes of its own: one for time (wall clock, several repetitions after a warm-up, the cyclic
-garbage collector off as `boost-compile` itself has it), one for peak memory by tracemalloc, one for growth of the resident
-set while loading. Passes run on a copy of the loaded program that is made outside of the measured time.
+Every graph is measured in processes of its own: one for time (wall clock, several repetitions after a warm-up, the
+cyclic garbage collector off as `boost-compile` itself has it), one for peak memory by tracemalloc, one for growth of
+the resident set while loading. Passes run on a copy of the loaded program that is made outside of the measured time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,8 +24,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import table
+from benchmarks.machine import peak_resident
+from benchmarks.tables import ROOT, table
 
 STEPS = (
     "load", "copy", "verify", "anatomy", "dead-code-elimination", "common-subexpression-elimination",
@@ -45,9 +44,9 @@ GOALS = {"load": 15, "verify": 3, "dead-code-elimination": 3, "common-subexpress
 """µs a node; and for memory 2 kB a node at the peak of loading."""
 
 ELSEWHERE = """\
-For scale, figures of other IRs on one synthetic training-like graph of 100,000 nodes. **They were not measured here**: they
-come from the notes that this project started from, on another machine, another graph and each with its own idea of what
-the step includes.
+For scale, figures of other IRs on one synthetic training-like graph of 100,000 nodes. **They were not measured here**:
+they come from the notes that this project started from, on another machine, another graph, and each with its own idea
+of what the step includes.
 
 |  | load or parse | verify | DCE | CSE | save | memory |
 |---|--:|--:|--:|--:|--:|--:|
@@ -138,22 +137,24 @@ def _measure_memory(path: Path, scratch: Path) -> dict[str, int]:
     return found
 
 
-def _measure_resident(path: Path) -> dict[str, int]:
+def _measure_resident(path: Path) -> int:
     """Growth of the resident set's peak while loading, in bytes; the file's own mapped pages count too."""
     from boost_compile.ir.mindir.reader import read_mindir
 
     gc.disable()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident()
     program = read_mindir(path)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"load": (after - before) * 1024, "nodes": len(program.graphs["step"])}
+    after = peak_resident()
+    del program
+    return after - before
 
 
 # -- the parent --------------------------------------------------------------------------------------------------------
 
 
 def _child(*arguments: str) -> Any:
-    done = subprocess.run([sys.executable, __file__, "--child", *arguments], stdout=subprocess.PIPE, check=True)
+    command = [sys.executable, "-m", "benchmarks.compile_cost", "--child", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
 
@@ -190,15 +191,15 @@ def measure(shape: str, size: int, memory: bool = True) -> Measured:
             nodes,
             _child("time", path, scratch, str(repetitions)),
             _child("memory", path, scratch) if memory else {},
-            _child("resident", path)["load"],
+            _child("resident", path),
         )
 
 
 def report(found: list[Measured]) -> str:
     lines = [
-        "`layers N`: a residual network of Dense layers with about N nodes, thousands of nodes deep. `wide N`: one tuple of N "
-        "operands, a value with as many users, 3 N nodes. `clipped N`: N weights whose gradients meet in one norm, 7 N nodes. "
-        "Each is written as MindIR first and loaded from that file.",
+        "`layers N`: a residual network of Dense layers with about N nodes, thousands of nodes deep. `wide N`: one",
+        "tuple of N operands, a value with as many users, 3 N nodes. `clipped N`: N weights whose gradients meet in",
+        "one norm, 7 N nodes. Each is written as MindIR first and loaded from that file.",
         "",
         "Time of each step, median, **µs a node** (± half the range as a part of the median):",
         "",
@@ -213,11 +214,11 @@ def report(found: list[Measured]) -> str:
     lines += table(head, rows)
     lines += [
         "",
-        f"*flat*: µs a node of `{by_size[-1].title}` over `{by_size[1].title}`; a cost that is linear in nodes gives 1, a "
-        "quadratic one the ratio of the sizes.",
+        f"*flat*: µs a node of `{by_size[-1].title}` over `{by_size[1].title}`; a cost that is linear in nodes",
+        "gives 1, a quadratic one the ratio of the sizes.",
         "",
-        "Peak memory of each step above what stood when it began, **kB a node** (tracemalloc), and growth of the resident set "
-        "while loading (with the mapped pages of the file; goal: 2 kB a node for loading):",
+        "Peak memory of each step above what stood when it began, **kB a node** (tracemalloc), and growth of the",
+        "resident set while loading, with the mapped pages of the file (goal: 2 kB a node for loading):",
         "",
     ]
     rows = [[step, *(f"{m.peak[step] / m.nodes / 1000:.2f}" if m.peak else "" for m in found)] for step in STEPS]
@@ -236,9 +237,9 @@ def run(million: bool = False) -> str:
 
 def _in_child(what: str, *arguments: str) -> object:
     if what == "write":
-        from synthetic import write
+        from benchmarks.synthetic import SHAPES, write
 
-        return write(arguments[0], int(arguments[1]), arguments[2])
+        return write(SHAPES[arguments[0]](int(arguments[1])), arguments[2])
     if what == "time":
         return _measure_time(Path(arguments[0]), Path(arguments[1]), int(arguments[2]))
     if what == "memory":

@@ -8,13 +8,12 @@ what is measured is the graph.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
 from boost_compile.ir.attributes import MonadValue, scalar_tensor
-from boost_compile.ir.data import BytesData, ZeroData
+from boost_compile.ir.data import BytesData, Data, ZeroData
 from boost_compile.ir.graph import Graph
 from boost_compile.ir.mindir.writer import write_mindir
 from boost_compile.ir.program import Entry, Program, Schedule
@@ -30,10 +29,13 @@ NETWORK = "Default/network-WithLossCell/_backbone-Network"
 class _Builder:
     """A graph under construction: makes marked nodes and remembers what was loaded and what is to be updated."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: bytes = b"") -> None:
         self.graph = Graph("step")
-        self.state: dict[str, tuple[TensorType, bytes | None]] = {}
-        self.loads: list[Node] = []
+        self.state: dict[str, Data] = {}
+        self.data = data
+        """What weights and slots start from, as far as it reaches; zeros if empty."""
+        self.loads: list[Value] = []
+        self.types: dict[str, TensorType] = {}
         self.gradients: list[tuple[str, Value]] = []
         self.token = self.graph.constant(MonadValue("umonad"), "u")
         self.no, self.yes = self.graph.constant(False), self.graph.constant(True)
@@ -56,14 +58,15 @@ class _Builder:
         node.primal = {"forward_node_name": f"{of.op.name}_{unique}", "forward_unique_id": unique}
         return node
 
-    def declare(self, name: str, type_: TensorType, data: bytes | None = None) -> State:
-        self.state[name] = (type_, data)
+    def declare(self, name: str, type_: TensorType, data: bytes = b"") -> State:
+        self.state[name] = BytesData(data[: type_.nbytes]) if data else ZeroData(type_.nbytes)
         return self.graph.state(name, type_)
 
     def load(self, name: str, type_: TensorType, scope: str) -> Node:
         """A weight, as forward reads it."""
-        node = self.forward("Load", [self.declare(name, type_), self.token], type_, scope)
+        node = self.forward("Load", [self.declare(name, type_, self.data), self.token], type_, scope)
         self.loads.append(node)
+        self.types[name] = type_
         return node
 
     def update_all(self) -> Node:
@@ -71,14 +74,13 @@ class _Builder:
         scope = "Default/optimizer-Momentum"
         rate = self.declare("learning_rate", tensor("float32"), b"\x0a\xd7\x23\x3c")
         momentum = self.declare("momentum", tensor("float32"), b"\x66\x66\x66\x3f")
-        token = self.node(
-            "UpdateState", [self.token, self.node("MakeTuple", [*self.loads], None, "Default")], None, "Default"
-        )
+        loads = self.node("MakeTuple", self.loads, None, "Default")
+        token = self.node("UpdateState", [self.token, loads], None, "Default")
         for name, gradient in self.gradients:
-            weight = self.graph.states[name]
-            slot = self.declare(f"moments.{name}", weight.type)
+            weight, type_ = self.graph.states[name], self.types[name]
+            slot = self.declare(f"moments.{name}", type_, self.data)
             operands = [weight, slot, rate, gradient, momentum, token]
-            update = self.node("ApplyMomentum", operands, TensorType(weight.type.dtype, weight.type.shape, name), scope)
+            update = self.node("ApplyMomentum", operands, TensorType(type_.dtype, type_.shape, name), scope)
             token = self.node("UpdateState", [token, update], None, scope)
         return token
 
@@ -87,16 +89,17 @@ class _Builder:
         self.graph.outputs = ("loss",)
         program = Program({"step": self.graph}, {}, Schedule((Entry("step"),)), name=name)
         for state in self.graph.states.values():
-            type_, data = self.state[state.name]
-            program.add_state(state.name, type_, "unknown", ZeroData(type_.nbytes) if data is None else BytesData(data))
+            assert isinstance(state.type, TensorType)
+            program.add_state(state.name, state.type, "unknown", self.state[state.name])
         return program
 
 
-def layers(nodes: int) -> Program:
-    """About ``nodes`` nodes: a residual network of Dense layers, twice as many nodes deep as it has layers. Every
-    fourth layer repeats a backward node (what CSE finds) and holds a node that nothing uses (what DCE finds)."""
-    b = _Builder()
-    hidden, vector = tensor("float32", 8, 8), tensor("float32", 8)
+def layers(nodes: int, width: int = 8, data: bytes = b"") -> Program:
+    """About ``nodes`` nodes: a residual network of Dense layers of ``width``, several nodes deep each. Every fourth
+    layer repeats a backward node (what CSE finds) and holds a node that nothing uses (what DCE finds). ``data``: what
+    weights and slots start from, zeros if empty."""
+    b = _Builder(data)
+    hidden, vector = tensor("float32", width, width), tensor("float32", width)
     x: Value = b.graph.add_input("x", hidden)
     label = b.graph.add_input("label", hidden)
     axis = b.graph.constant(0)
@@ -155,19 +158,19 @@ def wide(operands: int) -> Program:
 
 def clipped(weights: int) -> Program:
     """``weights`` weights whose gradients are all scaled by their common norm before the update: a tuple with one
-    operand a gradient on the update side, and a factor with as many users; eight nodes a weight."""
+    operand a gradient on the update side, and a factor with as many users; seven nodes a weight."""
     b = _Builder()
     vector = tensor("float32", 4)
     x: Value = b.graph.add_input("x", vector)
-    products: list[Value] = []
+    products: list[Node] = []
     for i in range(weights):
         weight = b.load(f"w{i}", vector, f"w{i}-Scale")
         products.append(b.forward("Mul", [x, weight], vector, f"w{i}-Scale"))
-    joined = b.forward("MakeTuple", products, None, "loss")
+    joined = b.forward("MakeTuple", [*products], None, "loss")
     total = b.forward("AddN", [joined], vector, "loss")
     loss = b.forward("ReduceMean", [total, b.graph.constant(()), b.no], tensor("float32"), "loss")
     seed = b.backward(loss, "OnesLike", [total], vector, "loss")
-    gradients = [b.backward(p, "Mul", [seed, p], vector, f"w{i}-Scale") for i, p in enumerate(products)]  # type: ignore[arg-type]
+    gradients = [b.backward(p, "Mul", [seed, p], vector, f"w{i}-Scale") for i, p in enumerate(products)]
     norms: list[Value] = [b.node("L2Loss", [g], None, "Default/optimizer-Momentum") for g in gradients]
     norm = b.node("AddN", [b.node("MakeTuple", norms, None, "Default")], None, "Default/optimizer-Momentum")
     factor = b.node("Rsqrt", [norm], None, "Default/optimizer-Momentum")
@@ -179,12 +182,8 @@ def clipped(weights: int) -> Program:
 SHAPES: dict[str, Callable[[int], Program]] = {"layers": layers, "wide": wide, "clipped": clipped}
 
 
-def write(shape: str, size: int, path: str | os.PathLike[str]) -> int:
-    """Writes a graph as MindIR; returns its number of nodes."""
-    program = SHAPES[shape](size)
-    write_mindir(Path(path), program.graphs["step"], program.state, program.metadata)
-    return len(program.graphs["step"])
-
-
-if __name__ == "__main__":
-    print(write(sys.argv[1], int(sys.argv[2]), sys.argv[3]), "nodes")
+def write(program: Program, path: str | os.PathLike[str]) -> int:
+    """Writes a program's only graph as MindIR; returns its number of nodes."""
+    (graph,) = program.graphs.values()
+    write_mindir(Path(path), graph, program.state, program.metadata)
+    return len(graph)

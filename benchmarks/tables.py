@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -79,6 +79,27 @@ def reachable_functions(main: Graph) -> set[str]:
     return seen
 
 
+def callees_first(main: Graph) -> list[Graph]:
+    """The functions of ``main``, each after those that it refers to, but for recursion."""
+    order: dict[Graph, None] = {}
+    met: set[str] = set()
+    for name in main.functions:
+        if name in met:
+            continue
+        met.add(name)
+        stack = [(main.functions[name], _references(main.functions[name]))]
+        while stack:
+            function, rest = stack[-1]
+            following = next((n for n in rest if n not in met and n in main.functions), None)
+            if following is None:
+                order[function] = None
+                stack.pop()
+            else:
+                met.add(following)
+                stack.append((main.functions[following], _references(main.functions[following])))
+    return list(order)
+
+
 def _references(graph: Graph) -> Iterator[str]:
     for node in graph:
         for i in range(node.num_operands):

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .attributes import MonadValue
-from .calls import called_functions, targets
+from .calls import called_functions, callees_first, targets
 from .errors import VerifyError
 from .graph import Graph
-from .ops import has_token, is_effect, written_operands
-from .types import IOMONAD, UMONAD, Type, is_monad
-from .values import CALL, RETURN, Input, Node, State, Value
+from .ops import OPS, has_token, is_effect, written_operands
+from .types import IOMONAD, UMONAD, TensorType, TupleType, Type, holds_function, is_monad
+from .values import CALL, RETURN, Constant, Input, Node, State, Value
 
 VIEWS = frozenset({"Depend", "MakeTuple", "TupleGetItem", "Reshape", "ExpandDims", "Squeeze", "Flatten", "View"})
 """Ops whose result may share memory with an operand: who reads them reads the state behind."""
@@ -36,7 +36,8 @@ class Effect:
     """One effect: what it reads and writes (state values, or a function's inputs that stand for state).
 
     ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while
-    its value is used (Load, a Depend in mid-graph). ``depth`` is its place in the original chain.
+    its value is used (Load, a call that only reads, a Depend in mid-graph). ``depth`` is its place in the original
+    chain.
     """
 
     node: Node
@@ -64,19 +65,31 @@ class Summary:
 
 
 def location(value: Value) -> Value | None:
-    """The state that a value names (looking through Depend); None if it names none."""
-    while isinstance(value, Node) and value.op.name == "Depend":
-        value = value.operand(0)
+    """The state that a value names (looking through Depend and in-place writes, whose result is the state); None if it
+    names none."""
+    while isinstance(value, Node):
+        if value.op.name == "Depend":
+            value = value.operand(0)
+        elif (
+            isinstance(value.type, TensorType)
+            and value.type.ref
+            and is_effect(value)
+            and (at := written_operands(value))
+        ):
+            value = value.operand(at[0])
+        else:
+            break
     return value if isinstance(value, (State, Input)) and not is_monad(value.type) else None
 
 
 def summarize(main: Graph) -> dict[str, Summary]:
     """What each function of ``main`` does to what it is given: the least fixed point, so recursion (loops) is exact."""
     known = {name: Summary() for name in main.functions}
+    order = callees_first(main)
     changed = True
     while changed:
         changed = False
-        for function in reversed(list(main.functions.values())):
+        for function in order:
             summary = _summary(function, known)
             if summary != known[function.name]:
                 known[function.name] = summary
@@ -145,7 +158,8 @@ def _describe_call(node: Node, known: dict[str, Summary]) -> Effect | None:
                     into.add(where)
     if not (reads or writes or everything or io):
         return None
-    return Effect(node, frozenset(reads), frozenset(writes), everything, io)
+    passive = not (writes or everything or io)
+    return Effect(node, frozenset(reads), frozenset(writes), everything, io, passive=passive)
 
 
 def token_slots(node: Node) -> list[tuple[Node, int]]:
@@ -184,11 +198,14 @@ def live_nodes(roots: Iterable[Value]) -> set[Node]:
 
 
 class Effects:
-    """The ordered list of effects of a graph, for editing. Nothing is final before :meth:`commit`."""
+    """The ordered list of effects of a graph, for editing. Nothing is final before :meth:`commit`.
 
-    def __init__(self, graph: Graph):
+    ``known``: :func:`summarize` of the main graph, for who works on all of its functions.
+    """
+
+    def __init__(self, graph: Graph, known: dict[str, Summary] | None = None):
         self.graph = graph
-        self._known = summarize(graph.owner or graph)
+        self._known = summarize(graph.owner or graph) if known is None else known
         self._first: dict[bool, Value] = {}
         live = live_nodes([graph.result])
         depth: dict[Value, int] = {}
@@ -349,15 +366,18 @@ class Effects:
         last_write: dict[Value, Node] = {}
         reads_since: dict[Value, list[Effect]] = {}
         direct = self._direct_readers(of, live)
-        last_everything: Node | None = None
+        last_barrier: Node | None = None
         last_io: Node | None = None
         so_far: list[Effect] = []
         for e in effects:
             needs: list[Node] = []
             waits: list[Node] = []
-            if last_everything is not None:
-                needs.append(last_everything)
-            if e.everything:
+            if last_barrier is not None:
+                needs.append(last_barrier)
+            # MindSpore's runtime stalls where a loop's body runs beside the call that continues the loop: calls keep
+            # their place.
+            barrier = e.everything or e.node.op is CALL
+            if barrier:
                 needs.extend(p.node for p in so_far)
                 for p in so_far:
                     if p.passive:
@@ -380,8 +400,8 @@ class Effects:
                 if last_io is not None:
                     needs.append(last_io)
                 last_io = e.node
-            if e.everything:
-                last_everything, so_far = e.node, []
+            if barrier:
+                last_barrier, so_far = e.node, []
             else:
                 so_far.append(e)
             before[e.node] = needs
@@ -495,6 +515,38 @@ class Effects:
         effect.level = at
         return at
 
+    def _waits(self, nodes: Iterable[Node]) -> list[Value]:
+        """The nodes as second operands of UpdateState, where MindSpore looks for effects; what follows there is mere
+        order.
+
+        They stand in one tuple, but for effects that we know nothing of: MindSpore drops some of those
+        (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a
+        call's results stands for the call, and a closure itself comes from a call that is waited for already.
+        """
+        together: dict[Value, None] = {}
+        alone: list[Value] = []
+        for node in nodes:
+            if isinstance(node.type, TupleType) and holds_function(node.type):
+                data = [i for i, t in enumerate(node.type.elements) if not holds_function(t)]
+                if data:
+                    together[self._item(node, data[0])] = None
+            elif holds_function(node.type):
+                continue
+            elif is_effect(node) and node.op is not CALL and node.op.name not in OPS:
+                alone.append(node)
+            else:
+                together[node] = None
+        if len(together) > 1:
+            return [self.graph.create("MakeTuple", list(together)), *alone]
+        return [*together, *alone]
+
+    def _item(self, node: Node, index: int) -> Node:
+        for user, i in node.use_sites():
+            picked = user.operand(1) if user.op.name == "TupleGetItem" and i == 0 else None
+            if isinstance(picked, Constant) and picked.value == index:
+                return user
+        return self.graph.create("TupleGetItem", [node, self.graph.constant(index)])
+
     def _chain(self, effects: list[Effect]) -> dict[bool, Value | None]:
         """Creates the tokens and hands them to the effects; returns the last token of each kind that must stay
         alive."""
@@ -518,10 +570,7 @@ class Effects:
                     attach.setdefault(k, {}).update(nodes)
             token = self.first_token(io)
             for k in sorted(slots.keys() | attach.keys()) if slots else ():
-                listed = attach.get(k)
-                if listed:
-                    # MindSpore looks for effects in the second operand only; what follows there is mere order.
-                    one = next(iter(listed)) if len(listed) == 1 else graph.create("MakeTuple", list(listed))
+                for one in self._waits(attach.get(k, ())):
                     token = graph.create("UpdateState", [token, one])
                 for holder, i in slots.get(k, ()):
                     holder.set_operand(i, token)

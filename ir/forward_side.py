@@ -1,7 +1,8 @@
 """What belongs to the forward part though autodiff did not mark it: it stood outside the differentiated function.
 
-A training cell may sum two losses, compute an accuracy, add the loss to a running total or keep a hidden state for the next
-step, all after the gradients were taken. None of it depends on a gradient, and it happens for every batch: that is forward.
+A training cell may sum two losses, compute an accuracy, add the loss to a running total or keep a hidden state for
+the next step, all after the gradients were taken. None of it depends on a gradient, and it happens for every batch:
+that is forward.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ FORWARD = "forward"
 
 
 def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summary]) -> None:
-    """Adds to ``parts``, which holds the marked nodes: results of the graph that are computed from forward values alone, and
-    writes of such values to state that the update side does not read. Linear in nodes for each round of adopted writes."""
+    """Adds to ``parts``, which holds the marked nodes: results of the graph that are computed from forward values
+    alone, and writes of such values to state that the update side does not read. Linear in nodes for each round of
+    adopted writes."""
     fed = _fed(graph)
     writers = _writers(graph, parts, known)
     cones: dict[Node, list[Node]] = {}
@@ -90,7 +92,8 @@ def _written_cone(
 def _cone(
     values: Iterable[Value], parts: Mapping[Node, str], writers: Mapping[Value, list[Node]], own: Node | None
 ) -> list[Node] | None:
-    """Unmarked nodes that the values need; None if they need backward, an effect, or state that another than ``own`` writes."""
+    """Unmarked nodes that the values need; None if they need backward, an effect, or state that another than ``own``
+    writes."""
     stack = list(values)
     cone: dict[Node, None] = {}
     while stack:
@@ -108,7 +111,8 @@ def _cone(
             return None
         cone[value] = None
         if value.op.name == "Load":
-            if any(n is not own for n in writers.get(location(value.operand(0)) or value, ())):
+            state = location(value.operand(0))
+            if state is None or any(n is not own for n in writers.get(state, ())):
                 return None
         else:
             stack.extend(carried_operands(value))

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from .attributes import TensorValue
 from .calls import bindings, called_functions, picked, targets
 from .effects import Effect, describe, location, result_value, summarize
 from .errors import AnatomyError
@@ -31,7 +32,7 @@ from .graph import Graph
 from .ops import OPS, facts, is_effect
 from .program import Program
 from .types import TensorType, TupleType
-from .values import CALL, GraphRef, Input, Node, State, Value
+from .values import CALL, Constant, GraphRef, Input, Node, State, Value
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 
@@ -39,8 +40,8 @@ LINEAR = frozenset({
     "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum",
     "Minimum", "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign",
     "AssignAdd", "AssignSub", "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims",
-    "Squeeze", "MatMul", "call",
-    "Muls", "Divs", "Adds", "Subs", "AddExt", "SubExt", "AddScalar", "SubScalar", "TensorMove", "ClampTensor", "ClampScalar",
+    "Squeeze", "MatMul", "call", "Muls", "Divs", "Adds", "Subs", "AddExt", "SubExt", "AddScalar", "SubScalar",
+    "TensorMove", "ClampTensor", "ClampScalar",
 })  # fmt: skip
 """Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
 JUDGING = frozenset({
@@ -63,14 +64,15 @@ HOW_TO_EXPORT = (
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
     write it. ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as
-    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast. A weight on which the loss does not depend
-    has no ``gradient``: its update takes a constant."""
+    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast. A weight on which the loss does not
+    depend, or depends linearly, has no ``gradient``: its update takes the ``fixed`` constants."""
 
     name: str
     gradient: tuple[Node, ...]
     updates: tuple[Node, ...]
     slots: tuple[str, ...]
     stages: tuple[tuple[str, Node], ...] = ()
+    fixed: tuple[Value, ...] = ()
 
 
 @dataclass
@@ -285,7 +287,8 @@ class _Analysis:
         if image is None:
             raise AnatomyError(
                 f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes "
-                "from the update side. Return the loss first from the training cell."
+                "from the update side. Return the loss first from the training cell, computed before the optimizer "
+                "runs (and before the `if` that it stands in)."
             )
         return image
 
@@ -345,16 +348,17 @@ class _Analysis:
 
     def _weights(self, written: dict[str, list[Node]]) -> list[WeightInfo]:
         hits: dict[str, dict[Node, None]] = {}
+        fixed: dict[str, tuple[Value, ...]] = {}
         for name, nodes in written.items():
             parameter = any(self._is_parameter(n, self.graph.states[name]) for n in nodes)
-            if name not in self.read:
-                if parameter and self._takes_nothing(nodes):
-                    hits[name] = {}
+            if name not in self.read and not parameter:
                 continue
             found = {g: None for node in nodes for g in self._gradients(node, linear=True)}
             if not found:
                 found = {g: None for node in nodes for g in self._gradients(node, linear=False)}
-            if found or (parameter and self._takes_nothing(nodes)):
+            if not found and parameter:
+                fixed[name] = self._fixed(nodes)
+            if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
                 seen = ", ".join(repr(n) for n in nodes[:3])
@@ -368,13 +372,32 @@ class _Analysis:
                 tuple(written[name]),
                 tuple(slots.get(name, ())),
                 tuple(self._stages(name, written[name], found)),
+                fixed.get(name, ()),
             )
             for name, found in hits.items()
         ]
 
+    def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
+        """The constants that stand where gradients should: the loss does not depend on the weight, or is linear in
+        it."""
+        stack = [v for n in updates for v in self._gradient_operands(n)]
+        seen: dict[Value, None] = dict.fromkeys(stack)
+        while stack:
+            value = stack.pop()
+            following = self.bound.get(value, []) if isinstance(value, Input) else []
+            if isinstance(value, Node) and value.op.name != "Load":
+                if self.parts.get(value) in (FORWARD, BACKWARD):
+                    return ()
+                following = self._upward(value, linear=True)
+            for v in following:
+                if v not in seen:
+                    seen[v] = None
+                    stack.append(v)
+        return tuple(v for v in seen if isinstance(v, Constant) and isinstance(v.value, TensorValue))
+
     def _takes_nothing(self, updates: list[Node]) -> bool:
-        """Whether the updates take no value of this step's forward or backward: the loss does not depend on the weight, and the
-        exporter put a constant in the place of its gradient."""
+        """Whether the updates take no value of this step's forward or backward: the loss does not depend on the
+        weight, and the exporter put a constant in the place of its gradient."""
         stack = [v for n in updates for v in self._gradient_operands(n)]
         seen: set[Value] = set(stack)
         while stack:
@@ -428,8 +451,8 @@ class _Analysis:
                     stack.append(v)
 
     def _written_before(self, load: Node) -> Node | None:
-        """The write whose value a Load sees, where this step's update side wrote it: a slot that is updated first and then used
-        (a hand-written momentum). A weight's own value is no gradient, whoever wrote it."""
+        """The write whose value a Load sees, where this step's update side wrote it: a slot that is updated first
+        and then used (a hand-written momentum). A weight's own value is no gradient, whoever wrote it."""
         found: Node | None = None
         for state in self.states_of(load.operand(0)):
             if state.name in self.read:

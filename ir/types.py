@@ -157,6 +157,13 @@ UNKNOWN = SimpleType("unknown")
 SIMPLE_TYPES = {t.kind: t for t in (STRING, NONE, UMONAD, IOMONAD, UNKNOWN)}
 
 
+def holds_function(type_: Type) -> bool:
+    """Whether a value of this type is, or has among its elements, a closure."""
+    if isinstance(type_, TupleType):
+        return any(holds_function(t) for t in type_.elements)
+    return isinstance(type_, (FunctionType, OpaqueType))
+
+
 def is_monad(t: Type) -> bool:
     return t.__class__ is SimpleType and t in (UMONAD, IOMONAD)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.effects import Effects
+from ..ir.effects import Effects, summarize
 from ..ir.program import Program
 from ..ir.report import PassResult
 from .base import Pass
@@ -24,9 +24,10 @@ class EffectChainMinimization(Pass):
         result = self.result()
         links_before = links_after = removed = 0
         for main in program.graphs.values():
+            known = summarize(main)
             for graph in main.all_graphs():
                 links_before += _links(graph)
-                removed += Effects(graph).commit()
+                removed += Effects(graph, known).commit()
                 links_after += _links(graph)
         result.matched = links_before
         result.changed = max(0, links_before - links_after)

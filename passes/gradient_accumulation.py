@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.attributes import scalar_tensor
+from ..ir.attributes import TensorValue, scalar_tensor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.program import Entry, Program, Schedule
 from ..ir.report import PassResult
-from ..ir.training import TrainingAnatomy, anatomy
+from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
-from ..ir.values import Value
+from ..ir.values import Constant, Value
 from .base import Pass
 from .options import option
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
@@ -98,9 +98,8 @@ class GradientAccumulation(Pass):
                 result.miss(node.name, f"{node.op.name} sees only the last micro-batch's overflow state")
         for info in found.weights:
             if not info.gradient:
-                result.miss(
-                    info.name, "the loss does not depend on it: its update takes a constant, nothing to accumulate"
-                )
+                self._check_fixed(info)
+                result.miss(info.name, "the same for every batch: its update takes a constant for a gradient")
         for k in carried:
             users = ", ".join(f"%{user.name}" for user, _ in k.crossing.uses[:3])
             result.miss(k.crossing.value.name, f"the update side (by {users}) sees the last micro-batch's value")
@@ -114,6 +113,15 @@ class GradientAccumulation(Pass):
         size = f"{nbytes / 2**20:.1f} MiB of accumulators"
         result.summary = f"{result.changed} gradients accumulated over {self.steps} micro-batches ({size})"
         return result
+
+    def _check_fixed(self, info: WeightInfo) -> None:
+        """A gradient that is a constant is its own mean; its sum over micro-batches is another constant, unless it
+        is zero."""
+        if self.reduction == "sum" and not all(_is_zero(value) for value in info.fixed):
+            raise PassError(
+                f"the gradient of weight '{info.name}' is a constant of the graph, which {self.name} cannot add up "
+                "over micro-batches: use reduction=mean"
+            )
 
     # -- state -----------------------------------------------------------------------------------------------
 
@@ -217,6 +225,10 @@ class GradientAccumulation(Pass):
             fx.commit(pack(graph, [(name, twin[value]) for name, value in cut.outputs.update]))
         _forget_unused(graph)
         return graph
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
 
 
 def _rewire(crossing: Crossing, twin: dict[Value, Value], value: Value) -> None:

@@ -22,9 +22,9 @@ NETWORK = (FORWARD, BACKWARD)
 
 @dataclass(slots=True)
 class Crossing:
-    """A value of forward or backward, or an input, that the update side takes. ``weight`` is set where it is a gradient; ``part``
-    numbers the summands of a gradient that the update side adds up. ``uses`` are the (user, operand index) to
-    rewire."""
+    """A value of forward or backward, or an input, that the update side takes. ``weight`` is set where it is a
+    gradient; ``part`` numbers the summands of a gradient that the update side adds up. ``uses`` are the (user,
+    operand index) to rewire."""
 
     value: Node | Input
     uses: list[tuple[Node, int]] = field(default_factory=list)
@@ -129,8 +129,9 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
                 )
             if state in effect.writes and state in consulted:
                 raise PassError(
-                    f"the update side reads state '{state.name}' (by {consulted[state]!r}) before the network writes it "
-                    f"(by {node!r}): with one update a cycle it would read a later value. Read it after the forward pass."
+                    f"the update side reads state '{state.name}' (by {consulted[state]!r}) before the network writes "
+                    f"it (by {node!r}): with one update a cycle it would read a later value. Read it after the "
+                    "forward pass."
                 )
 
 

@@ -34,8 +34,9 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
             return self._run_alone(inputs, error)
 
     def _run_alone(self, inputs: tuple[Any, ...], error: Exception) -> Any:
-        """MindSpore optimizes a graph that a Cell calls once more than one that stands alone, and some graphs with control
-        flow do not compile after that. Where compilation failed, and so nothing ran, the graph runs alone from now on."""
+        """MindSpore optimizes a graph that a Cell calls once more than one that stands alone, and some graphs with
+        control flow do not compile after that. Where compilation failed, and so nothing ran, the graph runs alone
+        from now on."""
         try:
             self.compile(*inputs)
         except Exception:

@@ -14,6 +14,7 @@ from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.program import Program, StateVariable
 from ..ir.types import DType
+from .anchor import anchor_state
 from .environment import prepare_environment
 from .seeding import seed_graph
 
@@ -46,6 +47,7 @@ class Engine:
                 log.warning(
                     "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
                 )
+        graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"
             # MindSpore rejects a file that does not name its version, as of a program that no file was read for.

@@ -24,6 +24,7 @@ from boost_compile.ir.types import (
     TupleType,
     tensor,
 )
+from google.protobuf.internal import api_implementation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,8 +75,11 @@ def test_types_come_back(type_):
 def test_a_float_nan_keeps_its_payload():
     message = s.AttributeProto(name="a", type=K["FLOAT"])
     message.f = struct.unpack("<f", b"\x01\x02\xc0\x7f")[0]
-    encoded = message.SerializeToString()
-    assert encode_value("a", decode_value(s.AttributeProto.FromString(encoded))) == encoded
+    parsed = s.AttributeProto.FromString(message.SerializeToString())
+    kept = parsed.SerializeToString()
+    # protobuf's pure Python form, which MindSpore 2.8 needs, drops the payload when it parses; every other keeps it.
+    assert kept == message.SerializeToString() or api_implementation.Type() == "python"
+    assert encode_value("a", decode_value(parsed)) == kept
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The self-contained form: one MindIR that plain MindSpore trains, on the same trajectory as the program's own session."""
+"""The self-contained form: one MindIR that plain MindSpore trains, on the same trajectory as the program's own
+session."""
 
 from __future__ import annotations
 

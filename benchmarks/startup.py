@@ -1,0 +1,146 @@
+"""What a whole run of `boost-compile` costs: start-up, a graph of 2,000 nodes, and 200 MB of weights.
+
+    python -m benchmarks.startup        prints the tables
+
+Every run is a fresh process. Bytes are in the page cache, as right after an export.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from benchmarks.machine import peak_resident
+from benchmarks.synthetic import layers, write
+from benchmarks.tables import ROOT, table
+
+NODES = 2_000
+WIDTH = 440
+"""Of the layers whose weights and slots make up 200 MB."""
+REPETITIONS = 11
+PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
+COMMAND = [sys.executable, "-c", "from boost_compile.tools.compile import main; main()"]
+WATCHED = [sys.executable, "-m", "benchmarks.startup", "--watched"]
+
+
+def _watched(arguments: Sequence[str]) -> None:
+    """`boost-compile` in this process; on stderr, at exit: the peak of the resident set, and whether MindSpore came."""
+    import atexit
+
+    atexit.register(lambda: print(peak_resident(), int("mindspore" in sys.modules), file=sys.stderr))
+    sys.argv[1:] = arguments
+    from boost_compile.tools.compile import main
+
+    main()
+
+
+def seconds(command: Sequence[str], repetitions: int = REPETITIONS) -> list[float]:
+    """Wall time of each run, after one that warms the file cache up."""
+    found = []
+    for _ in range(repetitions + 1):
+        start = perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        found.append(perf_counter() - start)
+    return found[1:]
+
+
+def _shown(times: Sequence[float]) -> str:
+    return f"{median(times) * 1000:.0f} ms ({min(times) * 1000:.0f} to {max(times) * 1000:.0f})"
+
+
+def _starts() -> list[str]:
+    bare = seconds([sys.executable, "-c", "pass"])
+    rows = [["`python -c pass`", _shown(bare), "1.0"]]
+    for name, arguments in (("--help", ["--help"]), ("--list-passes", ["--list-passes"])):
+        times = seconds([*COMMAND, *arguments])
+        rows.append([f"`boost-compile {name}`", _shown(times), f"{median(times) / median(bare):.1f}"])
+    head = ["process", "median (fastest to slowest)", "× bare Python"]
+    return [*table(head, rows), "", "Goal: `--help` under 250 ms."]
+
+
+def _compiles(scratch: Path) -> list[str]:
+    """Whole runs on a graph of 2,000 nodes, and where the time goes as the command itself measures it."""
+    source = scratch / "graph.mindir"
+    nodes = write(layers(NODES), source)
+    rows = []
+    for title, arguments in (
+        ("clean-up (default)", ["--passes", PIPELINE]),
+        ("gradient accumulation", ["--accumulate", "4"]),
+        ("gradient accumulation, one MindIR", ["--accumulate", "4", "--emit", "mindir"]),
+    ):
+        output = str(scratch / ("out.mindir" if "mindir" in arguments else "out.boost"))
+        command = [*COMMAND, str(source), "-o", output, *arguments]
+        whole = seconds([*command, "-q"])
+        parts: dict[str, list[float]] = {}
+        for _ in range(REPETITIONS):
+            done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, check=True)
+            for name, value in json.loads(done.stdout)["seconds"].items():
+                parts.setdefault(name, []).append(value)
+        split = ", ".join(f"{name} {median(times) * 1000:.0f}" for name, times in parts.items())
+        rows.append([title, _shown(whole), split])
+    head = ["pipeline", "whole process, median (fastest to slowest)", "of it, ms"]
+    return [f"{nodes:,} nodes, with verification after each pass:", "", *table(head, rows), "", "Goal: under a second."]
+
+
+def _weights(scratch: Path) -> list[str]:
+    """A state of 200 MB: what reading, rewriting and writing it costs beside copying its bytes."""
+    source, output = scratch / "big.mindir", scratch / "big.boost"
+    write(layers(NODES, WIDTH, os.urandom(4 * WIDTH * WIDTH)), source)
+    size = source.stat().st_size
+    copy = seconds([sys.executable, "-c", _COPY, str(source), str(scratch / "copy")], 5)
+    rows = [["copy of the file (read, write, fsync)", _shown(copy), "1.0", ""]]
+    for title, out in (("to a program directory", output), ("to one MindIR", scratch / "out.mindir")):
+        arguments = [str(source), "-q", "-o", str(out)]
+        times = seconds([*COMMAND, *arguments], 5)
+        done = subprocess.run([*WATCHED, *arguments], cwd=ROOT, stderr=subprocess.PIPE, check=True)
+        peak, mindspore = map(int, done.stderr.split())
+        assert not mindspore
+        rows.append(
+            [
+                f"`boost-compile` {title}",
+                _shown(times),
+                f"{median(times) / median(copy):.1f}",
+                f"{(peak - size) / 1e6:.0f} MB",
+            ]
+        )
+    head = ["", "median (fastest to slowest)", "× copy", "peak memory above the mapping"]
+    return [
+        f"A file of {size / 1e6:.0f} MB, nearly all of it weights. Reading includes the sha256 of the file, which the",
+        "program records. Memory: the peak of the resident set without the pages of the mapped file, which the system",
+        "may drop at any time; bare Python takes about 10 MB.",
+        "",
+        *table(head, rows),
+    ]
+
+
+_COPY = """
+import os, shutil, sys
+with open(sys.argv[1], "rb") as a, open(sys.argv[2], "wb") as b:
+    shutil.copyfileobj(a, b, 1 << 20)
+    b.flush()
+    os.fsync(b.fileno())
+"""
+
+
+def run() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        sections = [
+            ["### Start-up", "", *_starts()],
+            ["### A graph of 2,000 nodes", "", *_compiles(scratch)],
+            ["### 200 MB of weights", "", *_weights(scratch)],
+        ]
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--watched"]:
+        _watched(sys.argv[2:])
+    print(run())
