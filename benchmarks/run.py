@@ -17,7 +17,7 @@ INTRODUCTION = """\
 
 Written by `make bench` (`benchmarks/run.py`). {machine}
 
-Times are wall clock: medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
+Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
 step is measured, as it is in the commands. The graphs are synthetic (`benchmarks/synthetic.py`): built through the
 project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
 [accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`).

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -41,27 +42,46 @@ def _watched(arguments: Sequence[str]) -> None:
     main()
 
 
-def seconds(command: Sequence[str], repetitions: int = REPETITIONS) -> list[float]:
-    """Wall time of each run, after one that warms the file cache up."""
-    found = []
-    for _ in range(repetitions + 1):
+@dataclass
+class Times:
+    """Of several runs of one command: seconds that passed, and seconds of processor time."""
+
+    wall: list[float]
+    processor: list[float]
+
+    def cells(self) -> list[str]:
+        low, middle, high = (round(f(self.wall) * 1000) for f in (min, median, max))
+        return [f"{middle} ms ({low} to {high})", f"{median(self.processor) * 1000:.0f} ms"]
+
+
+def seconds(command: Sequence[str], repetitions: int = REPETITIONS) -> Times:
+    """Whole runs, after one that warms the file cache up."""
+    found = Times([], [])
+    for i in range(repetitions + 1):
         start = perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        found.append(perf_counter() - start)
-    return found[1:]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, command)
+        if i:
+            found.wall.append(wall)
+            found.processor.append(usage.ru_utime + usage.ru_stime)
+    return found
 
 
-def _shown(times: Sequence[float]) -> str:
-    return f"{median(times) * 1000:.0f} ms ({min(times) * 1000:.0f} to {max(times) * 1000:.0f})"
+def _ratio(times: Times, base: Times) -> str:
+    return f"{median(times.wall) / median(base.wall):.1f}"
 
 
 def _starts() -> list[str]:
     bare = seconds([sys.executable, "-c", "pass"])
-    rows = [["`python -c pass`", _shown(bare), "1.0"]]
+    rows = [["`python -c pass`", *bare.cells(), "1.0"]]
     for name, arguments in (("--help", ["--help"]), ("--list-passes", ["--list-passes"])):
         times = seconds([*COMMAND, *arguments])
-        rows.append([f"`boost-compile {name}`", _shown(times), f"{median(times) / median(bare):.1f}"])
-    head = ["process", "median (fastest to slowest)", "× bare Python"]
+        rows.append([f"`boost-compile {name}`", *times.cells(), _ratio(times, bare)])
+    head = ["process", "median (fastest to slowest)", "processor", "× bare Python"]
     return [*table(head, rows), "", "Goal: `--help` under 250 ms."]
 
 
@@ -79,13 +99,13 @@ def _compiles(scratch: Path) -> list[str]:
         command = [*COMMAND, str(source), "-o", output, *arguments]
         whole = seconds([*command, "-q"])
         parts: dict[str, list[float]] = {}
-        for _ in range(REPETITIONS):
+        for _ in range(5):
             done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, check=True)
             for name, value in json.loads(done.stdout)["seconds"].items():
                 parts.setdefault(name, []).append(value)
         split = ", ".join(f"{name} {median(times) * 1000:.0f}" for name, times in parts.items())
-        rows.append([title, _shown(whole), split])
-    head = ["pipeline", "whole process, median (fastest to slowest)", "of it, ms"]
+        rows.append([title, *whole.cells(), split])
+    head = ["pipeline", "whole process, median (fastest to slowest)", "processor", "of it, ms"]
     return [f"{nodes:,} nodes, with verification after each pass:", "", *table(head, rows), "", "Goal: under a second."]
 
 
@@ -95,7 +115,7 @@ def _weights(scratch: Path) -> list[str]:
     write(layers(NODES, WIDTH, os.urandom(4 * WIDTH * WIDTH)), source)
     size = source.stat().st_size
     copy = seconds([sys.executable, "-c", _COPY, str(source), str(scratch / "copy")], 5)
-    rows = [["copy of the file (read, write, fsync)", _shown(copy), "1.0", ""]]
+    rows = [["copy of the file (read, write, fsync)", *copy.cells(), "1.0", ""]]
     for title, out in (("to a program directory", output), ("to one MindIR", scratch / "out.mindir")):
         arguments = [str(source), "-q", "-o", str(out)]
         times = seconds([*COMMAND, *arguments], 5)
@@ -105,12 +125,12 @@ def _weights(scratch: Path) -> list[str]:
         rows.append(
             [
                 f"`boost-compile` {title}",
-                _shown(times),
-                f"{median(times) / median(copy):.1f}",
+                *times.cells(),
+                _ratio(times, copy),
                 f"{(peak - size) / 1e6:.0f} MB",
             ]
         )
-    head = ["", "median (fastest to slowest)", "× copy", "peak memory above the mapping"]
+    head = ["", "median (fastest to slowest)", "processor", "× copy", "peak memory above the mapping"]
     return [
         f"A file of {size / 1e6:.0f} MB, nearly all of it weights. Reading includes the sha256 of the file, which the",
         "program records. Memory: the peak of the resident set without the pages of the mapped file, which the system",

@@ -67,6 +67,13 @@ class Summary:
 def location(value: Value) -> Value | None:
     """The state that a value names (looking through Depend and in-place writes, whose result is the state); None if it
     names none."""
+    where = place(value)
+    return None if isinstance(where, Node) else where
+
+
+def place(value: Value) -> Value | None:
+    """What a value written in place names: a state, or the node that made the tensor (an activation, as in ``x +=
+    y``)."""
     while isinstance(value, Node):
         if value.op.name == "Depend":
             value = value.operand(0)
@@ -78,7 +85,7 @@ def location(value: Value) -> Value | None:
         ):
             value = value.operand(at[0])
         else:
-            break
+            return value
     return value if isinstance(value, (State, Input)) and not is_monad(value.type) else None
 
 
@@ -115,7 +122,7 @@ def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
     """What a node does to state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
     name = node.op.name
     if name == "Load":
-        where = location(node.operand(0))
+        where = place(node.operand(0))
         return Effect(node, reads=frozenset((where,) if where else ()), passive=True)
     if name == "UpdateState" or name == "Partial":
         return None
@@ -126,7 +133,7 @@ def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
         return _describe_call(node, known)
     if not is_effect(node):
         return None
-    writes = [location(node.operand(i)) for i in written_operands(node)]
+    writes = [place(node.operand(i)) for i in written_operands(node)]
     reads = [location(node.operand(i)) for i in range(node.num_operands)]
     io = (has_token(node) and node.operand(node.num_operands - 1).type == IOMONAD) or bool(
         node.op.attributes.get("side_effect_io")
@@ -176,6 +183,11 @@ def token_slots(node: Node) -> list[tuple[Node, int]]:
     return list(slots)
 
 
+def _aliases(value: Value) -> bool:
+    """Whether the value's type says that it is the memory of a state, not a tensor of its own."""
+    return isinstance(value.type, TensorType) and bool(value.type.ref)
+
+
 def result_value(graph: Graph) -> Value:
     """What a graph computes: its result without the Depends that only keep effects alive."""
     value = graph.result
@@ -210,6 +222,7 @@ class Effects:
         live = live_nodes([graph.result])
         depth: dict[Value, int] = {}
         order: dict[Node, int] = {}
+        self._order = order
         self.list: list[Effect] = []
         tail = self._tail_depends()
         for i, node in enumerate(graph):
@@ -358,7 +371,7 @@ class Effects:
     def _assign_levels(self, effects: list[Effect], live: set[Node]) -> None:
         """Gives every effect its level, and notes in ``self._fence`` which readers each level's token must wait for.
 
-        Respects: conflicting effects in their original order; a write after all readers of the value it overwrites.
+        Respects: conflicting effects in their original order; a write after all readers that stand before it.
         """
         of: dict[Node, Effect] = {e.node: e for e in effects}
         before: dict[Node, list[Node]] = {}
@@ -390,8 +403,13 @@ class Effects:
                 for r in reads_since.get(state, ()):
                     needs.append(r.node)
                     if r.passive:
-                        waits.extend(self._readers(r, live))
+                        found = self._readers(r, live)
+                        waits.extend(n for n in found if not self._comes_later(n, e.node))
+                        self._read_later(r, e.node, [n for n in found if self._comes_later(n, e.node)], live)
                 waits.extend(direct.get(state, ()))
+                version = last_write.get(state, state)
+                if isinstance(version, Node) and (version is state or _aliases(version)):
+                    waits.extend(self._users_of_memory(version, live))
                 reads_since[state] = []
                 last_write[state] = e.node
             for state in e.reads - e.writes:
@@ -407,6 +425,46 @@ class Effects:
             before[e.node] = needs
             readers[e.node] = waits
         self._walk(of, before, readers, effects, live)
+
+    def _comes_later(self, reader: Node, write: Node) -> bool:
+        """Whether the source graph runs ``reader`` after ``write``."""
+        return self._order.get(reader, -1) > self._order.get(write, len(self._order))
+
+    def _read_later(self, load: Effect, write: Node, readers: list[Node], live: set[Node]) -> None:
+        """Makes readers of a Load that run after a write of the state wait for it: there they read the new value, and so must
+        they here. Autodiff leaves such readers where forward overwrites a state that backward needs."""
+        for reader in readers:
+            if reader.op.name == "Depend" and reader.operand(1) is write:
+                continue
+            for i in range(reader.num_operands):
+                value = reader.operand(i)
+                if value is load.node:
+                    with self.graph.inserting_before(reader):
+                        waiting = self.graph.create("Depend", [value, write])
+                    reader.set_operand(i, waiting)
+                    live.add(waiting)
+
+    @staticmethod
+    def _users_of_memory(value: Node, live: set[Node]) -> list[Node]:
+        """Who reads the tensor that a write of it is about to change: an activation, or the result of an earlier
+        write."""
+        found: list[Node] = []
+        stack: list[Value] = [value]
+        seen: set[Value] = set(stack)
+        while stack:
+            here = stack.pop()
+            for user in here.uses:
+                name = user.op.name
+                if user not in live or user in seen or user.op is RETURN or name == "UpdateState" or name in BINDING:
+                    continue
+                if name == "Depend" and user.operand(0) is not here:
+                    continue
+                seen.add(user)
+                if name in VIEWS:
+                    stack.append(user)
+                if name not in ("Depend", "MakeTuple", "TupleGetItem"):
+                    found.append(user)
+        return found
 
     def _direct_readers(self, of: dict[Node, Effect], live: set[Node]) -> dict[Value, list[Node]]:
         """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so): they read it whenever they

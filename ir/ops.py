@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .attributes import Attribute
 from .types import is_monad
-from .values import CALL, NO_ATTRIBUTES, Node, Op, State
+from .values import CALL, NO_ATTRIBUTES, Input, Node, Op, State
 
 CPU, GPU, ASCEND = "cpu", "gpu", "ascend"
 EVERYWHERE = frozenset({CPU, GPU, ASCEND})
@@ -205,13 +205,20 @@ def is_effect(node: Node) -> bool:
 
 
 def written_operands(node: Node) -> tuple[int, ...]:
-    """Positions of the operands that the node writes in place; for an unlisted effect, all its state operands."""
+    """Positions of the operands that the node writes in place. For an unlisted effect: its states, and what its
+    result or a function's input is said to alias."""
     fact = OPS.get(node.op.name)
     if fact is not None:
         return tuple(i for i in fact.writes if i < node.num_operands)
-    if is_effect(node) and node.op is not CALL:
-        return tuple(i for i, v in enumerate(node._operands) if isinstance(v, State))
-    return ()
+    if node.op is CALL or not is_effect(node):
+        return ()
+    own = getattr(node.type, "ref", "")
+    found = []
+    for i, v in enumerate(node._operands):
+        ref = getattr(v.type, "ref", "")
+        if isinstance(v, State) or (ref and (isinstance(v, Input) or ref == own)):
+            found.append(i)
+    return tuple(found) or ((0,) if own else ())
 
 
 def is_pure(node: Node) -> bool:

@@ -306,18 +306,16 @@ class _Sweeper:
         )  # fmt: skip
 
     def _reach(self, nodes: list[Node]) -> None:
-        live: set[Value] = {self.graph.result}
-        dead: list[Node] = []
+        """Effects that the result does not need: a node is dead if all its users are."""
+        dead: dict[Node, None] = {}
         for node in reversed(nodes):
-            if node in live:
-                live.update(node._operands)
-            elif is_effect(node):
-                dead.append(node)
+            if dead.keys() >= node.uses.keys():
+                dead[node] = None
         assert self.sweep.dead_calls is not None
         for node in reversed(dead):
             if node.op is CALL:
                 self.sweep.dead_calls.append(node)
-            else:
+            elif is_effect(node):
                 unreached(self.problems, self.graph, node)
 
 

@@ -117,7 +117,7 @@ def _set_device(device: str) -> None:
         raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
     try:
         import mindspore
-    except ImportError as e:
+    except Exception as e:  # a protobuf of another version raises its own class
         raise RuntimeFailure(f"MindSpore cannot be imported: {e}. Repair its installation.") from e
     if mindspore.get_context("device_target") != device:
         try:

@@ -364,7 +364,7 @@ def _string(name: str) -> bytes:
 
 
 def _size(chunks: Iterable[Chunk]) -> int:
-    return sum(len(c) if isinstance(c, bytes) else c.nbytes for c in chunks)
+    return sum([len(c) if isinstance(c, bytes) else c.nbytes for c in chunks])
 
 
 def _message(number: int, chunks: list[Chunk]) -> list[Chunk]:

@@ -192,9 +192,26 @@ def test_the_convolution_setting_is_for_the_releases_that_need_it():
         "print(os.environ.get('ONEDNN_MAX_CPU_ISA'))"
     )
     for version, expected in [("2.10.0", "AVX2"), ("2.9.1", "AVX2"), ("2.8.0", "None"), ("2.11.0", "None")]:
-        done = run(code.format(version))
+        done = run(code.format(version), PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")
         assert done.stdout.strip() == expected
         assert done.stderr.count("ONEDNN_MAX_CPU_ISA=AVX2") == (expected == "AVX2")
     kept = run(code.format("2.10.0"), ONEDNN_MAX_CPU_ISA="AVX512_CORE")
     assert kept.stdout.strip() == "AVX512_CORE"
     assert kept.stderr == ""
+
+
+def test_a_protobuf_that_mindspore_cannot_be_imported_with_is_named_before_it_tries():
+    code = (
+        "from importlib import metadata; metadata.version = lambda name: '{}'\n"
+        "from google import protobuf; protobuf.__version__ = '{}'\n"
+        "from google.protobuf.internal import api_implementation as a; a.Type = lambda: '{}'\n"
+        "from boost_compile import Error\n"
+        "from boost_compile.runtime.environment import prepare_environment\n"
+        "try: prepare_environment()\n"
+        "except Error as e: print(e)"
+    )
+    refused = run(code.format("2.8.0", "7.36.2", "upb")).stdout
+    assert "MindSpore 2.8.0" in refused
+    assert "protobuf<3.21" in refused
+    for works in [("2.8.0", "7.36.2", "python"), ("2.8.0", "3.20.2", "cpp"), ("2.10.0", "7.36.2", "upb")]:
+        assert run(code.format(*works)).stdout == ""
