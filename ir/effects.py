@@ -431,8 +431,8 @@ class Effects:
         return self._order.get(reader, -1) > self._order.get(write, len(self._order))
 
     def _read_later(self, load: Effect, write: Node, readers: list[Node], live: set[Node]) -> None:
-        """Makes readers of a Load that run after a write of the state wait for it: there they read the new value, and so must
-        they here. Autodiff leaves such readers where forward overwrites a state that backward needs."""
+        """Makes readers of a Load that run after a write of the state wait for it: there they read the new value,
+        and so must they here. Autodiff leaves such readers where forward overwrites a state that backward needs."""
         for reader in readers:
             if reader.op.name == "Depend" and reader.operand(1) is write:
                 continue
