@@ -93,9 +93,13 @@ Repeat with `python -m benchmarks.accuracy`.
 """
 
 
+LEFT_OUT = {"random", "io", "training_cell", "refused"}
+"""Cases that have no native accumulation to compare with, or whose random numbers differ."""
+
+
 def main() -> None:
     chosen = sys.argv[1:]
-    names = chosen or [n for n, c in CASES.items() if c.runs_on_cpu and not c.tags & {"random", "io"}]
+    names = chosen or [n for n, c in CASES.items() if c.runs_on_cpu and not c.tags & LEFT_OUT]
     rows: list[Row] = []
     for name in names:
         lengths = LENGTHS if "optimizer" not in CASES[name].tags else (4, 5)

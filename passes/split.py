@@ -102,6 +102,11 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     for c in carried:
         if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
             users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
+            if not c.type.dtype.is_float or any("Sparse" in u.op.name for u, _ in c.uses):
+                raise PassError(
+                    f"the update side (by {users}) takes {c.value!r}, part of a sparse gradient (indices and values of "
+                    "rows), which cannot be added up: export the network with sparse=False in its embeddings"
+                )
             raise PassError(
                 f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"

@@ -6,12 +6,34 @@ reads their source.
 
 from __future__ import annotations
 
-from . import control_flow, lenet, mlp, optimizers, recurrent, structure, transformer, vision
+from . import (
+    control_flow,
+    forward_state,
+    lenet,
+    mlp,
+    optimizers,
+    recurrent,
+    structure,
+    training_cells,
+    transformer,
+    vision,
+)
 from .case import SEED, Batch, Built, Case, build, export, state_of
 
 __all__ = ["CASES", "SEED", "Batch", "Built", "Case", "build", "export", "names", "state_of"]
 
-_FAMILIES = (mlp, optimizers, lenet, structure, transformer, recurrent, control_flow, vision)
+_FAMILIES = (
+    mlp,
+    optimizers,
+    lenet,
+    structure,
+    transformer,
+    recurrent,
+    control_flow,
+    forward_state,
+    training_cells,
+    vision,
+)
 CASES: dict[str, Case] = {case.name: case for family in _FAMILIES for case in family.CASES}
 
 

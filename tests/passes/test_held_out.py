@@ -1,0 +1,179 @@
+"""Training cells of other kinds than TrainOneStepCell, and networks whose forward part writes state.
+
+There is no native accumulation of somebody's own training cell. But N equal micro-batches must leave what one step of
+the cell itself leaves, run by MindSpore; and different ones what one step on all of them at once leaves, where the loss
+is a mean over the batch and no layer mixes rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import boost_compile as bc
+from tests import native
+from tests.compare import assert_close, assert_equal
+from tests.networks import CASES, Batch, build, names, state_of
+from tests.passes.test_gradient_accumulation import ONE_CYCLE, THREE_CYCLES, accumulated, accumulators, check
+
+Exported = Callable[[str], Path]
+State = dict[str, np.ndarray]
+
+CELLS = names("training_cell")
+CLEANUP = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
+NATIVE = ["hidden_state", "running_average", "branch_state", "loop_weights", "experts", "stopped_target", "regularized"]
+"""Ordinary TrainOneStepCells, for which there is native accumulation."""
+
+
+def run(program: bc.Program, batches: list[Batch]) -> State:
+    """The user's state after the batches."""
+    session = bc.Session(program, device="CPU")
+    for batch in batches:
+        session.step(*batch)
+    own = accumulators(program)
+    return {name: value for name, value in session.state().items() if name not in own}
+
+
+@cache
+def by_the_cell(name: str, steps: int) -> tuple[State, ...]:
+    """The state before training and after each step of the cell itself."""
+    cell = build(CASES[name]).train_step
+    states = [state_of(cell)]
+    for batch in CASES[name].batches(steps):
+        cell(*native.tensors(batch))
+        states.append(state_of(cell))
+    return tuple(states)
+
+
+def of(state: State, like: State) -> State:
+    """What the file holds of a cell's state: the cell may have parameters that the step does not use."""
+    return {name: value for name, value in state.items() if name in like}
+
+
+@pytest.mark.parametrize("name", [*CELLS, *NATIVE, *names("refused")])
+def test_a_session_trains_as_the_cell_does(exported: Exported, name: str) -> None:
+    _, _, _, native_state = by_the_cell(name, 3)
+    ours = run(bc.load(str(exported(name))), CASES[name].batches(3))
+    assert_equal(ours, of(native_state, ours))
+
+
+@pytest.mark.parametrize("name", [*CELLS, *NATIVE])
+def test_cleaning_up_changes_nothing(exported: Exported, name: str) -> None:
+    _, _, _, native_state = by_the_cell(name, 3)
+    ours = run(bc.compile(bc.load(str(exported(name))), CLEANUP), CASES[name].batches(3))
+    assert_equal(ours, of(native_state, ours))
+
+
+@pytest.mark.parametrize("name", [n for n in CELLS if n not in names("forward_state")])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_equal_micro_batches_are_one_step_of_the_cell(exported: Exported, name: str, split: str) -> None:
+    first, second, _ = CASES[name].batches(3)
+    initial, _, native_state, _ = by_the_cell(name, 3)
+    ours = run(accumulated(exported(name), 2, split=split), [first, first, second, second])
+    assert_close(ours, of(native_state, ours), initial, ONE_CYCLE)
+
+
+@pytest.mark.parametrize("name", ["clip_global_norm", "accuracy", "hand_momentum", "in_place", "at_once"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_different_micro_batches_are_one_step_on_all_rows(exported: Exported, name: str, split: str) -> None:
+    one, two = CASES[name].batches(2)
+    cell = build(CASES[name]).train_step
+    initial = state_of(cell)
+    cell(*native.tensors(tuple(np.concatenate(pair) for pair in zip(one, two, strict=True))))
+    program = bc.compile(accumulated(exported(name), 2, split=split), CLEANUP)
+    ours = run(program, [one, two])
+    assert_close(ours, of(state_of(cell), ours), initial, 2 * ONE_CYCLE)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_native_accumulation(exported: Exported, name: str, split: str) -> None:
+    check(name, exported(name), 2, cycles=2, split=split)
+
+
+@pytest.mark.parametrize("name", ["regularized", "stopped_target"])
+def test_the_sum_counts_gradients_that_no_input_changes(exported: Exported, name: str) -> None:
+    check(name, exported(name), 3, cycles=1, reduction="sum")
+
+
+@pytest.mark.parametrize("name", ["gated_update", "in_place", "hidden_state", "meters"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_one_file_runs_alike(exported: Exported, tmp_path: Path, name: str, split: str) -> None:
+    import mindspore as ms
+    from mindspore import nn
+
+    program = accumulated(exported(name), 2, split=split)
+    batches = CASES[name].batches(4)
+    program.save(str(tmp_path / "alone.mindir"))
+    alone = nn.GraphCell(ms.load(str(tmp_path / "alone.mindir")))
+    for batch in batches:
+        alone(*native.tensors(batch))
+    ours = run(program, batches)
+    assert_close(of(state_of(alone), ours), ours, by_the_cell(name, 3)[0], THREE_CYCLES)
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_meters_see_every_micro_batch(exported: Exported, split: str) -> None:
+    program = accumulated(exported("meters"), 2, split=split)
+    session = bc.Session(program)
+    losses: list[Any] = [session.step(*batch).loss for batch in CASES["meters"].batches(4)]
+    smooth = 0.0
+    for loss in losses:
+        smooth = 0.5 * smooth + 0.5 * loss
+    state = session.state()
+    assert state["total"] == pytest.approx(sum(losses), rel=1e-6)
+    assert state["smooth"] == pytest.approx(smooth, rel=1e-6)
+    assert {program.state[n].role for n in ("total", "smooth")} == {"statistic"}
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_a_memory_passes_from_micro_batch_to_micro_batch(exported: Exported, split: str) -> None:
+    """The second micro-batch's memory is what the original step makes of the first one's, at the old weights."""
+    one, two = CASES["keep_memory"].batches(2)
+    original = bc.Session(bc.load(str(exported("keep_memory"))))
+    before = original.state()
+    original.step(*one)
+    middle = original.state()["memory"]
+    original.load_state({**before, "memory": middle})
+    original.step(*two)
+    session = bc.Session(accumulated(exported("keep_memory"), 2, split=split))
+    session.step(*one)
+    np.testing.assert_array_equal(session.state()["memory"], middle)
+    session.step(*two)
+    np.testing.assert_array_equal(session.state()["memory"], original.state()["memory"])
+
+
+def test_metrics_stand_among_the_results_of_every_micro_batch(exported: Exported) -> None:
+    session = bc.Session(accumulated(exported("accuracy"), 2))
+    original = bc.Session(bc.load(str(exported("accuracy"))))
+    one, two = CASES["accuracy"].batches(2)
+    expected = original.step(*one).outputs
+    got = session.step(*one).outputs
+    assert got == {name: expected[name] for name in ("loss", "output1")}
+    assert set(session.step(*two).outputs) == {"loss", "output1", "output2"}
+
+
+def test_weights_without_a_gradient_are_named(exported: Exported) -> None:
+    program = accumulated(exported("stopped_target"), 2)
+    assert {program.state[n].role for n in ("target.weight", "target.bias")} == {"weight"}
+    assert {m.site for m in program.reports[0].misses} == {"target.weight", "target.bias"}
+    assert not any(n.startswith("accum.target") for n in program.state)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("in_turn", "steps=2", r"uses state '[\w.]+' .* after the same step has updated it"),
+        ("perturbed", "steps=2", r"uses state '[\w.]+' .* after the same step has updated it"),
+        ("lookup", "steps=2", "sparse gradient"),
+        ("linear_penalty", "steps=2,reduction=sum", "weight 'apart' is a constant"),
+    ],
+)
+def test_refused_with_the_reason(exported: Exported, name: str, options: str, reason: str) -> None:
+    with pytest.raises(bc.Error, match=reason):
+        bc.compile(bc.load(str(exported(name))), f"gradient-accumulation{{{options}}}")
