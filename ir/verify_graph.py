@@ -102,6 +102,7 @@ class _Sweeper:
             graph, {*graph.inputs, *graph.states.values()}, calls=[], partials=[], written={}, dead_calls=[]
         )
         self._profiles: dict[Op, _Profile] = {}
+        self._tokens: set[Value] = {v for v in graph.inputs if is_monad(v.type)}
         self._broken: Node | None = None
         """The last node met with an operand that is no value at all: no rule can look at it."""
 
@@ -117,7 +118,12 @@ class _Sweeper:
             if node is self._broken:
                 continue
             type_ = node.type
-            if type_ is UNKNOWN or not isinstance(type_, Type):
+            if type_.__class__ is SimpleType:
+                if is_monad(type_):
+                    self._tokens.add(node)
+                elif type_ is UNKNOWN:
+                    self._unknown_type(node)
+            elif not isinstance(type_, Type):
                 self._unknown_type(node)
             op = node.op
             profile = profiles.get(op)
@@ -145,22 +151,33 @@ class _Sweeper:
         known = self.sweep.values
         operands = node._operands
         self.sweep.num_operands += len(operands)
-        token = False
+        if not known.issuperset(operands):
+            for i, value in enumerate(operands):
+                if value not in known:
+                    self._first_use(node, i, value)
+            if node is self._broken:
+                return False
         for i, value in enumerate(operands):
-            if value not in known and not self._first_use(node, i, value):
-                continue
             at = value.uses.get(node)
             if at != i:
-                if at.__class__ is set and i in at:
-                    self.sweep.num_repeated += 1
-                    self.sweep.repeated[id(at)] = at
-                else:
-                    self.report(
-                        Rank.STRUCTURE, node, f"operand {i}, {shown(value)}, does not list the node as a user",
-                        "change operands through set_operand, set_operands or replace only",
-                    )  # fmt: skip
-            type_ = value.type
-            if type_.__class__ is SimpleType and is_monad(type_):
+                self._repeated(node, i, value, at)
+        return not self._tokens.isdisjoint(operands) and self._token_last(node)
+
+    def _repeated(self, node: Node, i: int, value: Value, at: int | set[int] | None) -> None:
+        """The value lists another use by the node than operand ``i``: fine if it lists several, this one among them."""
+        if isinstance(at, set) and i in at:
+            self.sweep.num_repeated += 1
+            self.sweep.repeated[id(at)] = at
+        else:
+            self.report(
+                Rank.STRUCTURE, node, f"operand {i}, {shown(value)}, does not list the node as a user",
+                "change operands through set_operand, set_operands or replace only",
+            )  # fmt: skip
+
+    def _token_last(self, node: Node) -> bool:
+        token = False
+        for i, value in enumerate(node._operands):
+            if is_monad(value.type):
                 token = True
             elif token and node.op.name not in _TOKEN_FIRST:
                 self.report(
@@ -168,14 +185,16 @@ class _Sweeper:
                     "tokens are the last operands",
                 )  # fmt: skip
                 token = False
-        return token and node is not self._broken and is_monad(operands[-1].type)
+        return token and is_monad(node._operands[-1].type)
 
-    def _first_use(self, node: Node, i: int, value: Value) -> bool:
-        """A value not met so far: fine if it is a constant or a function. Returns whether it is a value at all."""
+    def _first_use(self, node: Node, i: int, value: Value) -> None:
+        """A value not met so far: fine if it is a constant or a function."""
         graph = self.graph
+        if isinstance(value, Value) and is_monad(value.type):
+            self._tokens.add(value)
         if isinstance(value, Constant):
             self.sweep.values.add(value)
-            return True
+            return
         where = f"operand {i}, {value!r}," if not graph.is_return(node) else f"{value!r}"
         if isinstance(value, GraphRef):
             self.sweep.values.add(value)
@@ -187,7 +206,7 @@ class _Sweeper:
                 )  # fmt: skip
             elif not isinstance(value.type, FunctionType):
                 self.report(Rank.TYPE, node, f"{where} has no function type", "refer to functions with graph.reference")
-            return True
+            return
         self.sweep.defined = False
         remedy = "replace this operand, or put the node into the graph again"
         if not isinstance(value, Value):
@@ -195,7 +214,7 @@ class _Sweeper:
             self.report(
                 Rank.DEFINITION, node, f"{where} is no value", "give it an input, a state, a constant or a node"
             )
-            return False
+            return
         if isinstance(value, Node) and value.graph is graph and not graph.is_return(value):
             what = "is used before its definition"
             remedy = "insert the user after it, or call graph.sort()"
@@ -212,7 +231,6 @@ class _Sweeper:
             what = f"belongs to {_owner_text(owner_graph)}"
             remedy = "a graph uses only its own values: pass this one in (to a function, through Partial)"
         self.report(Rank.DEFINITION, node, f"{where} {what}", remedy)
-        return True
 
     # -- types -----------------------------------------------------------------------------------------------
 
