@@ -87,6 +87,6 @@ CASES = [
     Case("two_inputs", TwoInputs, momentum, two_inputs),
     Case("shared_weights", SharedWeights, momentum, classes, cross_entropy),
     Case("frozen_prefix", FrozenPrefix, momentum, classes, cross_entropy, tags=frozenset({"frozen"})),
-    Case("regression_mse", MLP, momentum, targets, nn.MSELoss),
-    Case("regression_bce", MLP, adam, probabilities, nn.BCEWithLogitsLoss),
+    Case("regression_mse", MLP, momentum, targets, nn.MSELoss, tags=frozenset({"loss"})),
+    Case("regression_bce", MLP, adam, probabilities, nn.BCEWithLogitsLoss, tags=frozenset({"loss"})),
 ]
