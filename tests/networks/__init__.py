@@ -7,6 +7,7 @@ reads their source.
 from __future__ import annotations
 
 from . import (
+    boundary,
     control_flow,
     forward_state,
     lenet,
@@ -35,6 +36,7 @@ _FAMILIES = (
     forward_state,
     training_cells,
     vision,
+    boundary,
 )
 CASES: dict[str, Case] = {case.name: case for family in _FAMILIES for case in family.CASES}
 
