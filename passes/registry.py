@@ -11,6 +11,7 @@ from .common_subexpression_elimination import CommonSubexpressionElimination
 from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
+from .legalize import Legalize
 
 REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
@@ -19,6 +20,7 @@ REGISTRY: dict[str, type[Pass]] = {
         DeadCodeElimination,
         EffectChainMinimization,
         GradientAccumulation,
+        Legalize,
     )
 }
 

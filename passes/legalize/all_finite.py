@@ -1,0 +1,37 @@
+"""AllFinite (Ascend): bool[], in spite of its name True where any of its operands' elements is not finite
+(``_get_distributed_overflow_status_on_infnan_enable_allfinite`` in mindspore/nn/wrap/loss_scale.py takes it as the
+overflow flag)."""
+
+from __future__ import annotations
+
+from ...ir.errors import PassError
+from ...ir.graph import Graph
+from ...ir.types import TupleType
+from ...ir.values import Node, Value
+from .finite import SCOPE, all_finite
+
+
+def lower_all_finite(main: Graph, nodes: list[Node]) -> None:
+    for node in nodes:
+        graph = node.graph
+        assert graph is not None
+        with graph.inserting_before(node):
+            values = [v for operand in node.operands for v in _elements(graph, operand)]
+            finite = all_finite(graph, values, node)
+            overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[node])
+        node.replace_uses(overflow)
+
+
+def _elements(graph: Graph, value: Value) -> list[Value]:
+    """The tensors of a tuple, which need not have been made here: a function's input may be one."""
+    if not isinstance(value.type, TupleType):
+        return [value]
+    if value.type.dynamic:
+        raise PassError(f"graph '{graph.name}': {value!r} has no fixed number of elements: cannot test each of them")
+    if isinstance(value, Node) and value.op.name == "MakeTuple":
+        return [e for operand in value.operands for e in _elements(graph, operand)]
+    found: list[Value] = []
+    for i in range(len(value.type.elements)):
+        item = graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE, sources=[value])
+        found.extend(_elements(graph, item))
+    return found

@@ -1,0 +1,132 @@
+"""Legalization: a program that holds only primitives which its target has kernels for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar
+
+from ...ir.effects import Effect, Effects, summarize
+from ...ir.errors import PassError
+from ...ir.graph import Graph
+from ...ir.ops import ASCEND, CPU, GPU, OPS, facts
+from ...ir.program import Program
+from ...ir.report import PassResult
+from ...ir.values import Node
+from ..base import Pass
+from ..options import option
+from .all_finite import lower_all_finite
+from .centralization import lower_centralization
+from .float_status import lower_float_status
+from .npu_float_status import lower_npu_float_status
+from .outputs import name_outputs
+
+Rule = Callable[[Graph, list[Node]], None]
+"""Makes everyone who uses the given nodes of a main graph and its functions use something else; the pass then removes
+the nodes. A rule emits only what every target has, and what :data:`~..ir.ops.OPS` lists."""
+
+_STATUS = (
+    "NPUAllocFloatStatus",
+    "NPUClearFloatStatus",
+    "NPUGetFloatStatus",
+    "NPUClearFloatStatusV2",
+    "NPUGetFloatStatusV2",
+)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_STATUS, lower_npu_float_status),
+    "FloatStatus": lower_float_status,
+    "AllFinite": lower_all_finite,
+    "Centralization": lower_centralization,
+}
+"""By primitive: what to do where the target has no kernel for it. The rules of one function are applied together."""
+
+ADVICE = {
+    "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target.",
+    "LARSUpdate": "What it computes is defined by its kernel only; export without nn.LARS.",
+    "InstanceNorm": "nn.GroupNorm with as many groups as channels runs on every target.",
+}
+
+
+class Legalize(Pass):
+    """Replaces primitives that the target has no kernel for by others that compute the same.
+
+    Training cells hold what fits the machine that exported them: ``nn.TrainOneStepWithLossScaleCell`` reads Ascend's
+    overflow status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The
+    status becomes a test of the gradients (IsFinite), FloatStatus and AllFinite one of their operands, Centralization a
+    subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error; one that the table
+    of primitives (ir/ops.py) does not know is left alone.
+
+    A result that is the overflow flag, or the loss scale, is named so (``StepResult.overflow``, ``.loss_scale``).
+
+    Preserves: the status of a saturating Ascend also reports overflows that leave all gradients finite, the test does
+    not; else the same steps are skipped.
+    """
+
+    name = "legalize"
+    may_match_nothing = True
+    early: ClassVar[bool] = True
+    """To run before all other passes: they rely on the gradients' test, which the status is not."""
+    target: str | None = option(
+        None, help="where the program is to run; none: as the program says", choices=(CPU, GPU, ASCEND)
+    )
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        target = self.target or program.target
+        found = {name: lacking(graph, target) for name, graph in program.graphs.items()}
+        for name, nodes in found.items():
+            for node in nodes:
+                if node.op.name not in RULES:
+                    raise PassError(_refusal(node, name, target))
+        unlisted: Counter[str] = Counter()
+        lowered: Counter[str] = Counter()
+        for name, graph in program.graphs.items():
+            for body in graph.all_graphs():
+                unlisted.update(node.op.name for node in body if node.op.name not in OPS)
+            lowered.update(node.op.name for node in found[name])
+            lower(graph, found[name])
+            name_outputs(program, graph)
+        program.target = target
+        result.matched = result.changed = sum(lowered.values())
+        result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
+        what = ", ".join(f"{name} x {n}" for name, n in lowered.items())
+        result.summary = f"{what} replaced for {target}" if lowered else f"nothing to replace for {target}"
+        return result
+
+
+def lacking(main: Graph, target: str) -> list[Node]:
+    """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
+    return [node for graph in main.all_graphs() for node in graph if target not in facts(node.op).targets]
+
+
+def needs_legalization(program: Program, target: str) -> list[Node]:
+    """Nodes that the target has no kernel for and that :class:`Legalize` can replace."""
+    return [n for graph in program.graphs.values() for n in lacking(graph, target) if n.op.name in RULES]
+
+
+def lower(main: Graph, nodes: list[Node]) -> None:
+    """Applies the rules to nodes of a main graph and its functions, and removes them."""
+    by_rule: dict[Rule, list[Node]] = {}
+    by_body: dict[Graph, list[Node]] = {}
+    for node in nodes:
+        assert node.graph is not None
+        by_rule.setdefault(RULES[node.op.name], []).append(node)
+        by_body.setdefault(node.graph, []).append(node)
+    for rule, those in by_rule.items():
+        rule(main, those)
+    known = summarize(main)
+    for body, gone in by_body.items():
+        fx = Effects(body, known)
+        fx.drop(Effect(node) for node in gone)
+        fx.commit()
+
+
+def _refusal(node: Node, graph: str, target: str) -> str:
+    where = f"graph '{graph}'" if node.graph is None or node.graph.owner is None else f"function '{node.graph.name}'"
+    scope = f", scope {node.scope}" if node.scope else ""
+    others = " and ".join(sorted(facts(node.op).targets))
+    advice = ADVICE.get(node.op.name, "Export the training cell without it.")
+    return (
+        f"MindSpore has no {target} kernel for {node.op.name} (node %{node.name}{scope}, {where}), and no rule "
+        f"replaces it. {advice} Or compile for {others}, which have it."
+    )

@@ -1,0 +1,203 @@
+"""The overflow status of Ascend's vector unit: cleared, then read after the gradients, non-zero if anything overflowed
+in between. Elsewhere an overflow shows in the values, so the status becomes a test of the gradients.
+
+Two generations. ``NPUGetFloatStatusV2(x)`` returns int32[8]. ``NPUGetFloatStatus(x)`` writes its operand, which
+``NPUAllocFloatStatus`` made: what follows in order, ``Depend(x, get)``, is the status (float32[8]). Clearing has
+nothing left to do. As used by mindspore/nn/wrap/loss_scale.py and documented in mindspore.ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...ir.attributes import TensorValue
+from ...ir.calls import picked
+from ...ir.data import ZeroData
+from ...ir.dtypes import cast
+from ...ir.errors import AnatomyError, PassError
+from ...ir.graph import Graph, tensor_type
+from ...ir.training import anatomy
+from ...ir.types import TensorType, TupleType
+from ...ir.values import Constant, Input, Node, Value
+from .finite import SCOPE, all_finite
+
+GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
+CARRYING = frozenset({
+    "Depend", "TupleGetItem", "MakeTuple", "Cast", "Reshape", "Transpose", "ExpandDims", "Squeeze", "Mul", "Muls",
+    "RealDiv", "Div", "Divs", "Add", "AddN", "Sub", "AddExt", "SubExt", "Neg", "AllReduce", "ReduceScatter",
+    "AllGather", "TensorMove", "Identity",
+})  # fmt: skip
+"""Ops whose result is not finite if the first operand (of a division), or any, is not. Clipping by value is none."""
+DIVISIONS = frozenset({"RealDiv", "Div", "Divs"})
+
+
+def lower_npu_float_status(main: Graph, nodes: list[Node]) -> None:
+    """The status becomes one of the gradients: of those that it waits for, and of those that no status waits for.
+
+    So each weight's gradient is tested, at the last place where the source waits for it: after unscaling and reduction
+    over ranks, if these come before. :class:`PassError` where the status is asked for outside a training graph, or in
+    a function that is not given the gradients.
+    """
+    gets = [node for node in nodes if node.op.name in (GET, GET_IN_PLACE)]
+    if gets:
+        for get, values in _values_to_test(main, gets).items():
+            _replace(get, values)
+    asking = set(gets)
+    for node in nodes:
+        if node not in asking:
+            for user, i in node.use_sites():
+                if not (user.op.name == "Depend" and i == 1):
+                    user.set_operand(i, _zeros(user.graph or main, tensor_type(node)))
+
+
+# -- what the status stands for --------------------------------------------------------------------------------
+
+
+def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
+    try:
+        found = anatomy(main)
+    except AnatomyError as error:
+        raise PassError(
+            f"graph '{main.name}': {gets[0]!r} asks for an overflow status, which must become a test of the gradients, "
+            f"but they cannot be told: {error}\nLegalize the exported training graph, before any pass that splits it."
+        ) from None
+    gradients = {g: info.name for info in found.weights for g in info.gradient}
+    tested: dict[Node, list[Value]] = {}
+    reached: set[Node] = set()
+    for get in gets:
+        tested[get] = []
+        for value in _awaited(get.operand(0)):
+            behind = _gradients_behind(value, gradients, found.bound)
+            if behind:
+                tested[get].append(value)
+                reached |= behind
+    missed = [g for g in gradients if g not in reached]
+    for get, values in tested.items():
+        values.extend(missed)
+        if not values:
+            values.extend(gradients)
+        for value in values:
+            if isinstance(value, Node) and value.graph is not get.graph:
+                raise PassError(
+                    f"{get!r} in function '{get.graph.name if get.graph else '?'}' asks for the overflow status, but "
+                    f"the function is not given the gradient {value!r} of weight '{gradients[value]}': ask for it "
+                    "outside the function, or make the status depend on all gradients"
+                )
+    return tested
+
+
+def _awaited(status: Value) -> list[Value]:
+    """The tensors that must be there before the status is read: second operands of the Depends that it comes
+    through."""
+    found: dict[Value, None] = {}
+    while isinstance(status, Node) and status.op.name == "Depend":
+        stack = [status.operand(1)]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Node) and value.op.name == "MakeTuple":
+                stack.extend(reversed(value.operands))
+            elif isinstance(value.type, TensorType) and value.type.dtype.is_float:
+                found[value] = None
+        status = status.operand(0)
+    return list(found)
+
+
+def _gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[Node]:
+    """The gradients from which ``value`` is made so that it is finite only if they are."""
+    found: set[Node] = set()
+    stack: list[Value] = [value]
+    seen: set[Value] = {value}
+    while stack:
+        here = stack.pop()
+        following: Sequence[Value] = ()
+        if isinstance(here, Input):
+            following = bound.get(here, ())
+            following = following if len(following) == 1 else ()
+        elif isinstance(here, Node) and here in gradients:
+            found.add(here)
+        elif isinstance(here, Node) and here.op.name in CARRYING:
+            items = picked(here, bound)
+            if items is not None:
+                following = items if len(items) == 1 else ()
+            elif here.op.name == "Depend" or here.op.name in DIVISIONS:
+                following = [here.operand(0)]
+            else:
+                following = here.operands
+        for v in following:
+            if v not in seen and _is_float(v):
+                seen.add(v)
+                stack.append(v)
+    return found
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TupleType) or (isinstance(value.type, TensorType) and value.type.dtype.is_float)
+
+
+# -- rewriting -------------------------------------------------------------------------------------------------
+
+
+def _replace(get: Node, values: Sequence[Value]) -> None:
+    graph = get.graph
+    assert graph is not None
+    with graph.inserting_before(get):
+        finite = all_finite(graph, values, get)
+    status: Value | None = None
+    for user, i in _uses(get):
+        if user.op.name == "Depend":
+            user.set_operand(i, finite)
+        elif user.op.name == "Equal" and _is_zero(user.operand(1 - i)) and _only_reduced(user):
+            # all(status == 0) is the question that was just answered
+            for reduction in user.users:
+                reduction.replace_uses(finite)
+        else:
+            if status is None:
+                with graph.inserting_before(get):
+                    status = _status(graph, finite, get)
+            user.set_operand(i, status)
+
+
+def _uses(get: Node) -> list[tuple[Node, int]]:
+    """Who takes the status, through Depends: as a value, or (a Depend) to wait for it."""
+    found: list[tuple[Node, int]] = []
+    stack: list[Value] = [get]
+    if get.op.name == GET_IN_PLACE:
+        buffer = _behind(get.operand(0))
+        stack = [u for u, i in get.use_sites() if u.op.name == "Depend" and i == 1 and _behind(u.operand(0)) is buffer]
+    while stack:
+        value = stack.pop()
+        for user, i in value.use_sites():
+            if user.op.name == "Depend" and i == 0:
+                stack.append(user)
+            elif not user.op.name.startswith("NPU") and not (value is get and user.op.name == "Depend"):
+                found.append((user, i))
+    return found
+
+
+def _behind(value: Value) -> Value:
+    while isinstance(value, Node) and value.op.name == "Depend":
+        value = value.operand(0)
+    return value
+
+
+def _only_reduced(flags: Node) -> bool:
+    """Whether all that is asked of ``status == 0`` is whether it holds everywhere."""
+    return all(
+        user.op.name == "ReduceAll" and i == 0 and tensor_type(user).shape == () for user, i in flags.use_sites()
+    )
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
+
+
+def _status(graph: Graph, finite: Value, get: Node) -> Value:
+    """What ``get`` would return: 0 everywhere if finite, else (here) 1."""
+    type_ = tensor_type(get)
+    overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[get])
+    number = cast(graph, overflow, type_.dtype, scope=SCOPE)
+    return graph.create("Add", [_zeros(graph, type_), number], scope=SCOPE, sources=[get])
+
+
+def _zeros(graph: Graph, type_: TensorType) -> Constant:
+    return graph.constant(TensorValue(TensorType(type_.dtype, type_.shape), ZeroData(type_.nbytes)))

@@ -1,0 +1,115 @@
+"""Which results of a training graph are the overflow flag and the loss scale, told by what they do."""
+
+from __future__ import annotations
+
+from ...ir.effects import Summary, location, result_value, summarize
+from ...ir.errors import AnatomyError
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, TrainingAnatomy, anatomy, mark
+from ...ir.types import TensorType
+from ...ir.values import GraphRef, Node, State, Value
+
+TESTING = frozenset({
+    "IsFinite", "IsInf", "IsNan", "FloatStatus", "AllFinite", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
+})  # fmt: skip
+
+
+def name_outputs(program: Program, graph: Graph) -> None:
+    """Names a training graph's results "overflow" and "loss_scale" where they are; the first one is the loss."""
+    result = result_value(graph)
+    if not (isinstance(result, Node) and result.op.name == "MakeTuple") or result.num_operands < 2:
+        return
+    try:
+        found = anatomy(graph)
+    except AnatomyError:
+        return
+    flag = _skip_flags(graph)
+    names = []
+    for i, value in enumerate(result.operands):
+        name = "loss" if i == 0 else f"output{i}"
+        if i and value in flag and _asks_for_finite(value):
+            name = "overflow"
+        elif i and (state := _state(value)) is not None and _is_loss_scale(found, state):
+            name = "loss_scale"
+            program.state[state.name].role = "hyperparameter"
+        names.append(f"output{i}" if name in names else name)
+    graph.outputs = tuple(names)
+
+
+def _skip_flags(graph: Graph) -> set[Value]:
+    """bools that are True exactly when a Switch takes the branch that writes no state, where the other one does."""
+    known = summarize(graph)
+    found: set[Value] = set()
+    for node in graph:
+        if node.op.name != "Switch" or node.num_operands != 3:
+            continue
+        writes = [_writes(node.operand(i), known) for i in (1, 2)]
+        if writes[0] == writes[1]:
+            continue
+        value, means_skip = node.operand(0), writes[1]
+        while True:
+            if means_skip:
+                found.add(value)
+            if not isinstance(value, Node) or value.op.name not in ("LogicalNot", "Depend", "Reshape"):
+                break
+            means_skip ^= value.op.name == "LogicalNot"
+            value = value.operand(0)
+    return found
+
+
+def _writes(branch: Value, known: dict[str, Summary]) -> bool:
+    function = branch.operand(0) if isinstance(branch, Node) and branch.op.name == "Partial" else branch
+    if not isinstance(function, GraphRef):
+        return False
+    return bool(known[function.graph.name].writes)
+
+
+def _asks_for_finite(flag: Value) -> bool:
+    """Whether a test for infinities or NaN is behind the flag."""
+    stack = [flag]
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node) or mark(value) is not None:
+            continue
+        if value.op.name in TESTING:
+            return True
+        for operand in value.operands:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return False
+
+
+def _state(value: Value) -> State | None:
+    """The state that a result is, or is a Load of."""
+    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
+        value = value.operand(0)
+    where = location(value)
+    return where if isinstance(where, State) else None
+
+
+def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:
+    """A float of one element that backward and the update side take (to multiply the seeds and to divide the
+    gradients), but not forward."""
+    t = state.type
+    trained = {info.name for info in found.weights}
+    if not isinstance(t, TensorType) or t.size != 1 or not t.dtype.is_float or state.name in trained:
+        return False
+    parts: set[str] = set()
+    stack: list[Value] = [u for u, i in state.use_sites() if i == 0 and u.op.name in ("Load", "Depend")]
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node) or value.op.name in ("UpdateState", "Partial", "call"):
+            continue
+        marked = mark(value)
+        if marked is not None or found.part(value) == OPTIMIZER:
+            parts.add(marked or OPTIMIZER)  # what is not marked but needed by the network merely passes the state on
+        if marked is None:
+            for user in value.users:
+                if user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+    return {BACKWARD, OPTIMIZER} <= parts and FORWARD not in parts
