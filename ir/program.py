@@ -12,8 +12,11 @@ from .graph import Graph
 from .report import PassResult
 from .types import DType, TensorType
 
-ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "unknown")
-"""``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles."""
+ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "unknown")
+"""``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles. ``loss-scale``: the
+factor on the loss, and what decides when it changes."""
+CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})
+"""State of the cycle itself, written whether the weights are updated or not."""
 
 
 @dataclass(slots=True)
@@ -58,11 +61,14 @@ class Entry:
 class Schedule:
     """``cycle`` is the entries of one optimizer step, in order. ``flush`` is the graph that ends a short cycle
     (None: a cycle is one micro-batch, there is nothing to flush). ``count`` names the state that counts the
-    micro-batches of the running cycle (so that it survives a checkpoint), reset by the graph that updates."""
+    micro-batches of the running cycle (so that it survives a checkpoint), reset by the graph that updates.
+    ``max_skipped``: training ends with an error after so many cycles in a row whose update was skipped, as the output
+    ``skipped_cycles`` of the updating graph says (None: never)."""
 
     cycle: tuple[Entry, ...]
     flush: str | None = None
     count: str | None = None
+    max_skipped: int | None = None
 
     def graphs(self) -> tuple[str, ...]:
         names = [e.graph for e in self.cycle] + ([self.flush] if self.flush else [])

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .attributes import MonadValue, TensorValue, scalar_tensor
-from .data import ZeroData
+from .attributes import MonadValue, scalar_tensor
+from .branch import choose, zeros
 from .effects import Effects
 from .errors import Error
 from .graph import Graph
 from .program import Program, StateVariable
-from .types import UMONAD, TensorType, TupleType, Type
-from .values import CALL, Constant, GraphRef, Node, Value
+from .types import UMONAD, TupleType, Type
+from .values import Constant, GraphRef, Node, Value
 
 SCOPE = "schedule"
 
@@ -67,7 +67,7 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
         [fx.load(count, scope=SCOPE, initial=False), graph.constant(scalar_tensor("float32", float(steps)))],
         scope=SCOPE,
     )
-    call = _choose(graph, done, update, skip, [])
+    call = choose(graph, done, update, skip, scope=SCOPE)
     fx.adopt(call)
     outputs = program.graphs[apply].outputs
     if outputs:
@@ -92,7 +92,7 @@ def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -
     fx = Effects(graph)
     threshold = graph.constant(scalar_tensor("float32", float(repeat)))
     last = graph.create("GreaterEqual", [fx.load(count, scope=SCOPE), threshold], scope=SCOPE)
-    call = _choose(graph, last, full, partial, inputs)
+    call = choose(graph, last, full, partial, inputs, scope=SCOPE)
     fx.adopt(call)
     fx.commit(call)
     return graph
@@ -195,17 +195,9 @@ def _renamed_type(node: Node, type_: Type) -> Type:
 def _skip(main: Graph, like: Graph) -> Graph:
     """A function that does nothing and returns zeros of the type that ``like`` returns."""
     function = main.add_function("skip")
-    function.result = _zero(function, like.result.type)
+    function.result = zeros(function, like.result.type, SCOPE)
     function.outputs = like.outputs
     return function
-
-
-def _zero(graph: Graph, type_: Type) -> Value:
-    if isinstance(type_, TupleType):
-        return graph.create("MakeTuple", [_zero(graph, t) for t in type_.elements], scope=SCOPE)
-    if isinstance(type_, TensorType) and type_.is_static:
-        return graph.constant(TensorValue(TensorType(type_.dtype, type_.shape), ZeroData(type_.nbytes)))
-    raise Error(f"an update result of type {type_} has no self-contained form; save a program directory instead")
 
 
 def _pad_result(function: Graph, wanted: tuple[str, ...], has: tuple[str, ...], type_: Type) -> None:
@@ -214,27 +206,6 @@ def _pad_result(function: Graph, wanted: tuple[str, ...], has: tuple[str, ...], 
         return
     types = type_.elements if isinstance(type_, TupleType) else (type_,)
     values = dict(zip(has, _items(function, function.result, has), strict=True)) if has else {}
-    padded = [values.get(name) or _zero(function, t) for name, t in zip(wanted, types, strict=True)]
+    padded = [values.get(name) or zeros(function, t, SCOPE) for name, t in zip(wanted, types, strict=True)]
     function.result = function.create("MakeTuple", padded, scope=SCOPE)
     function.outputs = tuple(wanted)
-
-
-def _choose(graph: Graph, condition: Value, yes: Graph, no: Graph, inputs: list[Value]) -> Node:
-    """``condition ? yes(...) : no(...)``, each given the inputs and the state it names."""
-    branches = [_bind(graph, function, inputs) for function in (yes, no)]
-    switch = graph.create("Switch", [condition, *branches], scope=SCOPE)
-    return graph.create(CALL, [switch], _plain(yes.result.type), scope=SCOPE, name=graph.fresh_name("update"))
-
-
-def _plain(type_: Type) -> Type:
-    return TensorType(type_.dtype, type_.shape) if isinstance(type_, TensorType) else type_
-
-
-def _bind(graph: Graph, function: Graph, inputs: list[Value]) -> Node:
-    arguments: list[Value] = list(inputs)
-    for formal in function.inputs[len(inputs) :]:
-        if formal.type == UMONAD:
-            arguments.append(graph.constant(MonadValue("umonad"), "u"))
-        else:
-            arguments.append(graph.state(formal.name, formal.type))
-    return graph.create("Partial", [graph.reference(function), *arguments], scope=SCOPE)

@@ -119,6 +119,7 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
             "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
             "flush": schedule.flush,
             "count": schedule.count,
+            "max_skipped": schedule.max_skipped,
         },
         "graphs": {
             name: {
@@ -246,11 +247,12 @@ def _schedule(document: Document, graphs: dict[str, Graph], state: dict[str, Sta
     cycle = tuple(Entry(e["graph"].one_of(known), e["repeat"].integer(1)) for e in document["cycle"].list())
     if not cycle:
         raise document["cycle"].wrong("at least one entry")
-    flush, count = document["flush"], document["count"]
+    flush, count, limit = document["flush"], document["count"], document["max_skipped"]
     return Schedule(
         cycle,
         flush=None if flush.value is None else flush.one_of(known),
         count=None if count.value is None else count.one_of(tuple(state)),
+        max_skipped=None if limit.value is None else limit.integer(1),
     )
 
 

@@ -120,6 +120,11 @@ def anatomy(graph: Graph) -> TrainingAnatomy:
     return _Analysis(graph).run()
 
 
+def network_parts(graph: Graph) -> dict[Node, str]:
+    """The forward and backward nodes of a graph that need not be a whole training graph; the others are absent."""
+    return _Analysis(graph).find_network()
+
+
 def assign_roles(program: Program) -> Program:
     """Sets ``role`` and ``trainable`` of every state variable, where the program's only graph is a training graph."""
     graphs = list(program.graphs.values())
@@ -149,9 +154,13 @@ class _Analysis:
                     for function in called_functions(node):
                         self.callers.setdefault(function.name, []).append(node)
 
-    def run(self) -> TrainingAnatomy:
+    def find_network(self) -> dict[Node, str]:
         self._mark()
         adopt_forward(self.graph, self.parts, self.known)
+        return self.parts
+
+    def run(self) -> TrainingAnatomy:
+        self.find_network()
         updates = self._updates()
         if not any(p == BACKWARD for p in self.parts.values()):
             raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")

@@ -105,6 +105,8 @@ def _check_schedule(program: Program, problems: Problems) -> None:
         report(
             f"graph '{schedule.flush}', which ends a short cycle, takes inputs", "a flush has no micro-batch to give"
         )
+    if schedule.max_skipped is not None and schedule.max_skipped < 1:
+        report(f"the schedule allows {schedule.max_skipped} skipped cycles", "allow at least 1, or leave the limit out")
     if schedule.count is not None:
         counter = program.state.get(schedule.count)
         if counter is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..ir.gradient_path import STAGES
     from ..ir.report import Miss, PassResult
-    from .base import STAGES, Pass
+    from .base import Pass
     from .manager import InternalError, NoMatchWarning, compile_program
     from .options import option
     from .pipeline import parse_pipeline, print_pipeline
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Miss": "..ir.report",
     "PassResult": "..ir.report",
-    "STAGES": ".base",
+    "STAGES": "..ir.gradient_path",
     "Pass": ".base",
     "InternalError": ".manager",
     "NoMatchWarning": ".manager",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..ir.errors import OptionError
@@ -17,10 +18,6 @@ else:
 
     def dataclass_transform(**_: Any) -> Any:
         return lambda cls: cls
-
-
-STAGES = ("accumulate", "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize", "update")
-"""What happens to a gradient on its way to the weight, in the order in which it must happen."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -47,7 +44,10 @@ class Pass:
     preserves: ClassVar[bool] = True
     """Whether training gives the same weights up to rounding."""
     stage: ClassVar[str | None] = None
-    """One of :data:`STAGES` if the pass works on gradients between backward and update: the manager orders those."""
+    """One of ``STAGES`` (ir/gradient_path.py) if the pass works on gradients between backward and update: the manager
+    orders those."""
+    early: ClassVar[bool] = False
+    """True for what must run before all other passes."""
     may_match_nothing: ClassVar[bool] = False
     """True for clean-ups, which need nothing to do; any other pass fails when it matches nothing."""
 
@@ -76,6 +76,10 @@ class Pass:
     def result(self) -> PassResult:
         """An empty result for this pass, to be filled in by :meth:`run`."""
         return PassResult(self.name, self.options(), preserves=self.preserves)
+
+    def needs(self, program: Program) -> Sequence[str]:
+        """Names of passes without which this one does not work on ``program``: run too unless they are asked for."""
+        return ()
 
     def run(self, program: Program) -> PassResult:
         """Rewrites ``program`` in place (the manager hands over a private copy) and says what was done.

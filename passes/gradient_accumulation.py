@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from ..ir.attributes import TensorValue, scalar_tensor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
-from ..ir.errors import PassError
+from ..ir.errors import OptionError, PassError
+from ..ir.gradient_path import GRADIENT, PART, STAGE, mark
 from ..ir.graph import Graph
 from ..ir.program import Entry, Program, Schedule
 from ..ir.report import PassResult
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
-from ..ir.values import Constant, Value
+from ..ir.values import Constant, Node, Value
 from .base import Pass
+from .micro_batch_weight import find_weight, scalar_weight
+from .normalisation import declare_divisor, divide, find_divisor, forget_divisor
 from .options import option
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
 
 COUNT = "accumulation.count"
+WEIGHT = "accumulation.weight"
 SCOPE = "gradient-accumulation"
 
 
@@ -53,13 +57,23 @@ class GradientAccumulation(Pass):
     name = "gradient-accumulation"
     stage = "accumulate"
     steps: int = option(4, help="micro-batches a cycle", minimum=1)
-    reduction: str = option("mean", help="what the optimizer sees of a cycle's gradients", choices=("mean", "sum"))
+    reduction: str = option(
+        "mean", help="what the optimizer sees of a cycle's gradients", choices=("mean", "sum", "weighted")
+    )
+    weight: str | None = option(
+        None, help="input, output or node whose sum weighs a micro-batch's gradients (reduction=weighted)"
+    )
     split: str = option(
         "apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused")
     )
     dtype: str = option(
-        "same", help="element type of the accumulators of half-precision gradients", choices=("same", "float32")
+        "float32", help="element type of the accumulators of half-precision gradients", choices=("float32", "same")
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.reduction == "weighted") != (self.weight is not None):
+            raise OptionError(f"pass '{self.name}': reduction=weighted and weight=NAME belong together")
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -74,13 +88,17 @@ class GradientAccumulation(Pass):
         gradients = self._accumulators(program, cut)
         carried = self._carriers(program, cut)
         program.add_state(COUNT, tensor("float32"), "counter")
+        weight = None
+        if self.weight is not None:
+            weight = find_weight(found, self.weight)
+            program.add_state(WEIGHT, tensor("float32"), "accumulator")
 
-        accumulate = self._accumulate(step, found, cut, gradients, carried)
-        apply = self._update(step, found, cut, gradients, carried, fused=False)
+        accumulate = self._accumulate(step, found, cut, gradients, carried, weight)
+        apply = self._update(step, found, cut, gradients, carried, weight, fused=False)
         graphs = {"accumulate": accumulate, "apply": apply}
         cycle: tuple[Entry, ...] = (Entry("accumulate", self.steps), Entry("apply"))
         if self.split == "fused":
-            graphs["step"] = self._update(step, found, cut, gradients, carried, fused=True)
+            graphs["step"] = self._update(step, found, cut, gradients, carried, weight, fused=True)
             # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut
             # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
@@ -160,19 +178,26 @@ class GradientAccumulation(Pass):
     # -- graphs ----------------------------------------------------------------------------------------------
 
     def _accumulate(
-        self, step: Graph, found: TrainingAnatomy, cut: Cut, gradients: list[Kept], carried: list[Kept]
+        self,
+        step: Graph,
+        found: TrainingAnatomy,
+        cut: Cut,
+        gradients: list[Kept],
+        carried: list[Kept],
+        weight: Value | None,
     ) -> Graph:
         graph, twin = step.clone("accumulate")
         fx = Effects(graph)
         drop_update_side(fx, parts_of_clone(found, twin))
+        factor = None if weight is None else scalar_weight(graph, twin[weight], scope=SCOPE)
         for k in gradients:
             value = twin[k.crossing.value]
-            fx.append(
-                "AssignAdd",
-                [graph.state(k.name, k.type), cast(graph, value, k.type.dtype)],
-                scope=SCOPE,
-                sources=[value],
-            )
+            term = self._term(graph, k, value, factor)
+            added = fx.append("AssignAdd", [graph.state(k.name, k.type), term], scope=SCOPE, sources=[value])
+            mark(added, {STAGE: "accumulate"})
+        if factor is not None:
+            total = graph.state(WEIGHT, tensor("float32"))
+            mark(fx.append("AssignAdd", [total, factor], scope=SCOPE), {STAGE: "accumulate"})
         for k in carried:
             value = twin[k.crossing.value]
             fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
@@ -182,33 +207,68 @@ class GradientAccumulation(Pass):
         _forget_unused(graph)
         return graph
 
+    def _term(self, graph: Graph, k: Kept, gradient: Value, factor: Value | None) -> Value:
+        """What a micro-batch adds to an accumulator."""
+        term = cast(graph, gradient, k.type.dtype)
+        if factor is None:
+            return term
+        scaled = graph.create(
+            "Mul", [term, cast(graph, factor, k.type.dtype, scope=SCOPE)], scope=SCOPE, sources=[gradient]
+        )
+        # A micro-batch of weight zero has no mean (0/0): it adds nothing.
+        zero = graph.constant(scalar_tensor("float32", 0.0))
+        counts = graph.create("NotEqual", [factor, zero], scope=SCOPE)
+        nothing = graph.create("ZerosLike", [scaled], scope=SCOPE)
+        return graph.create("Select", [counts, scaled, nothing], scope=SCOPE, sources=[gradient])
+
     def _update(
-        self, step: Graph, found: TrainingAnatomy, cut: Cut, gradients: list[Kept], carried: list[Kept], *, fused: bool
+        self,
+        step: Graph,
+        found: TrainingAnatomy,
+        cut: Cut,
+        gradients: list[Kept],
+        carried: list[Kept],
+        weight: Value | None,
+        *,
+        fused: bool,
     ) -> Graph:
         """The update side fed from the accumulators; ``fused``: with forward and backward of the last micro-batch in
         front."""
         graph, twin = step.clone("step" if fused else "apply")
         fx = Effects(graph)
         count = graph.state(COUNT, tensor("float32"))
-        total: Value = fx.load(count, scope=SCOPE)
-        if fused:
-            total = graph.create("Add", [total, graph.constant(scalar_tensor("float32", 1.0))], scope=SCOPE)
+        one = graph.constant(scalar_tensor("float32", 1.0))
+        factor = scalar_weight(graph, twin[weight], scope=SCOPE) if fused and weight is not None else None
         if not fused:
             drop_network(fx, parts_of_clone(found, twin))
             graph.inputs.clear()
+        own_divisor = find_divisor(graph)
+        if own_divisor is not None:
+            forget_divisor(own_divisor)
+        divisor: Node | None = None
+        if self.reduction == "mean":
+            divisor = self._total(fx, count, one if fused else None)
+        elif self.reduction == "weighted":
+            divisor = self._total(fx, graph.state(WEIGHT, tensor("float32")), factor)
+            # All weights zero: the sum of nothing stays zero.
+            some = graph.create("NotEqual", [divisor, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+            divisor = graph.create("Select", [some, divisor, one], scope=SCOPE)
+        if divisor is not None:
+            declare_divisor(divisor, counted=self.reduction == "mean")
         accumulators = []
         for k in gradients:
             own = twin[k.crossing.value]
             accumulator = graph.state(k.name, k.type)
-            loaded: Value = fx.load(accumulator, scope=SCOPE)
-            accumulators.append((accumulator, loaded))
-            value = loaded
+            value: Value = fx.load(accumulator, scope=SCOPE)
+            accumulators.append((accumulator, value))
             if fused:
-                value = graph.create("Add", [value, cast(graph, own, k.type.dtype)], scope=SCOPE, sources=[own])
-            if self.reduction == "mean":
-                # A division, not a multiplication by 1/N: that would round twice where N is no power of two.
-                value = graph.create("RealDiv", [value, cast(graph, total, k.type.dtype)], scope=SCOPE, sources=[own])
+                added = graph.create("Add", [value, self._term(graph, k, own, factor)], scope=SCOPE, sources=[own])
+                mark(added, {STAGE: "accumulate"})
+                value = added
+            if divisor is not None:
+                value = divide(graph, value, divisor, scope=SCOPE)
             value = cast(graph, value, k.crossing.type.dtype)
+            mark(value, {GRADIENT: k.crossing.weight, PART: k.crossing.part})  # type: ignore[arg-type]
             _rewire(k.crossing, twin, value)
         if not fused:
             for k in carried:
@@ -218,13 +278,25 @@ class GradientAccumulation(Pass):
                 waiting.replace_uses(waiting.operand(0))  # type: ignore[attr-defined]
         for accumulator, loaded in accumulators:
             fx.append("Assign", [accumulator, graph.create("ZerosLike", [loaded], scope=SCOPE)], scope=SCOPE)
-        fx.append("Assign", [count, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+        cleared = [count] if weight is None else [count, graph.state(WEIGHT, tensor("float32"))]
+        for scalar in cleared:
+            fx.append("Assign", [scalar, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
         if fused:
             fx.commit()
         else:
             fx.commit(pack(graph, [(name, twin[value]) for name, value in cut.outputs.update]))
         _forget_unused(graph)
         return graph
+
+    @staticmethod
+    def _total(fx: Effects, state: Value, own: Value | None) -> Node:
+        """A sum over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
+        loaded = fx.load(state, scope=SCOPE)
+        if own is None:
+            return loaded
+        added = fx.graph.create("Add", [loaded, own], scope=SCOPE)
+        mark(added, {STAGE: "accumulate"})
+        return added
 
 
 def _is_zero(value: Value) -> bool:

@@ -9,11 +9,15 @@ from time import perf_counter
 from typing import NoReturn
 
 from ..ir.errors import Error, OptionError, PassError, VerifyError, nearest
+from ..ir.gradient_path import STAGES
 from ..ir.program import Program
 from ..ir.report import PassResult
-from .base import STAGES, Pass
+from .base import Pass
 from .instrumentation import Instrumentation
+from .legalize import Legalize
+from .legalize.legalize import needs_legalization
 from .pipeline import parse_pipeline, print_pipeline
+from .registry import find
 from .reproducer import write_reproducer
 
 
@@ -57,7 +61,7 @@ def compile_program(
     for p in passes:
         if not isinstance(p, Pass):
             raise OptionError(f"not a pass: {p!r} (give pipeline text, or a list of Pass objects)")
-    ordered = canonical_order(passes)
+    ordered = canonical_order(_with_needs(passes, program))
     instrumentation = instrumentation or Instrumentation()
     _check_selection(instrumentation, ordered)
     if verify_each:
@@ -88,14 +92,26 @@ def compile_program(
     return current
 
 
-def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
-    """The passes with those that have a stage in the order of :data:`~.base.STAGES`.
+def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
+    """The passes and what they need: other passes, and primitives that the target has."""
+    asked = list(passes)
+    for p in asked:
+        present = {other.name for other in asked}
+        asked.extend(find(name)() for name in p.needs(program) if name not in present)
+    target = program.target
+    if all(p.name != Legalize.name for p in asked) and needs_legalization(program, target):
+        asked.append(Legalize(target=target))
+    return asked
 
-    They share out among themselves the places that they hold; a pass without a stage keeps its place. So
+
+def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
+    """Early passes first, and those that have a stage in the order of ``STAGES`` (ir/gradient_path.py).
+
+    The latter share out among themselves the places that they hold; a pass without a stage keeps its place. So
     ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
     """
     staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
-    return [p if p.stage is None else next(staged) for p in passes]
+    return sorted((p if p.stage is None else next(staged) for p in passes), key=lambda p: not p.early)
 
 
 def _stage(p: Pass) -> int:

@@ -12,6 +12,7 @@ from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .legalize import Legalize
+from .overflow_check import OverflowCheck
 
 REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
@@ -21,6 +22,7 @@ REGISTRY: dict[str, type[Pass]] = {
         EffectChainMinimization,
         GradientAccumulation,
         Legalize,
+        OverflowCheck,
     )
 }
 

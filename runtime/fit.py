@@ -177,6 +177,7 @@ class _Run:
 
     def _end_cycle(self, last: StepResult) -> None:
         self._read_losses()
+        self.session.check_skipped(last)
         if not self.allow_nonfinite and not last.overflow:
             for step, loss in self.cycle_losses:
                 if not math.isfinite(loss):

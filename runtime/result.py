@@ -38,19 +38,30 @@ class StepResult:
 
     @property
     def overflow(self) -> bool | None:
-        """Whether a gradient of the cycle was not finite; None where the program does not check."""
+        """Whether a gradient of the cycle was not finite; None where the program does not check, or not yet."""
         value = self._value("overflow")
         return None if value is None else bool(value)
 
     @property
+    def skipped_cycles(self) -> int | None:
+        """How many updates in a row were skipped, up to this one; None where none was due, or nothing is checked."""
+        value = self._value("skipped_cycles")
+        return None if value is None else int(value)
+
+    @property
     def loss_scale(self) -> float | None:
+        """What the loss was multiplied by in the backward part; ``loss`` itself is not scaled."""
         value = self._value("loss_scale")
         return None if value is None else float(value)
 
     @property
     def updated(self) -> bool:
         """Whether the weights were updated: the step ended a cycle, and no overflow made the program skip that."""
-        return self.ended_cycle and not self.overflow
+        if not self.ended_cycle:
+            return False
+        # Dropping single micro-batches is overflow too, but the update happens.
+        skipped = self.skipped_cycles
+        return not self.overflow if skipped is None else skipped == 0
 
     @property
     def outputs(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Session:
         self._turns = plan_turns(program)
         self._engine = Engine(program, device, seed)
         self._position = 0
+        self._unread: StepResult | None = None
         self._resume()
 
     @property
@@ -72,7 +73,7 @@ class Session:
             )
         outputs = flat_outputs(self._engine.graphs[name], self._engine.run(name, ()))
         self._position = 0
-        return StepResult(name, outputs, ended_cycle=True)
+        return self._ended(StepResult(name, outputs, ended_cycle=True))
 
     def fit(
         self,
@@ -127,7 +128,32 @@ class Session:
                 named.pop("loss", None)
             outputs.update(named)
         self._position = (self._position + 1) % self.cycle_length
-        return StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
+        result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
+        return self._ended(result) if result.ended_cycle else result
+
+    def _ended(self, result: StepResult) -> StepResult:
+        """Looks at the cycle before the one that has just been started on the device, so as not to wait for it."""
+        previous, self._unread = self._unread, result
+        if previous is not None:
+            self.check_skipped(previous)
+        return result
+
+    def check_skipped(self, result: StepResult) -> None:
+        """RuntimeFailure if the cycle that ``result`` ended was skipped, and too many in a row before it.
+
+        ``step`` asks this of each cycle when the next one ends, so that it need not wait for the device.
+        """
+        limit = self.program.schedule.max_skipped
+        skipped = result.skipped_cycles
+        if limit is not None and skipped is not None and skipped > limit:
+            loss = result.loss
+            scale = "" if result.loss_scale is None else f", at a loss scale of {result.loss_scale:g}"
+            self._unread = None
+            raise RuntimeFailure(
+                f"the updates of the last {skipped} cycles were all skipped, because gradients were not finite "
+                f"(the last loss was {loss}{scale}): training does not get anywhere. Look for bad values in the data "
+                f"or the initial weights, or lower the learning rate; overflow-check{{max_skipped=N}} allows more."
+            )
 
     # -- state -----------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class _Parser(GraphParser):
             entries.append(Entry(graph, repeat))
             if not self.accept(","):
                 break
-        flush = count = None
+        flush = count = limit = None
         while self.accept(";"):
             if self.accept_word("flush"):
                 self.expect("@")
@@ -111,9 +111,13 @@ class _Parser(GraphParser):
             elif self.accept_word("count"):
                 self.expect("%")
                 count = self.name("a state's name")
+            elif self.accept_word("max_skipped"):
+                limit = self.integer()
             else:
-                raise self.error(f"expected 'flush @graph' or 'count %state', found {self.found()}")
-        return Schedule(tuple(entries), flush, count)
+                raise self.error(
+                    f"expected 'flush @graph', 'count %state' or 'max_skipped number', found {self.found()}"
+                )
+        return Schedule(tuple(entries), flush, count, limit)
 
     def variable(self) -> None:
         """``state %name: type<data> role=… trainable=… info {…}``."""

@@ -128,6 +128,8 @@ class _Printer:
             text += f"; flush @{spell(schedule.flush)}"
         if schedule.count is not None:
             text += f"; count %{spell(schedule.count)}"
+        if schedule.max_skipped is not None:
+            text += f"; max_skipped {schedule.max_skipped}"
         return text
 
     def variable(self, name: str, variable: StateVariable) -> str:

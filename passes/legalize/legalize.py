@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar
 
 from ...ir.effects import Effect, Effects, summarize
 from ...ir.errors import PassError
@@ -64,8 +63,7 @@ class Legalize(Pass):
 
     name = "legalize"
     may_match_nothing = True
-    early: ClassVar[bool] = True
-    """To run before all other passes: they rely on the gradients' test, which the status is not."""
+    early = True  # other passes look for a test of the gradients, which the status is not
     target: str | None = option(
         None, help="where the program is to run; none: as the program says", choices=(CPU, GPU, ASCEND)
     )

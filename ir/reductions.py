@@ -1,0 +1,39 @@
+"""Reductions with the operands that MindSpore gives them: axes as a tuple, where none means all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .graph import Graph
+from .values import Node, Value
+
+
+def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
+    # The last operand, skip_mode: an empty tuple of axes means all of them, not none.
+    return _reduce(graph, "ReduceSum", value, axes, keep, scope, graph.constant(False))
+
+
+def reduce_mean(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceMean", value, axes, keep, scope)
+
+
+def reduce_all(graph: Graph, value: Value, *, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceAll", value, (), False, scope)
+
+
+def _reduce(graph: Graph, op: str, value: Value, axes: Sequence[int], keep: bool, scope: str, *further: Value) -> Node:
+    operands = [value, graph.constant(tuple(axes)), graph.constant(keep), *further]
+    return graph.create(op, operands, scope=scope, sources=[value])
+
+
+def all_finite(graph: Graph, values: Sequence[Value], *, scope: str) -> Value:
+    """A scalar bool: whether every element of every value is finite. The answers are joined pairwise, so that no long
+    chain has to run in order."""
+    answers: list[Value] = []
+    for value in values:
+        finite: Value = graph.create("IsFinite", [value], scope=scope, sources=[value])
+        answers.append(reduce_all(graph, finite, scope=scope))
+    while len(answers) > 1:
+        pairs = [answers[i : i + 2] for i in range(0, len(answers), 2)]
+        answers = [graph.create("LogicalAnd", p, scope=scope) if len(p) == 2 else p[0] for p in pairs]
+    return answers[0]

@@ -1,0 +1,38 @@
+"""Results of a graph by name, and how a pass adds some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.effects import result_value
+from ..ir.graph import Graph
+from ..ir.types import TupleType
+from ..ir.values import Node, Value
+
+
+def named_results(graph: Graph) -> list[tuple[str, Value]]:
+    """What a graph returns, as (name, value); without names, the first is the loss of a graph that takes inputs."""
+    value = result_value(graph)
+    if not graph.outputs and not graph.inputs:
+        return []
+    if not isinstance(value.type, TupleType):
+        return [(graph.outputs[0] if graph.outputs else "loss", value)]
+    n = len(value.type.elements)
+    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, n)))
+    return list(zip(names, _elements(graph, value, n), strict=True))
+
+
+def _elements(graph: Graph, value: Value, n: int) -> list[Value]:
+    if isinstance(value, Node) and value.op.name == "MakeTuple":
+        return list(value.operands)
+    return [graph.create("TupleGetItem", [value, graph.constant(i)], sources=[value]) for i in range(n)]
+
+
+def with_results(graph: Graph, results: Sequence[tuple[str, Value]]) -> Value:
+    """The result value of a graph that returns ``results`` too (in place of those of the same name); sets the graph's
+    ``outputs``. To be given to ``Effects.commit``."""
+    named = dict(named_results(graph))
+    named.update(results)
+    graph.outputs = tuple(named)
+    values = list(named.values())
+    return values[0] if len(values) == 1 else graph.create("MakeTuple", values)
