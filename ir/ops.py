@@ -110,7 +110,7 @@ OPS: dict[str, OpFacts] = {
     "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
     "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5),
     "Lamb": _optimizer(3, 9, ACCELERATORS),
-    "LARSUpdate": OpFacts(gradient=1, targets=ACCELERATORS, kind=1),
+    "LARSUpdate": OpFacts(gradient=1, targets=NOT_CPU_NOT_GPU, kind=1),
     # Random
     **dict.fromkeys(
         (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ...ir.calls import called_functions
 from ...ir.effects import Summary, location, result_value, summarize
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
 from ...ir.program import Program
 from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, TrainingAnatomy, anatomy, mark
 from ...ir.types import TensorType
-from ...ir.values import GraphRef, Node, State, Value
+from ...ir.values import CALL, GraphRef, Node, State, Value
 
 TESTING = frozenset({
     "IsFinite", "IsInf", "IsNan", "FloatStatus", "AllFinite", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
@@ -75,10 +76,13 @@ def _asks_for_finite(flag: Value) -> bool:
             continue
         if value.op.name in TESTING:
             return True
-        for operand in value.operands:
-            if operand not in seen:
-                seen.add(operand)
-                stack.append(operand)
+        behind = list(value.operands)
+        if value.op is CALL:
+            behind += [f.result for f in called_functions(value) if f.has_result]
+        for v in behind:
+            if v not in seen:
+                seen.add(v)
+                stack.append(v)
     return False
 
 

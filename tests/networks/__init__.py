@@ -11,6 +11,7 @@ from . import (
     control_flow,
     forward_state,
     lenet,
+    loss_scale,
     losses,
     mlp,
     optimizers,
@@ -37,6 +38,7 @@ _FAMILIES = (
     training_cells,
     vision,
     boundary,
+    loss_scale,
 )
 CASES: dict[str, Case] = {case.name: case for family in _FAMILIES for case in family.CASES}
 
