@@ -3,6 +3,10 @@
 A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*``
 attribute makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
 Operand positions and prim types: as MindSpore 2.10 exports them.
+
+Targets: "Supported Platforms" in the documentation of ``mindspore.ops`` 2.10, checked for CPU by running and for GPU
+against the kernels in the plug-in that its package ships. A target is left out only where both agree that it has no
+kernel; so a primitive is refused only if it cannot run.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ class OpFacts:
 
     ``random``: never merged or duplicated. ``hidden``: has a side effect that no token orders (random state).
     ``kind``: MindSpore prim type (1 class, 2 function), used when a pass makes the node. ``targets``: where kernels
-    exist.
+    exist, as far as is known.
     """
 
     writes: tuple[int, ...] = ()
@@ -40,8 +44,8 @@ class OpFacts:
 MEM: Mapping[str, Attribute] = {"side_effect_mem": True}
 PROPAGATE: Mapping[str, Attribute] = {"side_effect_propagate": 1}
 ACCELERATORS = frozenset({GPU, ASCEND})
-NOT_CPU_NOT_GPU = frozenset({ASCEND})
-NO_CPU = ACCELERATORS
+ONLY_GPU = frozenset({GPU})
+ONLY_ASCEND = frozenset({ASCEND})
 
 
 def _elementwise(*names: str) -> dict[str, OpFacts]:
@@ -68,13 +72,14 @@ OPS: dict[str, OpFacts] = {
     "AssignAdd": OpFacts(writes=(0,), attributes=MEM),
     "AssignSub": OpFacts(writes=(0,), attributes=MEM),
     "BatchNorm": OpFacts(writes=(3, 4), attributes=MEM),
-    "InstanceNorm": OpFacts(writes=(1, 2, 3, 4), attributes=MEM, kind=1),
+    "InstanceNorm": OpFacts(writes=(1, 2, 3, 4), attributes=MEM, kind=1, targets=ONLY_GPU),
+    "InstanceNormGrad": OpFacts(kind=1, targets=ONLY_GPU),
     # Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
     # each
     "SGD": _optimizer((0, 3, 5), 1),
     "ApplyGradientDescent": _optimizer(1, 2),
     "ApplyMomentum": _optimizer(2, 3),
-    "ApplyKerasMomentum": _optimizer(2, 3),
+    "ApplyKerasMomentum": _optimizer(2, 3, ONLY_ASCEND),
     "ApplyAdagrad": _optimizer(2, 3),
     "ApplyAdagradV2": _optimizer(2, 3),
     "ApplyFtrl": _optimizer(3, 3),
@@ -108,9 +113,9 @@ OPS: dict[str, OpFacts] = {
     "SparseApplyCenteredRMSProp": _optimizer(4, 8),
     "FusedAdaFactor": _optimizer((7, 8, 9, 10, 11), 6),
     "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
-    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5),
+    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5, ONLY_GPU),
     "Lamb": _optimizer(3, 9, ACCELERATORS),
-    "LARSUpdate": OpFacts(gradient=1, targets=NOT_CPU_NOT_GPU, kind=1),
+    "LARSUpdate": OpFacts(gradient=1, targets=ONLY_ASCEND, kind=1),
     # Random
     **dict.fromkeys(
         (
@@ -131,17 +136,17 @@ OPS: dict[str, OpFacts] = {
         ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Send", "Receive", "AlltoAll", "NeighborExchange"),
         OpFacts(kind=1),
     ),
-    # Overflow state: kernels as MindSpore 2.10 registers them
+    # Overflow state
     **dict.fromkeys(
         (
             "NPUGetFloatStatus", "NPUClearFloatStatus", "NPUAllocFloatStatus",
             "NPUGetFloatStatusV2", "NPUClearFloatStatusV2",
         ),
-        OpFacts(random=True, targets=NOT_CPU_NOT_GPU),
+        OpFacts(random=True, targets=ONLY_ASCEND),
     ),
-    "FloatStatus": OpFacts(targets=frozenset({GPU}), kind=1),
-    "AllFinite": OpFacts(targets=NOT_CPU_NOT_GPU),
-    "Centralization": OpFacts(targets=NOT_CPU_NOT_GPU, kind=1),
+    "FloatStatus": OpFacts(targets=ONLY_GPU, kind=1),
+    "AllFinite": OpFacts(targets=ONLY_ASCEND),
+    "Centralization": OpFacts(targets=ONLY_ASCEND, kind=1),
     # What passes insert
     **_elementwise(
         "Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Equal", "NotEqual", "Less", "LessEqual",
@@ -158,6 +163,7 @@ OPS: dict[str, OpFacts] = {
     "ReduceMean": OpFacts(),
     "ReduceMax": OpFacts(),
     "L2Loss": OpFacts(kind=1),
+    "TensorMove": OpFacts(),
 }  # fmt: skip
 
 UNLISTED = OpFacts()

@@ -6,6 +6,7 @@ and slots after every step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,28 @@ def test_only_primitives_that_the_target_has(exported: Exported, tmp_path: Path,
     assert program.target == target
     program.save(str(tmp_path / "alone.mindir"))
     ms.load(str(tmp_path / "alone.mindir"))
+
+
+def test_what_passes_insert_runs_everywhere() -> None:
+    """By MindSpore's own documentation, of the primitive's class or of the function that wraps it."""
+    import mindspore
+
+    wrapped = {"IsFinite": "isfinite", "IsNan": "isnan", "IsInf": "isinf", "ReduceAll": "all", "ReduceAny": "any"}
+    inserted = [
+        "Add", "AddN", "Assign", "AssignAdd", "Cast", "Depend", "Equal", "Greater", "GreaterEqual", "IsFinite", "IsInf",
+        "IsNan", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "NotEqual",
+        "RealDiv", "Reciprocal", "ReduceAll", "ReduceAny", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Select",
+        "Sqrt", "Square", "Sub", "ZerosLike",
+    ]  # fmt: skip
+    for name in inserted:
+        assert OPS[name].targets == set(TARGETS)
+        words = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+        documented = set()
+        for place, known in ((mindspore.ops.operations, name), (mindspore.ops, wrapped.get(name, words))):
+            text = getattr(place, known, None).__doc__ or ""
+            for line in re.findall(r"Supported Platforms:\s*\n\s*(``.*)", text):
+                documented |= {platform.lower() for platform in re.findall(r"``(\w+)``", line)}
+        assert documented == set(TARGETS), name
 
 
 def test_each_target_keeps_what_it_has(exported: Exported) -> None:
