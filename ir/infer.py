@@ -157,7 +157,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),
     **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
     **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
-    **dict.fromkeys(("Load", "AllReduce"), _unary),
+    **dict.fromkeys(("Load", "AllReduce", "TensorMove"), _unary),
     "Broadcast": _same_as_first,
     "Depend": _same_as_first,
     "MakeTuple": _make_tuple,

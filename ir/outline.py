@@ -105,8 +105,13 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
                     f"({e.node!r}), so the updates cannot be skipped together"
                 )
         else:
-            conflicts = not e.writes.isdisjoint(touched) or not e.touched.isdisjoint(written)
-            if e.node in inside or not (conflicts or (e.everything and touched)):
+            conflict = next((s for s in e.touched if s in (touched if s in e.writes else written)), None)
+            if conflict is not None and e.node in inside:
+                raise VerifyError(
+                    f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses state '{conflict.name}' after "
+                    "another update has written it, so the updates cannot be skipped together"
+                )
+            if e.node in inside or (conflict is None and not (e.everything and touched)):
                 before.append(e)
                 continue
             after.append(e)

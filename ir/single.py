@@ -30,7 +30,8 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
     """One graph that runs the program's cycle, one micro-batch a call, and the state it needs.
 
     Its results are those of the graph that takes the micro-batch, then those of the update graph (zero, or False, in
-    calls that do not update). Error for schedules that have no such form: use a program directory for them.
+    calls that do not update); a result that both have is the update's in calls that update. Error for schedules that
+    have no such form: use a program directory for them.
     """
     cycle = program.schedule.cycle
     if len(cycle) == 1 and cycle[0].repeat == 1:
@@ -71,10 +72,14 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
     fx.adopt(call)
     outputs = program.graphs[apply].outputs
     if outputs:
-        extra = _items(graph, call, outputs)
         mine = _elements(loss) if len(graph.outputs) > 1 else [loss]
-        graph.outputs = (*graph.outputs, *outputs)
-        loss = graph.create("MakeTuple", [*mine, *extra], scope=SCOPE)
+        results = dict(zip(graph.outputs, mine, strict=True))
+        for name, value in zip(outputs, _items(graph, call, outputs), strict=True):
+            # What both say (has it overflowed?) the update knows better, when there is one.
+            known = results.get(name)
+            results[name] = value if known is None else graph.create("Select", [done, value, known], scope=SCOPE)
+        graph.outputs = tuple(results)
+        loss = graph.create("MakeTuple", list(results.values()), scope=SCOPE)
     fx.commit(loss)
     return graph
 

@@ -12,6 +12,7 @@ from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .legalize import Legalize
+from .loss_scale import LossScale
 from .overflow_check import OverflowCheck
 
 REGISTRY: dict[str, type[Pass]] = {
@@ -22,6 +23,7 @@ REGISTRY: dict[str, type[Pass]] = {
         EffectChainMinimization,
         GradientAccumulation,
         Legalize,
+        LossScale,
         OverflowCheck,
     )
 }

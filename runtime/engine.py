@@ -16,6 +16,7 @@ from ..ir.program import Program, StateVariable
 from ..ir.types import DType
 from .anchor import anchor_state
 from .environment import prepare_environment
+from .half_state import widen_half_updates
 from .seeding import seed_graph
 
 log = logging.getLogger("boost_compile")
@@ -47,6 +48,8 @@ class Engine:
                 log.warning(
                     "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
                 )
+        if self.device == "CPU":
+            graph = widen_half_updates(graph)
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"

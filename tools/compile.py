@@ -39,8 +39,15 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("-o", "--output", metavar="OUT", help="Where to write [INPUT's name, here]; '-': text to stdout.")
 @click.option("-p", "--passes", metavar="TEXT", help="Pipeline, such as 'gradient-accumulation{steps=4}'.")
 @click.option("--accumulate", type=int, metavar="N", help="Accumulate gradients over N micro-batches.")
-@click.option("--reduction", type=click.Choice(["mean", "sum"]), help="How --accumulate joins gradients [mean].")
+@click.option(
+    "--reduction", type=click.Choice(["mean", "sum", "weighted"]), help="How --accumulate joins gradients [mean]."
+)
+@click.option("--weight", metavar="NAME", help="Input, output or node that weighs a micro-batch (weighted).")
 @click.option("--split", type=click.Choice(["apply", "fused"]), help="How --accumulate splits the step [apply].")
+@click.option("--loss-scale", metavar="dynamic|S", help="Scale the loss: dynamically, or by the number S.")
+@click.option("--check-overflow", is_flag=True, help="Skip updates whose gradients are not all finite.")
+@click.option("--clip-norm", type=float, metavar="X", help="Clip gradients to a global norm of X.")
+@click.option("--centralize", is_flag=True, help="Centralize the gradients of dense and convolution weights.")
 @click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
@@ -80,7 +87,12 @@ class Job:
     passes: str | None
     accumulate: int | None
     reduction: str | None
+    weight: str | None
     split: str | None
+    loss_scale: str | None
+    check_overflow: bool
+    clip_norm: float | None
+    centralize: bool
     emit: str | None
     target: str | None
     allow_no_match: bool
@@ -98,17 +110,40 @@ class Job:
         """The passes, and whether any were asked for (else it is the default pipeline)."""
         from ..passes.pipeline import parse_pipeline
 
-        text = self.passes if self.passes is not None else DEFAULT_PIPELINE
-        passes = parse_pipeline(text)
+        shorthands = [*self._accumulation(), *self._around_the_optimizer()]
+        asked = self.passes is not None or bool(shorthands)
+        text = self.passes if self.passes is not None else "" if shorthands else DEFAULT_PIPELINE
+        return [*parse_pipeline(",".join(shorthands)), *parse_pipeline(text)], asked
+
+    def _accumulation(self) -> list[str]:
         if self.accumulate is None:
-            for name in ("reduction", "split"):
+            for name in ("reduction", "weight", "split"):
                 if getattr(self, name):
                     raise click.UsageError(f"--{name} says how to accumulate: give --accumulate N too")
-        else:
-            given = {"steps": self.accumulate, "reduction": self.reduction, "split": self.split}
-            options = ",".join(f"{name}={value}" for name, value in given.items() if value is not None)
-            passes = [*parse_pipeline(f"gradient-accumulation{{{options}}}"), *passes]
-        return passes, self.passes is not None or self.accumulate is not None
+            return []
+        from ..passes.options import print_value
+
+        reduction = self.reduction or ("weighted" if self.weight else None)
+        given = {"steps": self.accumulate, "reduction": reduction, "weight": self.weight, "split": self.split}
+        options = ",".join(f"{name}={print_value(value)}" for name, value in given.items() if value is not None)
+        return [f"gradient-accumulation{{{options}}}"]
+
+    def _around_the_optimizer(self) -> list[str]:
+        asked: list[str] = []
+        if self.loss_scale == "dynamic":
+            asked.append("loss-scale{mode=dynamic}")
+        elif self.loss_scale is not None:
+            try:
+                asked.append(f"loss-scale{{mode=static,init={float(self.loss_scale)!r}}}")
+            except ValueError:
+                raise click.UsageError(f"--loss-scale takes 'dynamic' or a number, not '{self.loss_scale}'") from None
+        if self.check_overflow:
+            asked.append("overflow-check")
+        if self.clip_norm is not None:
+            asked.append(f"clip-gradients{{by=global-norm,limit={self.clip_norm!r}}}")
+        if self.centralize:
+            asked.extend(("tag-gradient-centralization", "lower-gradient-centralization"))
+        return asked
 
     def instrumentation(self) -> Instrumentation:
         from ..passes.instrumentation import Instrumentation

@@ -1,0 +1,149 @@
+"""Loss scaling: gradients computed from a multiple of the loss, divided by it before the optimizer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.attributes import scalar_tensor
+from ..ir.effects import Effects
+from ..ir.errors import OptionError, PassError
+from ..ir.gradient_path import GRADIENT, updating_graphs
+from ..ir.graph import Graph
+from ..ir.linearity import find_seeds, scale_seeds
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.training import BACKWARD, FORWARD, network_parts
+from ..ir.types import TensorType, tensor
+from ..ir.values import Node
+from .base import Pass
+from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule
+from .normalisation import change_divisor, divide_gradients
+from .options import option
+from .overflow_check import SKIPPED
+from .results import with_results
+
+INITIAL = {"static": 1024.0, "dynamic": 65536.0}
+
+
+class LossScale(Pass):
+    """Multiplies the seeds of the backward part by a scale and divides the gradients by it once, before all else.
+
+    Gradients that float16 would round to zero survive so. The file's loss is as it was: the scale enters where the
+    derivative of the loss does, at the seeds, which an export has folded into the first backward nodes; that all
+    gradients are linear in them is proven on the graph, operator by operator, else the pass refuses. ``assume_linear``
+    names operators of your own that are.
+
+    ``mode=dynamic``: the scale is divided by ``factor`` after a cycle with overflow and multiplied by it after
+    ``window`` cycles in a row without, within ``min`` and ``max``: the rule of ``nn.DynamicLossScaleUpdateCell``, but
+    one scale and one decision for a whole cycle. It needs to know of overflows and so brings ``overflow-check`` along.
+    ``init`` is 1024 (static) or 65536 (dynamic) if not given.
+
+    Outputs: ``loss_scale``, the scale that the step's gradients had. State: ``loss_scale.value``,
+    ``loss_scale.clean_cycles``.
+
+    Preserves: training is the same but for rounding, and exactly so with powers of two where nothing under- or
+    overflows. Source: Micikevicius et al., Mixed Precision Training, 2018.
+    """
+
+    name = "loss-scale"
+    stage = "unscale"
+    mode: str = option("dynamic", help="a fixed scale, or one that follows overflows", choices=("static", "dynamic"))
+    init: float | None = option(None, help="the scale to begin with", minimum=2.0**-24, maximum=2.0**64)
+    factor: float = option(2.0, help="by how much a dynamic scale shrinks and grows", minimum=1.0)
+    window: int = option(2000, help="cycles without overflow after which it grows", minimum=1)
+    min: float = option(1.0, help="least dynamic scale", minimum=2.0**-24)
+    max: float = option(2.0**24, help="largest dynamic scale", maximum=2.0**64)
+    assume_linear: tuple[str, ...] = option((), help="operators taken as linear in their first backward operand")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode == "dynamic":
+            if self.factor <= 1:
+                raise OptionError(f"pass '{self.name}': option 'factor' must be above 1, not {self.factor:g}")
+            if not self.min <= self.initial <= self.max:
+                raise OptionError(
+                    f"pass '{self.name}': init={self.initial:g} is not between min={self.min:g} and max={self.max:g}"
+                )
+
+    @property
+    def initial(self) -> float:
+        return INITIAL[self.mode] if self.init is None else self.init
+
+    def needs(self, program: Program) -> Sequence[str]:
+        return ["overflow-check"] if self.mode == "dynamic" and SKIPPED not in program.state else []
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if SCALE in program.state:
+            raise PassError("the program scales its loss already: ask for loss-scale once")
+        for name, graph in program.graphs.items():
+            if "loss_scale" in graph.outputs:
+                raise PassError(f"graph '{name}' scales its loss by itself: leave loss-scale out, or export without it")
+        number = tensor("float32")
+        scale = scalar_tensor("float32", self.initial)
+        program.add_state(SCALE, number, "loss-scale", scale.data)
+        if self.mode == "dynamic":
+            rule = {"factor": self.factor, "window": self.window, "min": self.min, "max": self.max}
+            program.state[SCALE].info.update(rule)
+            program.add_state(CLEAN, number, "loss-scale")
+        updating = updating_graphs(program)
+        multiplied: dict[str, int] = {}
+        for name, graph in program.graphs.items():
+            seeds, gradients = self._scale(graph, updates=graph in updating)
+            result.matched = max(result.matched, gradients)
+            if gradients:
+                multiplied[name] = seeds
+        result.changed = result.matched
+        put_scale_rule(program)
+        result.statistics = {f"seeds multiplied in {name}": n for name, n in multiplied.items()}
+        n = max(multiplied.values(), default=0)
+        result.summary = (
+            f"{n} seed{'s' * (n != 1)} of {result.matched} gradients multiplied by {self.initial:g} ({self.mode}), "
+            "the gradients divided by it once"
+        )
+        return result
+
+    def _scale(self, graph: Graph, *, updates: bool) -> tuple[int, int]:
+        """Returns how many seeds were multiplied, for how many gradients."""
+        fx = Effects(graph)
+        scale = fx.load(graph.state(SCALE, tensor("float32")), scope=SCOPE)
+        wanted = _crossings(graph)
+        if wanted:
+            seeds = find_seeds(graph, network_parts(graph), wanted, assume_linear=self.assume_linear)
+            made = scale_seeds(graph, seeds, scale, scope=SCOPE)
+        else:
+            made = []
+        if updates and not change_divisor(graph, lambda old: graph.create("Mul", [old, scale], scope=SCOPE)):
+            divide_gradients(graph, _accumulated(graph) or wanted, scale, scope=SCOPE)
+        # A copy: what is returned must not be the memory that the end of the cycle writes.
+        shown = graph.create("TensorMove", [scale], scope=SCOPE)
+        fx.commit(with_results(graph, [("loss_scale", shown)]))
+        return len(made), len({user.operand(i) for user, i in wanted})
+
+
+def _crossings(graph: Graph) -> list[tuple[Node, int]]:
+    """The uses of backward values by the update side."""
+    parts = network_parts(graph)
+    found: list[tuple[Node, int]] = []
+    for node in graph:
+        if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
+            continue
+        found.extend(
+            (user, i) for user, i in node.use_sites() if parts.get(user) not in (FORWARD, BACKWARD) and _takes(user, i)
+        )
+    return found
+
+
+def _accumulated(graph: Graph) -> list[tuple[Node, int]]:
+    """The uses of gradients that come from accumulators."""
+    return [(user, i) for node in graph if GRADIENT in node.marks for user, i in node.use_sites() if _takes(user, i)]
+
+
+def _takes(user: Node, i: int) -> bool:
+    """Whether a use takes the value, and does not merely wait for it."""
+    name = user.op.name
+    if name == "UpdateState" or name == "ZerosLike" or (name == "Depend" and i == 1):
+        return False
+    return name != "MakeTuple" or not all(
+        u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites()
+    )
