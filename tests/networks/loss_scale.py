@@ -167,6 +167,6 @@ CASES = [
         ("scaled_shared_weights", SharedWeights, adam_weight_decay, classes, cross_entropy, dynamic(2.0**12, 2)),
         ("scaled_two_inputs", TwoInputs, momentum, two_inputs, None, fixed(2.0**12)),
         ("scaled_half_compute", half_compute, adam, classes, cross_entropy, dynamic(2.0**18, 2)),
-        ("scaled_half_weights", half_weights, adam_weight_decay, classes, cross_entropy, dynamic(2.0**18, 2)),
+        ("scaled_half_weights", half_weights, momentum, classes, cross_entropy, dynamic(2.0**18, 2)),
     )
 ]
