@@ -35,7 +35,7 @@ def make_conditional(
     inside = _needed(list(chosen))
     random = _needed([n for n in inside if is_random(n)])
     moved = {n for n in inside if n in chosen or not (n in outside or n in random)}
-    results = [n for n in graph if n in chosen and n in outside]
+    results = [n for n in graph if n in chosen and n in outside and _value_uses(n, moved)]
     uses = [(node, use) for node in results for use in _value_uses(node, moved)]
     before, after = _around(fx, moved, inside)
     inner = [e for e in fx.list if e.node in moved]
@@ -129,7 +129,7 @@ def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:
 
 
 def _needed(roots: Sequence[Value], stop: Collection[Node] = ()) -> set[Node]:
-    """Nodes that the roots take values from, themselves included; order alone (tokens) is no need."""
+    """Nodes that the roots take or wait for, themselves included; tokens are no need."""
     needed: set[Node] = set()
     stack = [v for v in roots if isinstance(v, Node)]
     while stack:
@@ -138,11 +138,7 @@ def _needed(roots: Sequence[Value], stop: Collection[Node] = ()) -> set[Node]:
             continue
         needed.add(node)
         if node not in stop:
-            waits = node.op.name == "Depend"
-            stack.extend(
-                o for i, o in enumerate(node._operands)
-                if isinstance(o, Node) and not is_monad(o.type) and not (waits and i == 1)
-            )  # fmt: skip
+            stack.extend(o for o in node._operands if isinstance(o, Node) and not is_monad(o.type))
     return needed
 
 

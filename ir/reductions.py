@@ -21,6 +21,10 @@ def reduce_all(graph: Graph, value: Value, *, scope: str = "") -> Node:
     return _reduce(graph, "ReduceAll", value, (), False, scope)
 
 
+def reduce_any(graph: Graph, value: Value, *, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceAny", value, (), False, scope)
+
+
 def _reduce(graph: Graph, op: str, value: Value, axes: Sequence[int], keep: bool, scope: str, *further: Value) -> Node:
     operands = [value, graph.constant(tuple(axes)), graph.constant(keep), *further]
     return graph.create(op, operands, scope=scope, sources=[value])

@@ -12,10 +12,11 @@ from ..ir.graph import Graph
 from ..ir.linearity import find_seeds, scale_seeds
 from ..ir.program import Program
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, FORWARD, network_parts
-from ..ir.types import TensorType, tensor
+from ..ir.training import network_parts
+from ..ir.types import tensor
 from ..ir.values import Node
 from .base import Pass
+from .crossings import crossings, takes_value
 from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule
 from .normalisation import change_divisor, divide_gradients
 from .options import option
@@ -107,7 +108,7 @@ class LossScale(Pass):
         """Returns how many seeds were multiplied, for how many gradients."""
         fx = Effects(graph)
         scale = fx.load(graph.state(SCALE, tensor("float32")), scope=SCOPE)
-        wanted = _crossings(graph)
+        wanted = crossings(graph)
         if wanted:
             seeds = find_seeds(graph, network_parts(graph), wanted, assume_linear=self.assume_linear)
             made = scale_seeds(graph, seeds, scale, scope=SCOPE)
@@ -121,29 +122,8 @@ class LossScale(Pass):
         return len(made), len({user.operand(i) for user, i in wanted})
 
 
-def _crossings(graph: Graph) -> list[tuple[Node, int]]:
-    """The uses of backward values by the update side."""
-    parts = network_parts(graph)
-    found: list[tuple[Node, int]] = []
-    for node in graph:
-        if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
-            continue
-        found.extend(
-            (user, i) for user, i in node.use_sites() if parts.get(user) not in (FORWARD, BACKWARD) and _takes(user, i)
-        )
-    return found
-
-
 def _accumulated(graph: Graph) -> list[tuple[Node, int]]:
     """The uses of gradients that come from accumulators."""
-    return [(user, i) for node in graph if GRADIENT in node.marks for user, i in node.use_sites() if _takes(user, i)]
-
-
-def _takes(user: Node, i: int) -> bool:
-    """Whether a use takes the value, and does not merely wait for it."""
-    name = user.op.name
-    if name == "UpdateState" or name == "ZerosLike" or (name == "Depend" and i == 1):
-        return False
-    return name != "MakeTuple" or not all(
-        u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites()
-    )
+    return [
+        (user, i) for node in graph if GRADIENT in node.marks for user, i in node.use_sites() if takes_value(user, i)
+    ]

@@ -11,6 +11,7 @@ from ..ir.effects import Effect, Effects, live_nodes
 from ..ir.errors import PassError
 from ..ir.gradient_path import STAGE, gradient_paths, updating_graphs
 from ..ir.graph import Graph
+from ..ir.ops import ASCEND
 from ..ir.outline import make_conditional
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.reductions import all_finite
@@ -20,9 +21,10 @@ from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass
 from .dynamic_loss_scale import put_scale_rule
+from .float_status import float_status
 from .normalisation import change_count
 from .options import option
-from .results import with_results
+from .results import named_results, with_results
 
 SCOPE = "overflow-check"
 SKIPPED = "overflow.skipped_cycles"
@@ -44,6 +46,9 @@ class OverflowCheck(Pass):
     ``policy=skip-micro`` drops only the micro-batches that overflow: they add nothing, and the mean is taken over the
     others; the update is skipped if none is left. With ``reduction=sum`` the rest is summed.
 
+    ``detect=status``: for an Ascend in saturation mode, where overflows leave finite numbers, each micro-batch asks the
+    device's overflow flag instead. (Emitted and checked by structure; not run.)
+
     Outputs: ``overflow`` (bool; with ``skip-micro`` also of each accumulating step), ``skipped_cycles`` (how many
     updates were skipped in a row, 0 after one that happened). A session ends with an error after more than
     ``max_skipped`` of them.
@@ -57,105 +62,123 @@ class OverflowCheck(Pass):
     policy: str = option(
         "skip-cycle", help="what a gradient that is not finite drops", choices=("skip-cycle", "skip-micro")
     )
+    detect: str = option("values", help="test the gradients, or ask a saturating Ascend", choices=("values", "status"))
     max_skipped: int = option(50, help="skipped cycles in a row that end training; 0: never", minimum=0)
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
         if SKIPPED in program.state:
             raise PassError("the program checks its gradients already: ask for overflow-check once")
+        if self.detect == "status" and program.target != ASCEND:
+            raise PassError(f"detect=status asks a flag that only Ascend has, and the target is {program.target}")
         roles = {name: variable.role for name, variable in program.state.items()}
         updating = updating_graphs(program)
         program.add_state(SKIPPED, tensor("int32"), "counter")
-        count = program.schedule.count if self.policy == "skip-micro" else None
+        count = program.schedule.count if self.policy == "skip-micro" or self.detect == "status" else None
         if count is not None:
             program.add_state(DROPPED, tensor("float32"), "counter")
             for graph in program.graphs.values():
                 if graph not in updating:
-                    _drop_micro_batch(graph)
+                    self._check_micro_batch(graph)
         checked: dict[str, None] = {}
         for graph in updating:
-            checked.update(dict.fromkeys(_Check(graph, roles, count).run()))
+            checked.update(dict.fromkeys(self._check_update(graph, roles, count)))
         program.schedule = replace(program.schedule, max_skipped=self.max_skipped or None)
         put_scale_rule(program)
         result.matched = result.changed = len(checked)
         result.statistics = {"gradients checked": len(checked), "graphs": len(updating)}
-        unit = "cycle" if count is None else "micro-batch"
+        unit = "micro-batch" if count is not None and self.policy == "skip-micro" else "cycle"
         result.summary = f"{len(checked)} gradients checked; one that is not finite skips its {unit}"
         return result
 
+    def _check_micro_batch(self, graph: Graph) -> None:
+        """Counts the micro-batches that overflow, in a graph that only accumulates."""
+        fx = Effects(graph)
+        overflow = self._micro_batch_overflows(graph)
+        number = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
+        fx.append("AssignAdd", [graph.state(DROPPED, tensor("float32")), number], scope=SCOPE)
+        fx.commit(with_results(graph, [("overflow", overflow)]))
 
-def _drop_micro_batch(graph: Graph) -> None:
-    """A micro-batch that overflows adds nothing to the accumulators of ``graph``, and is counted as dropped."""
-    fx = Effects(graph)
-    finite = _keep_finite_terms(graph)
-    overflow = graph.create("LogicalNot", [finite], scope=SCOPE)
-    dropped = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
-    fx.append("AssignAdd", [graph.state(DROPPED, tensor("float32")), dropped], scope=SCOPE)
-    fx.commit(with_results(graph, [("overflow", overflow)]))
+    def _micro_batch_overflows(self, graph: Graph) -> Value:
+        """Whether the micro-batch of this graph overflows; with ``skip-micro`` what it adds to sums is then zero."""
+        adding = [n for n in graph if n.marks.get(STAGE) == "accumulate" and n.op.name in ("Add", "AssignAdd")]
+        if self.detect == "status":
+            overflow = float_status(graph, named_results(graph)[0][1], scope=SCOPE)
+        else:
+            terms = list(dict.fromkeys(n.operand(1) for n in adding))
+            overflow = graph.create("LogicalNot", [all_finite(graph, terms, scope=SCOPE)], scope=SCOPE)
+        if self.policy == "skip-micro":
+            for node in adding:
+                term = node.operand(1)
+                nothing = graph.create("ZerosLike", [term], scope=SCOPE)
+                kept = graph.create("Select", [overflow, nothing, term], scope=SCOPE, sources=[term])
+                node.set_operand(1, kept)
+        return overflow
 
-
-def _keep_finite_terms(graph: Graph) -> Value:
-    """Makes what this micro-batch adds to sums zero unless all of it is finite; returns whether it is."""
-    adding = [n for n in graph if n.marks.get(STAGE) == "accumulate" and n.op.name in ("Add", "AssignAdd")]
-    terms = list(dict.fromkeys(n.operand(1) for n in adding))
-    finite = all_finite(graph, terms, scope=SCOPE)
-    for node in adding:
-        term = node.operand(1)
-        nothing = graph.create("ZerosLike", [term], scope=SCOPE)
-        node.set_operand(1, graph.create("Select", [finite, term, nothing], scope=SCOPE, sources=[term]))
-    return finite
-
-
-class _Check:
-    """Makes the update of one graph conditional. ``count`` names the state that counts micro-batches where single ones
-    may be dropped."""
-
-    def __init__(self, graph: Graph, roles: Mapping[str, str], count: str | None):
-        self.graph = graph
-        self.count = count
-        self.fx = Effects(graph)
-        self.updates = update_effects(self.fx, roles)
-        self.zero = graph.constant(scalar_tensor("float32", 0.0))
-        self.one = graph.constant(scalar_tensor("float32", 1.0))
-
-    def run(self) -> list[str]:
-        """Returns the weights whose gradients are checked."""
-        graph, fx = self.graph, self.fx
-        _refuse_own_check(graph, self.updates)
-        finite_terms = _keep_finite_terms(graph) if self.count is not None and graph.inputs else None
+    def _check_update(self, graph: Graph, roles: Mapping[str, str], count: str | None) -> list[str]:
+        """Makes the update of one graph conditional; returns the weights whose gradients are checked. ``count`` names
+        the state that counts micro-batches, where each is judged by itself."""
+        fx = Effects(graph)
+        updates = update_effects(fx, roles)
+        _refuse_own_check(graph, updates)
+        by_itself = graph.inputs and (count is not None or self.detect == "status")
+        own = self._micro_batch_overflows(graph) if by_itself else None
         paths = gradient_paths(graph)
-        values = dict.fromkeys(v for path in paths for v in path.at("finite-check", graph).values)
-        finite = all_finite(graph, list(values), scope=SCOPE)
-        overflow: Value = graph.create("LogicalNot", [finite], scope=SCOPE)
-        cleared = [graph.state(DROPPED, tensor("float32"))] if self.count is not None else []
-        if self.count is not None:
-            dropped = self._total(DROPPED, None if finite_terms is None else self._as_number(finite_terms, negate=True))
-            some_dropped = graph.create("Greater", [dropped, self.zero], scope=SCOPE)
-            overflow = graph.create("LogicalOr", [overflow, some_dropped], scope=SCOPE)
-            # Where none was valid the sums are zero, and an update by zero would still move what has momentum.
-            count = self._total(self.count, None if finite_terms is None else self.one)
-            some_valid = graph.create("Greater", [count, dropped], scope=SCOPE)
-            finite = graph.create("LogicalAnd", [finite, some_valid], scope=SCOPE)
-            change_count(graph, lambda old: graph.create("Sub", [old, dropped], scope=SCOPE))
-        skipped = graph.state(SKIPPED, tensor("int32"))
-        none, single = (graph.constant(scalar_tensor("int32", n)) for n in (0, 1))
-        more = graph.create("Add", [fx.load(skipped, scope=SCOPE), single], scope=SCOPE)
-        in_a_row = graph.create("Select", [finite, none, more], scope=SCOPE)
-        make_conditional(fx, finite, self.updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
-        fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
-        for state in cleared:
-            fx.append("Assign", [state, self.zero], scope=SCOPE)
-        fx.commit(with_results(graph, [("overflow", overflow), ("skipped_cycles", in_a_row)]))
+        overflows: list[Value] = []
+        skips: list[Value] = []
+        if self.detect == "values":
+            values = dict.fromkeys(v for path in paths for v in path.at("finite-check", graph).values)
+            finite = all_finite(graph, list(values), scope=SCOPE)
+            overflows.append(graph.create("LogicalNot", [finite], scope=SCOPE))
+            skips.extend(overflows)
+        if count is not None:
+            one = None if own is None else graph.constant(scalar_tensor("float32", 1.0))
+            fed = _total(fx, count, one)
+            dropped = _total(fx, DROPPED, None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE))
+            overflows.append(_is_above(graph, dropped, 0.0))
+            if self.policy == "skip-micro":
+                # Where none is left the sums are zero, and an update by zero would still move what has momentum.
+                skips.append(graph.create("LessEqual", [fed, dropped], scope=SCOPE))
+                change_count(graph, lambda old: graph.create("Sub", [old, dropped], scope=SCOPE))
+            else:
+                skips.append(overflows[-1])
+        elif own is not None:
+            overflows.append(own)
+            skips.append(own)
+        self._skip(fx, updates, _any(graph, overflows), _any(graph, skips), counting=count is not None)
         return [path.weight for path in paths]
 
-    def _total(self, state: str, own: Value | None) -> Value:
-        loaded = self.fx.load(self.graph.state(state, tensor("float32")), scope=SCOPE)
-        return loaded if own is None else self.graph.create("Add", [loaded, own], scope=SCOPE)
+    @staticmethod
+    def _skip(fx: Effects, updates: Sequence[Effect], overflow: Value, skip: Value, *, counting: bool) -> None:
+        graph = fx.graph
+        happens = graph.create("LogicalNot", [skip], scope=SCOPE)
+        skipped = graph.state(SKIPPED, tensor("int32"))
+        none, one = (graph.constant(scalar_tensor("int32", n)) for n in (0, 1))
+        more = graph.create("Add", [fx.load(skipped, scope=SCOPE), one], scope=SCOPE)
+        in_a_row = graph.create("Select", [skip, more, none], scope=SCOPE)
+        make_conditional(fx, happens, updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
+        fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
+        if counting:
+            dropped = graph.state(DROPPED, tensor("float32"))
+            fx.append("Assign", [dropped, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+        fx.commit(with_results(graph, [("overflow", overflow), ("skipped_cycles", in_a_row)]))
 
-    def _as_number(self, condition: Value, *, negate: bool) -> Value:
-        if negate:
-            condition = self.graph.create("LogicalNot", [condition], scope=SCOPE)
-        return cast(self.graph, condition, DType.FLOAT32, scope=SCOPE)
+
+def _total(fx: Effects, state: str, own: Value | None) -> Value:
+    """A count over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
+    loaded = fx.load(fx.graph.state(state, tensor("float32")), scope=SCOPE)
+    return loaded if own is None else fx.graph.create("Add", [loaded, own], scope=SCOPE)
+
+
+def _is_above(graph: Graph, value: Value, limit: float) -> Value:
+    return graph.create("Greater", [value, graph.constant(scalar_tensor("float32", limit))], scope=SCOPE)
+
+
+def _any(graph: Graph, conditions: Sequence[Value]) -> Value:
+    found, *others = dict.fromkeys(conditions)
+    for other in others:
+        found = graph.create("LogicalOr", [found, other], scope=SCOPE)
+    return found
 
 
 def update_effects(fx: Effects, roles: Mapping[str, str]) -> list[Effect]:

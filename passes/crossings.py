@@ -1,0 +1,33 @@
+"""Where gradients leave the backward part of a graph, whatever the update side does with them."""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph
+from ..ir.training import BACKWARD, FORWARD, network_parts
+from ..ir.types import TensorType
+from ..ir.values import Node
+
+
+def crossings(graph: Graph) -> list[tuple[Node, int]]:
+    """The uses of backward values by the update side."""
+    parts = network_parts(graph)
+    found: list[tuple[Node, int]] = []
+    for node in graph:
+        if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
+            continue
+        found.extend(
+            (user, i)
+            for user, i in node.use_sites()
+            if parts.get(user) not in (FORWARD, BACKWARD) and takes_value(user, i)
+        )
+    return found
+
+
+def takes_value(user: Node, i: int) -> bool:
+    """Whether a use takes the value, and does not merely wait for it."""
+    name = user.op.name
+    if name == "UpdateState" or name == "ZerosLike" or (name == "Depend" and i == 1):
+        return False
+    return name != "MakeTuple" or not all(
+        u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites()
+    )

@@ -1,0 +1,45 @@
+"""Overflow of one micro-batch by the device's own flag, for an Ascend that saturates: there an overflow leaves finite
+numbers behind, so nothing can be seen in the gradients."""
+
+from __future__ import annotations
+
+from ..ir.attributes import TensorValue
+from ..ir.data import ZeroData
+from ..ir.graph import Graph
+from ..ir.linearity import find_seeds
+from ..ir.reductions import reduce_any
+from ..ir.training import network_parts
+from ..ir.types import DType, TensorType, is_monad
+from ..ir.values import Input, Node, Value
+from .crossings import crossings
+
+
+def float_status(graph: Graph, loss: Value, *, scope: str) -> Value:
+    """A scalar bool: whether the backward part overflowed.
+
+    The flag is cleared after the loss and before the seeds of the backward part, and read after all gradients, as
+    ``nn.TrainOneStepWithLossScaleCell`` does; Depends say so.
+    """
+    type_ = TensorType(DType.INT32, (8,))
+    empty: Value = graph.constant(TensorValue(type_, ZeroData(type_.nbytes)))
+
+    def status(op: str, after: Value) -> Node:
+        waiting = graph.create("Depend", [empty, after], scope=scope)
+        return graph.create(op, [waiting], type_, scope=scope)
+
+    wanted = crossings(graph)
+    gradients = dict.fromkeys(user.operand(i) for user, i in wanted)
+    cleared = status("NPUClearFloatStatusV2", loss)
+    for seed in find_seeds(graph, network_parts(graph), wanted):
+        if isinstance(seed.value, Node):
+            _wait(graph, seed.value, cleared, scope)
+    read = status("NPUGetFloatStatusV2", graph.create("MakeTuple", list(gradients), scope=scope))
+    return reduce_any(graph, graph.create("NotEqual", [read, empty], scope=scope), scope=scope)
+
+
+def _wait(graph: Graph, seed: Node, cleared: Node, scope: str) -> None:
+    """The node that computes a seed runs after the flag was cleared."""
+    for i, operand in enumerate(seed.operands):
+        if isinstance(operand, (Node, Input)) and not is_monad(operand.type):
+            seed.set_operand(i, graph.create("Depend", [operand, cleared], scope=scope, sources=[operand]))
+            return
