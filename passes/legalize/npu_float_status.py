@@ -24,10 +24,9 @@ from .finite import SCOPE, all_finite
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
 CARRYING = frozenset({
     "Depend", "TupleGetItem", "MakeTuple", "Cast", "Reshape", "Transpose", "ExpandDims", "Squeeze", "Mul", "Muls",
-    "RealDiv", "Div", "Divs", "Add", "AddN", "Sub", "AddExt", "SubExt", "Neg", "AllReduce", "ReduceScatter",
-    "AllGather", "TensorMove", "Identity",
+    "RealDiv", "Div", "Divs", "Add", "AddN", "Sub", "AddExt", "SubExt", "Neg", "AllReduce", "TensorMove", "Identity",
 })  # fmt: skip
-"""Ops whose result is not finite if the first operand (of a division), or any, is not. Clipping by value is none."""
+"""Ops whose result is not finite where an operand (of a division: the first) is not. Clipping by value is none."""
 DIVISIONS = frozenset({"RealDiv", "Div", "Divs"})
 
 
@@ -63,10 +62,11 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
         ) from None
     gradients = {g: info.name for info in found.weights for g in info.gradient}
     tested: dict[Node, list[Value]] = {}
+    awaited = {get: _awaited(get.operand(0)) for get in gets}
     reached: set[Node] = set()
     for get in gets:
         tested[get] = []
-        for value in _awaited(get.operand(0)):
+        for value in awaited[get]:
             behind = _gradients_behind(value, gradients, found.bound)
             if behind:
                 tested[get].append(value)
@@ -74,8 +74,8 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
     missed = [g for g in gradients if g not in reached]
     for get, values in tested.items():
         values.extend(missed)
-        if not values:
-            values.extend(gradients)
+        if not values:  # other statuses look after the gradients; this one is asked about something else
+            values.extend(awaited[get] or gradients)
         for value in values:
             if isinstance(value, Node) and value.graph is not get.graph:
                 raise PassError(
@@ -96,7 +96,7 @@ def _awaited(status: Value) -> list[Value]:
             value = stack.pop()
             if isinstance(value, Node) and value.op.name == "MakeTuple":
                 stack.extend(reversed(value.operands))
-            elif isinstance(value.type, TensorType) and value.type.dtype.is_float:
+            elif _is_float(value):
                 found[value] = None
         status = status.operand(0)
     return list(found)
@@ -105,6 +105,7 @@ def _awaited(status: Value) -> list[Value]:
 def _gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[Node]:
     """The gradients from which ``value`` is made so that it is finite only if they are."""
     found: set[Node] = set()
+    size = tensor_type(value).size
     stack: list[Value] = [value]
     seen: set[Value] = {value}
     while stack:
@@ -124,14 +125,15 @@ def _gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mappin
             else:
                 following = here.operands
         for v in following:
-            if v not in seen and _is_float(v):
+            # Of another size: a factor, which may be made of all gradients, and is none.
+            if v not in seen and (isinstance(v.type, TupleType) or (_is_float(v) and tensor_type(v).size == size)):
                 seen.add(v)
                 stack.append(v)
     return found
 
 
 def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TupleType) or (isinstance(value.type, TensorType) and value.type.dtype.is_float)
+    return isinstance(value.type, TensorType) and value.type.dtype.is_float
 
 
 # -- rewriting -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.ops import OPS
 from boost_compile.ir.program import Program
+from boost_compile.ir.text import parse_program
 from boost_compile.ir.training import anatomy
 from boost_compile.ir.values import Node
 from boost_compile.passes.gradient_accumulation import GradientAccumulation
@@ -25,6 +26,7 @@ from tests import native
 from tests.compare import assert_close, assert_equal
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Batch, build, names, state_of
+from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
 CELLS = names("loss-scale-cell")
@@ -281,3 +283,58 @@ def test_a_native_step_returns_the_scale_after_the_update(exported: Exported) ->
         result = session.step(*batch)
         np.testing.assert_equal((result.loss, result.overflow, result.loss_scale), (loss, condition, scale))
     assert_equal(session.state(), state_of(cell))
+
+
+def many_weights(count: int, question: list[str]) -> str:
+    """The text of a step that trains ``count`` weights while ``%fine``, which ``question`` defines from ``%all``."""
+    each = range(count)
+    states = [f"state %w{i}: float32[2] role=weight" for i in each]
+    forward = [
+        line
+        for i in each
+        for line in (
+            f'%l{i} = Load(%w{i}, umonad) : float32[2] primal {{unique_id = "l{i}"}}',
+            f'%y{i} = Mul(%l{i}, %x) : float32[2] primal {{unique_id = "{i}"}}',
+        )
+    ]
+    loss = [
+        f'%ys = MakeTuple({", ".join(f"%y{i}" for i in each)}) primal {{unique_id = "a"}}',
+        '%sum = AddN(%ys) : float32[2] primal {unique_id = "b"}',
+        '%loss = ReduceSum(%sum, none, false) : float32[] primal {unique_id = "c"}',
+    ]
+    backward = [f'%g{i} = Mul(%x, float32[]<{i}.5>) : float32[2] primal {{forward_unique_id = "{i}"}}' for i in each]
+    gradients = [f"%all = MakeTuple({', '.join(f'%g{i}' for i in each)})"]
+    update = [
+        "%rate = Select(%fine, float32[]<0.1>, float32[]<0.0>) : float32[]",
+        f"%u = UpdateState(umonad, {', '.join(f'%l{i}' for i in each)})",
+        *(f"%m{i} = Mul(%g{i}, %rate) : float32[2]" for i in each),
+        *(f"%a{i} = AssignSub(%w{i}, %m{i}, %u) : float32[2]" for i in each),
+        f"%as = MakeTuple({', '.join(f'%a{i}' for i in each)})",
+        "%v = UpdateState(%u, %as)",
+        "%r = Depend(%loss, %v)",
+        "return %r",
+    ]
+    body = [*forward, *loss, *backward, *gradients, *question, *update]
+    return "\n".join([*states, "graph @step(%x: float32[2]) {", *body, "}"])
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        [
+            "%waiting = Depend(int32[8]<zeros>, %all)",
+            "%status = NPUGetFloatStatusV2(%waiting) : int32[8]",
+            "%zero = Equal(int32[]<0>, %status) : bool[8]",
+            "%fine = ReduceAll(%zero, none, false) : bool[]",
+        ],
+        ["%overflow = AllFinite(%all) : bool[]", "%fine = LogicalNot(%overflow)"],
+    ],
+    ids=["status", "all_finite"],
+)
+def test_the_cost_is_linear_in_the_gradients(question: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(program: Program) -> Callable[[], object]:
+        copy = program.copy()
+        return lambda: Legalize(target="cpu").run(copy)
+
+    programs = [parse_program(many_weights(count, question)) for count in (100, 200, 400)]
+    assert_linear(monkeypatch, prepare, programs)
