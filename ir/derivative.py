@@ -152,7 +152,7 @@ class Derivative:
         if name in SHAPE_ONLY:
             return COEFFICIENT
         sources: Iterable[Value] = node._operands
-        if node.op is CALL:
+        if node.op is CALL and node not in self.closures.open:
             sources = [f.result for f in self.closures.targets[node] if f.has_result]
         if any(self.brings(node, source) for source in sources):
             return CARRIER

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .values import Node
+from .values import Constant, Node
 
 Alternatives = tuple[tuple[int, ...], ...]
 
@@ -29,66 +29,69 @@ def _jointly(positions: tuple[int, ...], names: Iterable[str]) -> dict[str, Alte
 LINEAR_IN: Mapping[str, Alternatives] = {
     # Moving, selecting and adding up elements of the first operand
     **_at(0, (
-        "Neg", "Cast", "Identity", "Reshape", "View", "Transpose", "TransposeExt", "TransposeView", "Squeeze",
-        "ExpandDims", "ExpandDimsView", "Flatten", "FlattenExt", "FlattenGrad", "TensorMove", "Copy", "Contiguous",
-        "Clone", "BroadcastTo", "BroadcastToView", "Expand", "Tile", "Repeat", "RepeatInterleaveInt",
-        "RepeatInterleaveTensor", "RepeatInterleaveGrad", "ReduceSum", "SumExt", "ReduceMean", "MeanExt", "CumSum",
-        "CumsumExt", "Trace", "TraceExt", "TraceGrad", "TraceV2", "TraceV2Grad", "Tril", "Triu", "TrilExt", "Diag",
-        "DiagExt", "DiagPart", "Diagonal", "DiagonalView", "MatrixDiagV3", "MatrixDiagPartV3", "Slice", "SliceExt",
-        "SliceExtView", "StridedSlice", "StridedSliceGrad", "SliceGrad", "Narrow", "NarrowView", "SelectExtView",
-        "SelectView", "AsStrided", "Split", "SplitWithSize", "SplitWithSizeView", "SplitTensor", "SplitTensorView",
-        "SplitV", "Unstack", "UnstackExt", "UnstackExtView", "Chunk", "ChunkView", "Concat", "Stack", "StackExt",
-        "Meshgrid", "Pad", "MirrorPad", "MirrorPadGrad", "PadV3Grad", "ReflectionPad1D", "ReflectionPad2D",
-        "ReflectionPad3D", "ReplicationPad1D", "ReplicationPad2D", "ReplicationPad3D", "ReverseV2", "ReverseSequence",
-        "Roll", "Gather", "GatherD", "GatherNd", "IndexSelect", "IndexSelectExt", "Index", "MaskedSelect", "Take",
-        "UnsortedSegmentSum", "SegmentSum", "SegmentMean", "Im2ColExt", "Im2Col", "Col2ImExt", "Col2Im", "Col2ImGrad",
-        "SpaceToDepth", "DepthToSpace", "SpaceToBatchND", "BatchToSpaceND", "BatchToSpaceNDV2", "PixelShuffle",
-        "PixelUnshuffle", "ChannelShuffle", "UpsampleNearest1D", "UpsampleNearest2D", "UpsampleNearest3D",
-        "Conj", "Real", "Imag", "FFT", "IFFT", "RFFT", "IRFFT", "FFT2", "IFFT2", "RFFT2", "IRFFT2", "FFTN", "IFFTN",
-        "RFFTN", "IRFFTN", "DCT", "IDCT", "FFTWithSize", "IRFFTDouble", "RFFTGrad", "IRFFTGrad", "FFTShapeCopy",
+        "Neg", "Cast", "Identity", "Reshape", "View", "Transpose", "TransposeView", "Squeeze", "ExpandDims",
+        "ExpandDimsView", "Flatten", "FlattenExt", "FlattenGrad", "TensorMove", "Copy", "Contiguous", "Clone",
+        "BroadcastTo", "BroadcastToView", "Expand", "Tile", "Repeat", "RepeatInterleaveInt", "RepeatInterleaveTensor",
+        "RepeatInterleaveGrad", "ReduceSum", "SumExt", "ReduceMean", "MeanExt", "CumSum", "CumsumExt", "Trace",
+        "TraceExt", "TraceGrad", "TraceV2", "TraceV2Grad", "Tril", "Triu", "TrilExt", "Diag", "DiagExt", "DiagPart",
+        "Diagonal", "DiagonalView", "MatrixDiagV3", "MatrixDiagPartV3", "Slice", "SliceExt", "SliceExtView",
+        "StridedSlice", "StridedSliceGrad", "SliceGrad", "Narrow", "NarrowView", "SelectExtView", "SelectView",
+        "AsStrided", "Split", "SplitWithSize", "SplitWithSizeView", "SplitTensor", "SplitTensorView", "SplitV",
+        "Unstack", "UnstackExtView", "Chunk", "ChunkView", "Concat", "Stack", "StackExt", "Meshgrid", "Pad",
+        "MirrorPad", "MirrorPadGrad", "PadV3Grad", "ReflectionPad1D", "ReflectionPad2D", "ReflectionPad3D",
+        "ReplicationPad1D", "ReplicationPad2D", "ReplicationPad3D", "ReverseV2", "ReverseSequence", "Roll", "Gather",
+        "GatherD", "GatherNd", "GatherNdExt", "IndexSelect", "Index", "MaskedSelect", "Take", "UnsortedSegmentSum",
+        "SegmentSum", "SegmentMean", "Im2ColExt", "Im2Col", "Col2ImExt", "Col2Im", "Col2ImGrad", "SpaceToDepth",
+        "DepthToSpace", "SpaceToBatchND", "BatchToSpaceND", "BatchToSpaceNDV2", "PixelShuffle", "ChannelShuffle",
+        "UpsampleNearest1D", "UpsampleNearest2D", "UpsampleNearest3D", "Conj", "Real", "Imag", "FFT", "IFFT", "RFFT",
+        "IRFFT", "FFT2", "IFFT2", "RFFT2", "IRFFT2", "FFTN", "IFFTN", "RFFTN", "IRFFTN", "DCT", "IDCT", "FFTWithSize",
         "Muls", "Divs", "InplaceMuls", "InplaceDivs",
     )),
     # Sums
     **_at(0, ("AddN", "AccumulateNV2")),
     **_jointly((0, 1), (
-        "Add", "Sub", "AddExt", "SubExt", "Adds", "AddScalar", "SubScalar", "InplaceAddExt", "InplaceSubExt",
-        "InplaceAddsExt", "InplaceSubScalar", "Lerp", "LerpScalar",
+        "Add", "Sub", "AddExt", "SubExt", "AddScalar", "SubScalar", "InplaceAddExt", "InplaceSubExt", "InplaceAddsExt",
+        "InplaceSubScalar", "Lerp", "LerpScalar", "MatrixSetDiagV3", "TensorCopySlices", "IndexPut",
     )),
     "BiasAdd": ((0, 1),),
     **_jointly((1, 2), ("Select",)),
     **_jointly((0, 2), (
-        "MaskedFill", "InplaceMaskedFillTensor", "InplaceMaskedFillScalar", "MaskedScatter", "ConstantPadND", "PadV3",
-        "TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "InplaceIndexPut", "IndexPut",
+        "MaskedFill", "MaskedFillScalar", "InplaceMaskedFillTensor", "InplaceMaskedFillScalar", "MaskedScatter",
+        "ConstantPadND", "PadV3", "TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub",
+        "TensorScatterElements", "InplaceIndexPut", "IndexAdd",
     )),
     **_jointly((0, 3), (
-        "ScatterAddExt", "ScatterUpdateExt", "Scatter", "ScatterValue", "TensorScatterElements", "IndexAddExt",
-        "IndexFillTensor", "IndexFillScalar", "InplaceScatterAdd", "InplaceScatterSrc", "InplaceIndexAddExt",
+        "Scatter", "ScatterValue", "ScatterAddExt", "IndexAddExt", "IndexFillTensor", "IndexFillScalar",
+        "InplaceScatterAdd", "InplaceScatterSrc", "InplaceScatterValue", "InplaceIndexAddExt",
     )),
-    "IndexAdd": ((0, 2),),
     "IndexFill": ((0, 3),),
-    "ScatterNd": ((1,),),
+    **_at(1, ("ScatterNd", "InplaceCopy")),
     # Products and quotients
     **dict.fromkeys(
         (
-            "Mul", "InplaceMul", "MatMul", "MatMulExt", "MatMulV2", "BatchMatMul", "BatchMatMulExt", "BatchMatMulV2",
-            "Mm", "Mv", "Dot", "Outer", "Ger", "Cross", "Conv2D", "Conv3D", "Conv2DBackpropInput",
-            "Conv2DBackpropFilter", "Conv3DBackpropInput", "Conv3DBackpropFilter", "Conv2DTranspose",
-            "Conv3DTranspose", "DepthwiseConv2dNative", "SparseTensorDenseMatmul",
+            "Mul", "InplaceMul", "MatMul", "MatMulExt", "BatchMatMul", "BatchMatMulExt", "Mm", "Mv", "Dot", "Outer",
+            "Ger", "Cross", "Conv2D", "Conv3D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv3DBackpropInput",
+            "Conv3DBackpropFilter", "Conv2DTranspose", "Conv3DTranspose", "DepthwiseConv2dNative",
         ),
         ((0,), (1,)),
     ),
+    **dict.fromkeys(("Addcmul", "Addmm", "Addmv", "Baddbmm"), ((0, 1), (0, 2))),
+    "SparseTensorDenseMatmul": ((1,), (3,)),
+    "Dense": ((0, 2), (1, 2)),
+    "Addcdiv": ((0, 1),),
     **_at(2, ("DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter")),
     **_at(0, (
-        "RealDiv", "Div", "DivNoNan", "Xdivy", "InplaceDiv", "TruncateDiv", "ConvolutionGrad", "ConvolutionStrGrad",
+        "RealDiv", "Div", "DivNoNan", "Xdivy", "Xlogy", "InplaceDiv", "ConvolutionGrad", "ConvolutionStrGrad",
         "GmmBackward", "GmmV2Backward", "GmmBackwardFusion", "GmmV2BackwardFusion",
     )),
     "EinsumGrad": ((1,),),
+    "LuUnpackGrad": ((0, 1),),
     # Derivatives of elementwise functions
     **_at(0, (
-        "ReluGrad", "ReLU6Grad", "SeluGrad", "EluGrad", "EluGradExt", "LeakyReLUGrad", "LeakyReLUGradExt", "GeLUGrad",
+        "ReluGrad", "ReluGradV2", "ReLU6Grad", "SeluGrad", "EluGrad", "EluGradExt", "LeakyReLUGradExt", "GeLUGrad",
         "GeluGradExt", "FastGeLUGrad", "SiLUGrad", "HSwishGrad", "HSigmoidGrad", "HShrinkGrad", "SoftShrinkGrad",
         "SoftplusGrad", "SoftplusGradExt", "MishGradExt", "HardtanhGrad", "ThresholdGrad", "LogSigmoidGrad",
-        "LogitGrad", "PReLUGrad", "GluGrad", "SwigluGrad", "RReLUGrad", "MvlgammaGrad",
+        "LogitGrad", "PReLUGrad", "GluGrad", "SwigluGrad", "MvlgammaGrad",
     )),
     **_at(1, (
         "TanhGrad", "SigmoidGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad", "AtanGrad",
@@ -97,7 +100,7 @@ LINEAR_IN: Mapping[str, Alternatives] = {
     **_at(2, ("MaximumGrad", "MinimumGrad", "MaskedSelectGrad", "L2NormalizeGrad")),
     **_at(0, (
         "DropoutGrad", "DropoutGradExt", "DropoutDoMask", "DropoutDoMaskExt", "CdistGrad", "PdistGrad", "MedianGrad",
-        "AffineGridGrad", "LstsqV2Grad", "UniqueGrad",
+        "AffineGridGrad", "LstsqV2Grad",
     )),
     # Softmax, losses
     **_at(0, (
@@ -161,15 +164,19 @@ LINEAR_IN: Mapping[str, Alternatives] = {
     "BasicLSTMCellInputGrad": ((0,),),
     # Fused attention and mixtures of experts
     **_at(3, ("FlashAttentionScoreGrad", "SpeedFusionAttentionGrad")),
-    "SparseFlashAttentionGrad": ((4,),),
+    **_at(4, ("SparseFlashAttentionGrad", "WKVGrad")),
     "LightningIndexerGrad": ((2,),),
     "MultiScaleDeformableAttnGrad": ((5,),),
-    **_at(0, ("NsaSelectAttentionGrad", "NsaCompressGrad", "RotaryPositionEmbedding", "RotaryPositionEmbeddingGrad",
-              "MoeTokenPermuteGrad")),
+    **_at(0, (
+        "NsaSelectAttentionGrad", "NsaCompressGrad", "RotaryPositionEmbedding", "RotaryPositionEmbeddingGrad",
+        "MoeTokenPermuteGrad",
+    )),
     "MoeTokenUnpermuteGrad": ((1,),),
     # Between ranks
-    **_at(0, ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "AllToAllv", "NeighborExchange",
-              "NeighborExchangeV2", "NeighborExchangeV2Grad", "CollectiveScatter", "CollectiveGather")),
+    **_at(0, (
+        "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "NeighborExchange", "NeighborExchangeV2",
+        "NeighborExchangeV2Grad", "CollectiveScatter", "CollectiveGather",
+    )),
 }  # fmt: skip
 
 SHAPE_ONLY = frozenset({
@@ -179,6 +186,8 @@ SHAPE_ONLY = frozenset({
 """Primitives that look at the shape and the element type of their operands only."""
 
 ZEROS = frozenset({"ZerosLike", "ZerosLikeExt", "Zeros", "NewZeros"})
+FILLS = frozenset({"FillV2", "FillScalar", "FillTensor", "FullLike"})
+"""Primitives whose result is operand 1 everywhere."""
 
 HIDDEN = frozenset({"LSTMGradWeight", "GruGradWeight"})
 """They take derivatives from a workspace that another primitive left: no operand shows them."""
@@ -186,8 +195,15 @@ HIDDEN = frozenset({"LSTMGradWeight", "GruGradWeight"})
 
 def linear_in(node: Node) -> Alternatives | None:
     """The alternatives of a node; None where its primitive is not known to be linear in anything."""
-    found = LINEAR_IN.get(node.op.name)
-    reduction = node.op.attributes.get("op", "sum")
-    if found is not None and node.op.name in ("AllReduce", "ReduceScatter") and reduction not in ("sum", "avg"):
+    name = node.op.name
+    if name in ("AllReduce", "ReduceScatter") and node.op.attributes.get("op", "sum") not in ("sum", "avg"):
         return None
-    return found
+    if name in ("Scatter", "ScatterValue", "TensorScatterElements") and not _adds_or_replaces(node):
+        return None
+    return LINEAR_IN.get(name)
+
+
+def _adds_or_replaces(node: Node) -> bool:
+    """Whether a scatter with a choice of reductions, its operand 4, does not multiply."""
+    reduction = node.operand(4) if node.num_operands > 4 else None
+    return isinstance(reduction, Constant) and reduction.value in (0, 1)

@@ -28,11 +28,13 @@ from .derivative import CARRIER, TAIL, Derivative
 from .dtypes import cast
 from .errors import AnatomyError
 from .graph import Graph
-from .linear_ops import HIDDEN, SHAPE_ONLY, ZEROS, linear_in
+from .linear_ops import FILLS, HIDDEN, SHAPE_ONLY, ZEROS, linear_in
 from .ops import written_operands
 from .types import DType, TensorType, TupleType, Type, is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, Value
 
+NO_VALUE = SHAPE_ONLY | {"UpdateState"}
+"""Primitives that do not look at the elements of their operands."""
 COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
 Component = tuple[Value, Path]
 """A tensor: a value, or an element of the tuple that it is."""
@@ -99,7 +101,8 @@ def scale_seeds(graph: Graph, seeds: Sequence[Seed], factor: Value, *, scope: st
 
 
 class _Plan:
-    """What every attempt needs to know and none changes. ``counts``: how many uses of each component matter."""
+    """What every attempt needs to know and none changes. ``counts``: how many uses of each component matter.
+    ``zeros``: what is known to be zero."""
 
     def __init__(
         self,
@@ -117,12 +120,31 @@ class _Plan:
         self.owner: dict[Value, Graph] = {formal: body for body in graph.all_graphs() for formal in body.inputs}
         self.live = _live(graph) | {user for user, _ in wanted}
         self.counts: dict[Value, dict[Path, int]] = {}
+        self.zeros: dict[Value, bool] = {}
         for body in graph.all_graphs():
+            for node in body:
+                self.zeros[node] = self._makes_zeros(node)
             for node in reversed(body):
                 self.counts[node] = self._count(node)
             if body is not graph:
                 for formal in body.inputs:
                     self.counts[formal] = self._count(formal)
+
+    def is_zero(self, value: Value, path: Path = ()) -> bool:
+        """Whether a component is known to be zero, and so any multiple of itself."""
+        while isinstance(value, Node) and value.op.name == "MakeTuple" and path:
+            value, path = value.operand(path[0]), path[1:]
+        if value not in self.zeros:
+            self.zeros[value] = _is_zero_constant(value)
+        return self.zeros[value]
+
+    def _makes_zeros(self, node: Node) -> bool:
+        name = node.op.name
+        if name in ZEROS or (name in FILLS and self.is_zero(node.operand(1))):
+            return True
+        return any(
+            all(i < node.num_operands and self.is_zero(node.operand(i)) for i in a) for a in linear_in(node) or ()
+        )
 
     def _count(self, value: Value) -> dict[Path, int]:
         counts = dict.fromkeys(leaves(value.type), 0)
@@ -130,7 +152,7 @@ class _Plan:
             return counts
         for user, i in value.use_sites():
             name = user.op.name
-            if user not in self.live or name == "UpdateState" or name in SHAPE_ONLY or (name == "Depend" and i == 1):
+            if user not in self.live or self.zeros.get(user) or name in NO_VALUE or (name == "Depend" and i == 1):
                 continue
             if name == "TupleGetItem" and (k := element(user)) is not None:
                 for path, n in self.counts[user].items():
@@ -174,7 +196,7 @@ class _Demand:
     def _want(self, use: Use, cause: Component | None) -> None:
         user, i, path = use
         component = (user.operand(i), path)
-        if use in self.uses or _is_zero(*component):
+        if use in self.uses or self.plan.is_zero(*component):
             return
         self.uses[use] = cause
         value = component[0]
@@ -411,13 +433,10 @@ def _is_nothing(value: Value) -> bool:
     return number is None or (isinstance(number, (int, float)) and number == 0)
 
 
-def _is_zero(value: Value, path: Path) -> bool:
-    """Whether a component is known to be zero: a multiple of itself."""
-    while isinstance(value, Node) and value.op.name == "MakeTuple" and path:
-        value, path = value.operand(path[0]), path[1:]
-    if isinstance(value, Node):
-        return value.op.name in ZEROS
-    return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
+def _is_zero_constant(value: Value) -> bool:
+    if isinstance(value, Constant) and isinstance(value.value, TensorValue):
+        return not any(value.value.data.view())
+    return isinstance(value, Constant) and _is_nothing(value)
 
 
 def _home(node: Node) -> str:

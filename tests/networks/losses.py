@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from .case import Batch, Case
-from .mlp import MLP, classes, momentum
+from .mlp import MLP, classes, cross_entropy, momentum
 from .structure import probabilities as labels
 from .structure import targets as regression
 
@@ -105,6 +105,36 @@ class GradientPenalty(nn.Cell):
     def construct(self, x, targets):
         slope = self.slope(x)
         return ops.square(self.output(ops.tanh(self.hidden(x))) - targets).mean() + ops.square(slope).mean()
+
+
+class ChosenLoss(nn.Cell):
+    """The batch decides which loss it has: the derivative starts inside the functions of a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = MLP()
+        self.loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+
+    def construct(self, x, labels):
+        output = self.network(x)
+        if x.sum() > 0:
+            loss = self.loss(output, labels)
+        else:
+            loss = ops.square(output).mean()
+        return loss
+
+
+class Recomputed(nn.Cell):
+    """The backward part computes the first layers once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.SequentialCell(nn.Dense(8, 16), nn.Tanh(), nn.Dense(16, 8), nn.ReLU())
+        self.first.recompute()
+        self.output = nn.Dense(8, 4)
+
+    def construct(self, x):
+        return self.output(self.first(x))
 
 
 def nll(output, labels):
@@ -219,5 +249,7 @@ CASES = [
     Case("penalized", Penalized, momentum, classes, tags=_TAGS),
     Case("two_heads", TwoHeads, momentum, two_targets, tags=_TAGS),
     Case("transcription", Transcription, momentum, transcripts, tags=_TAGS),
+    Case("loss_in_branch", ChosenLoss, momentum, classes, tags=_TAGS),
+    Case("recomputed", Recomputed, momentum, classes, cross_entropy, tags=_TAGS),
     Case("gradient_penalty", GradientPenalty, momentum, one_target, tags=_TAGS),
 ]
