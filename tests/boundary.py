@@ -25,12 +25,12 @@ Cycles = Sequence[Sequence[Batch]]
 
 @dataclass(frozen=True)
 class Seen:
-    """A cycle as the session reports it; `norm`, `scale` and `overflow` are None where the program has no such output.
+    """A cycle as the session reports it; `losses` has a row a micro-batch; what the program does not report is None.
 
     `state` is the user's, by the names of the file; `own` is what the passes added.
     """
 
-    losses: list[float]
+    losses: np.ndarray
     scale: float | None
     overflow: bool | None
     updated: bool
@@ -51,7 +51,7 @@ def train_in(session: bc.Session, users: bc.Program, cycles: Cycles) -> list[See
     seen = []
     for cycle in cycles:
         results = [session.step(*batch) for batch in cycle]
-        losses = [float(result.loss) for result in results]
+        losses = np.array([result.loss for result in results])
         assert not any(result.updated or result.ended_cycle for result in results[:-1])
         last = results[-1]
         if not last.ended_cycle:
@@ -79,7 +79,7 @@ def moved_only_statistics(before: Seen, after: Seen, users: bc.Program) -> None:
 def check(ours: Sequence[Seen], run: Run, users: bc.Program, first: float = FIRST, last: float = LAST) -> Comparison:
     """Compares decisions, losses, norms and states of all cycles; returns the comparison after the first update."""
     assert [seen.updated for seen in ours] == [not cycle.skipped for cycle in run.cycles]
-    initial = Seen([], None, None, False, None, run.initial, {})
+    initial = Seen(np.array([]), None, None, False, None, run.initial, {})
     np.testing.assert_allclose(ours[0].losses, run.cycles[0].losses, rtol=first)
     for before, seen, cycle in zip([initial, *ours[:-1]], ours, run.cycles, strict=True):
         np.testing.assert_allclose(seen.losses, cycle.losses, rtol=last)
@@ -115,7 +115,7 @@ def train_file(path: Path, users: bc.Program, cycles: Cycles) -> list[Seen]:
         state = {p.name: p.asnumpy().copy() for p in cell.get_parameters()}
         user = {name: state[name] for name in users.state}
         own = {name: value for name, value in state.items() if name not in users.state}
-        seen.append(Seen(losses, None, None, False, None, user, own))
+        seen.append(Seen(np.array(losses), None, None, False, None, user, own))
     return seen
 
 
