@@ -146,6 +146,13 @@ def half_gpt() -> nn.Cell:
     return gpt_untied().to_float(ms.float16)
 
 
+def over_ranks(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
+    """Sums the status over the ranks before it is compared."""
+    cell = dynamic(2.0**10)(network, optimizer)
+    cell.is_distributed = True
+    return cell
+
+
 _TAGS = frozenset({"loss-scale-cell"})
 CASES = [
     Case(name, network, optimizer, batch, loss, wrap, runs_on_cpu=False, tags=_TAGS)
@@ -169,4 +176,4 @@ CASES = [
         ("scaled_half_compute", half_compute, adam, classes, cross_entropy, dynamic(2.0**18, 2)),
         ("scaled_half_weights", half_weights, momentum, classes, cross_entropy, dynamic(2.0**18, 2)),
     )
-]
+] + [Case("scaled_over_ranks", MLP, momentum, classes, cross_entropy, over_ranks, runs_on_cpu=False)]

@@ -92,6 +92,22 @@ def test_one_bad_micro_batch_skips_the_cycle(exported: Exported, name: str, spli
         assert_equal({n: value for n, value in state.items() if n not in own}, expected.states[i])
 
 
+def test_the_status_is_still_summed_over_ranks(exported: Exported) -> None:
+    """Of one rank here: the sum is what this rank says."""
+    program = legal(exported("scaled_over_ranks"))
+    (graph,) = program.graphs.values()
+    sums = [node for node in graph if node.op.name == "AllReduce"]
+    assert len(sums) == 1
+    for node in sums:
+        node.replace_uses(node.operand(0))
+        graph.erase(node)
+    session = bc.Session(program, device="CPU")
+    batches = batches_of("scaled_over_ranks", STEPS)
+    expected = train_scaled("scaled_over_ranks", [[batch] for batch in batches])
+    assert [session.step(*batch).overflow for batch in batches] == expected.skipped
+    assert_equal(session.state(), expected.states[-1])
+
+
 def test_one_gradient_alone_overflows(exported: Exported) -> None:
     """A weight of zero hides a huge input from all but its own gradient."""
     session = bc.Session(legal(exported("scaled_dynamic")), device="CPU")
