@@ -60,6 +60,11 @@ class Document:
             raise self.wrong(f"a whole number, at least {least}")
         return self.value
 
+    def number(self) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)):
+            raise self.wrong("a number")
+        return float(self.value)
+
     def one_of(self, known: tuple[str, ...]) -> str:
         if self.value not in known:
             raise self.wrong("one of " + ", ".join(known))

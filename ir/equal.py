@@ -46,7 +46,7 @@ def programs_equal(a: Program, b: Program) -> str | None:
         return _differ("state", list(a.state), list(b.state))
     for name, variable in a.state.items():
         other = b.state[name]
-        for what in ("name", "type", "role", "trainable"):
+        for what in ("name", "type", "role", "trainable", "weight"):
             left, right = getattr(variable, what), getattr(other, what)
             if left != right:
                 return _differ(f"state '{name}': {what}", left, right)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .choice import Choice
 from .data import Data, ZeroData, from_numpy, to_numpy
 from .errors import VerifyError
 from .graph import Graph
@@ -21,7 +22,8 @@ CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})
 
 @dataclass(slots=True)
 class StateVariable:
-    """Something that lives across steps. ``role`` is one of :data:`ROLES`."""
+    """Something that lives across steps. ``role`` is one of :data:`ROLES`; ``weight`` names the weight that a slot or
+    an accumulator serves."""
 
     name: str
     type: TensorType
@@ -30,6 +32,7 @@ class StateVariable:
     trainable: bool | None = None
     info: dict[str, Any] = field(default_factory=dict)
     """The file's notes about the parameter, carried through."""
+    weight: str = ""
 
     @property
     def dtype(self) -> DType:
@@ -63,20 +66,40 @@ class Schedule:
     (None: a cycle is one micro-batch, there is nothing to flush). ``count`` names the state that counts the
     micro-batches of the running cycle (so that it survives a checkpoint), reset by the graph that updates.
     ``max_skipped``: training ends with an error after so many cycles in a row whose update was skipped, as the output
-    ``skipped_cycles`` of the updating graph says (None: never)."""
+    ``skipped_cycles`` of the updating graph says (None: never). ``choice``: which variant of these graphs a cycle runs
+    (None: there is one)."""
 
     cycle: tuple[Entry, ...]
     flush: str | None = None
     count: str | None = None
     max_skipped: int | None = None
+    choice: Choice | None = None
 
     def graphs(self) -> tuple[str, ...]:
+        """Names of all graphs that may run, those of variants last."""
         names = [e.graph for e in self.cycle] + ([self.flush] if self.flush else [])
-        return tuple(dict.fromkeys(names))
+        base = tuple(dict.fromkeys(names))
+        return base + tuple(variant_name(g, k) for k in range(1, self.num_variants) for g in base)
+
+    @property
+    def num_variants(self) -> int:
+        return 1 if self.choice is None else self.choice.variants
+
+    def variant(self, k: int) -> Schedule:
+        """The schedule of the cycles that run variant ``k``."""
+        cycle = tuple(Entry(variant_name(e.graph, k), e.repeat) for e in self.cycle)
+        flush = None if self.flush is None else variant_name(self.flush, k)
+        return Schedule(cycle, flush, self.count, self.max_skipped)
 
     def __str__(self) -> str:
         text = ", ".join(e.graph if e.repeat == 1 else f"{e.graph} x {e.repeat}" for e in self.cycle)
-        return text + (f" (flush: {self.flush})" if self.flush else "")
+        text += f" (flush: {self.flush})" if self.flush else ""
+        return text + (f"; {self.choice}" if self.choice else "")
+
+
+def variant_name(graph: str, k: int) -> str:
+    """The name of a graph's variant; the graph itself is variant 0."""
+    return f"{graph}.{k}" if k else graph
 
 
 @dataclass
@@ -106,7 +129,7 @@ class Program:
         return Program(
             graphs={name: graph.clone()[0] for name, graph in self.graphs.items()},
             state={
-                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info))
+                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info), v.weight)
                 for n, v in self.state.items()
             },
             schedule=self.schedule,
@@ -118,13 +141,15 @@ class Program:
             reports=list(self.reports),
         )
 
-    def add_state(self, name: str, type: TensorType, role: str, data: Data | None = None) -> StateVariable:
+    def add_state(
+        self, name: str, type: TensorType, role: str, data: Data | None = None, weight: str = ""
+    ) -> StateVariable:
         """New state, zero unless ``data`` is given. The name must be free."""
         if name in self.state:
             raise VerifyError(f"state '{name}' exists already")
         if role not in ROLES:
             raise VerifyError(f"state '{name}': no such role '{role}'")
-        variable = StateVariable(name, type, ZeroData(type.nbytes) if data is None else data, role)
+        variable = StateVariable(name, type, ZeroData(type.nbytes) if data is None else data, role, weight=weight)
         self.state[name] = variable
         return variable
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .atomic import explained, replacing_directory, replacing_file
+from .choice import KINDS, Choice
 from .data import Data, MappedData, MappedFile, ZeroData, to_numpy
 from .document import Document
 from .errors import Error, FormatError
@@ -120,6 +122,7 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
             "flush": schedule.flush,
             "count": schedule.count,
             "max_skipped": schedule.max_skipped,
+            "choice": None if schedule.choice is None else asdict(schedule.choice),
         },
         "graphs": {
             name: {
@@ -137,6 +140,7 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
                 "shape": list(v.shape),
                 "role": v.role,
                 "trainable": v.trainable,
+                "weight": v.weight,
                 "initial": initial[name],
                 "info": v.info,
             }
@@ -253,6 +257,18 @@ def _schedule(document: Document, graphs: dict[str, Graph], state: dict[str, Sta
         flush=None if flush.value is None else flush.one_of(known),
         count=None if count.value is None else count.one_of(tuple(state)),
         max_skipped=None if limit.value is None else limit.integer(1),
+        choice=None if document["choice"].value is None else _choice(document["choice"], state),
+    )
+
+
+def _choice(document: Document, state: dict[str, StateVariable]) -> Choice:
+    return Choice(
+        variants=document["variants"].integer(2),
+        kind=document["kind"].one_of(KINDS),
+        probability=document["probability"].number(),
+        cycles=document["cycles"].integer(1),
+        seed=document["seed"].integer(0),
+        state=document["state"].one_of(tuple(state)),
     )
 
 
@@ -296,7 +312,8 @@ def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
         if trainable.value not in (None, True, False):
             raise trainable.wrong("true, false or null")
         role = described["role"].one_of(ROLES)
-        state[name] = StateVariable(name, type_, data, role, trainable.value, described["info"].object())
+        weight = described["weight"].text()
+        state[name] = StateVariable(name, type_, data, role, trainable.value, described["info"].object(), weight)
     return state
 
 

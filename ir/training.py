@@ -134,9 +134,11 @@ def assign_roles(program: Program) -> Program:
         except AnatomyError:
             return program
         trained = {w.name for w in found.weights}
+        served = {slot: w.name for w in found.weights for slot in w.slots}
         for name, variable in program.state.items():
             variable.role = found.roles.get(name, "unknown")
             variable.trainable = name in trained if variable.role == "weight" else None
+            variable.weight = served.get(name, "")
     return program
 
 
@@ -430,6 +432,8 @@ class _Analysis:
     def _is_parameter(self, node: Node, state: State) -> bool:
         """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
         fact = facts(node.op)
+        if node.op.name == "AdamNoUpdateParam":
+            return False  # it writes slots alone
         return fact.gradient is not None and bool(fact.writes) and state in self.states_of(node.operand(fact.writes[0]))
 
     def _gradients(self, update: Node, *, linear: bool) -> list[Node]:

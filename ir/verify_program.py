@@ -107,6 +107,10 @@ def _check_schedule(program: Program, problems: Problems) -> None:
         )
     if schedule.max_skipped is not None and schedule.max_skipped < 1:
         report(f"the schedule allows {schedule.max_skipped} skipped cycles", "allow at least 1, or leave the limit out")
+    if schedule.choice is not None:
+        counter = program.state.get(schedule.choice.state)
+        if counter is None or counter.type.size != 1:
+            report(f"the schedule counts cycles in state '{schedule.choice.state}', which is no number", "declare it")
     if schedule.count is not None:
         counter = program.state.get(schedule.count)
         if counter is None:

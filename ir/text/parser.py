@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 
+from ..choice import KINDS, Choice
 from ..data import Data, ZeroData
 from ..errors import nearest
 from ..graph import Graph
 from ..program import ROLES, Entry, Program, Schedule, StateVariable
 from .graph_parser import GraphParser
 
+_FRACTION = re.compile(r"[01](\.\d+)?(e-?\d+)?")
 _RESOURCES = re.compile(r"^resources\s*\{", re.MULTILINE)
 
 
@@ -103,7 +105,7 @@ class _Parser(GraphParser):
             entries.append(Entry(graph, repeat))
             if not self.accept(","):
                 break
-        flush = count = limit = None
+        flush = count = limit = choice = None
         while self.accept(";"):
             if self.accept_word("flush"):
                 self.expect("@")
@@ -113,14 +115,29 @@ class _Parser(GraphParser):
                 count = self.name("a state's name")
             elif self.accept_word("max_skipped"):
                 limit = self.integer()
+            elif self.accept_word("choice"):
+                choice = self.choice()
             else:
                 raise self.error(
-                    f"expected 'flush @graph', 'count %state' or 'max_skipped number', found {self.found()}"
+                    f"expected 'flush @graph', 'count %state', 'max_skipped number' or 'choice …', found {self.found()}"
                 )
-        return Schedule(tuple(entries), flush, count, limit)
+        return Schedule(tuple(entries), flush, count, limit, choice)
+
+    def choice(self) -> Choice:
+        """``choice variants kind probability cycles seed %state``."""
+        variants = self.integer()
+        kind = self.name("a kind of choice")
+        if kind not in KINDS:
+            raise self.error(f"no such kind of choice: '{kind}'{nearest(kind, list(KINDS))}")
+        probability = self.match(_FRACTION)
+        if probability is None:
+            raise self.error(f"expected a probability, found {self.found()}")
+        cycles, seed = self.integer(), self.integer()
+        self.expect("%", "before a state's name")
+        return Choice(variants, kind, float(probability.group()), cycles, seed, self.name("a state's name"))
 
     def variable(self) -> None:
-        """``state %name: type<data> role=… trainable=… info {…}``."""
+        """``state %name: type<data> role=… trainable=… weight=… info {…}``."""
         self.accept_word("state")
         at = self.pos
         self.expect("%", "before a state's name")
@@ -132,7 +149,7 @@ class _Parser(GraphParser):
         variable = self.state[name] = StateVariable(name, type_, data)
         while True:
             word = self.peek_word()
-            if word not in ("role", "trainable", "info"):
+            if word not in ("role", "trainable", "weight", "info"):
                 break
             at = self.pos
             self.pos += len(word)
@@ -144,6 +161,9 @@ class _Parser(GraphParser):
                 variable.role = self.name("a role")
                 if variable.role not in ROLES:
                     raise self.error(f"no such role: '{variable.role}'{nearest(variable.role, list(ROLES))}", at)
+            elif word == "weight":
+                self.expect("%", "before a weight's name")
+                variable.weight = self.name("a weight's name")
             elif self.accept_word("true"):
                 variable.trainable = True
             elif self.accept_word("false"):

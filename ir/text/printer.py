@@ -130,6 +130,8 @@ class _Printer:
             text += f"; count %{spell(schedule.count)}"
         if schedule.max_skipped is not None:
             text += f"; max_skipped {schedule.max_skipped}"
+        if (c := schedule.choice) is not None:
+            text += f"; choice {c.variants} {c.kind} {c.probability!r} {c.cycles} {c.seed} %{spell(c.state)}"
         return text
 
     def variable(self, name: str, variable: StateVariable) -> str:
@@ -139,6 +141,8 @@ class _Printer:
             text += f" role={spell(variable.role)}"
         if variable.trainable is not None:
             text += f" trainable={'true' if variable.trainable else 'false'}"
+        if variable.weight:
+            text += f" weight=%{spell(variable.weight)}"
         if variable.info and self.full:
             text += f" info {self.spell.mapping(variable.info)}"
         return text

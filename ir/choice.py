@@ -1,0 +1,62 @@
+"""Which variant of its graphs each cycle of a program runs: a sequence that a few numbers describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+CONTINUOUS, INTERVAL = "continuous", "interval"
+KINDS = (CONTINUOUS, INTERVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Variant 0 are the graphs of the schedule, variant k those named ``GRAPH.k``, of ``variants`` in all.
+
+    ``kind`` continuous: a run of cycles with variant 0, then one with each of the others, from the start again.
+    ``kind`` interval: variant 0 alternates with one of the others, the lower the likelier. ``probability`` is the share
+    of variant 0, ``cycles`` the length of the sequence, after which only variant 0 runs; ``seed`` makes the random
+    choices. ``state`` counts the cycles. The sequences are those of ``mindspore.boost.GradientFreeze``.
+    """
+
+    variants: int
+    kind: str
+    probability: float
+    cycles: int
+    seed: int
+    state: str
+
+    def of_cycle(self, number: int) -> int:
+        """The variant that cycle ``number``, from 0, runs."""
+        sequence = _sequence(self)
+        return sequence[number] if number < len(sequence) else 0
+
+    def __str__(self) -> str:
+        return (
+            f"one of {self.variants} variants a cycle: {self.kind}, {self.probability:g} of the cycles run variant 0, "
+            f"over {self.cycles} cycles"
+        )
+
+
+@lru_cache(maxsize=8)
+def _sequence(choice: Choice) -> tuple[int, ...]:
+    others = list(range(1, choice.variants))
+    if not others:
+        return (0,) * choice.cycles
+    if choice.kind == CONTINUOUS:
+        zeros = int(choice.probability * len(others) // (1 - choice.probability) + 0.5)
+        period = [0] * zeros + others
+        return tuple((period * (choice.cycles // len(period) + 1))[: choice.cycles])
+    import numpy as np
+
+    # The generator that upstream draws from, so that the same seed gives the same sequence.
+    random = np.random.RandomState(choice.seed)
+    weights = [x / sum(others) for x in others]
+    sequence, frozen = [0], 0
+    while len(sequence) < choice.cycles:
+        if frozen / len(sequence) < 1 - choice.probability:
+            sequence.append(int(random.choice(others[::-1], p=weights)))
+            frozen += 1
+        else:
+            sequence.append(0)
+    return tuple(sequence)
