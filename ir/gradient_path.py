@@ -11,14 +11,16 @@ The path ends where a gradient is used in more than one way (Adam's moments): th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .attributes import Attribute
 from .calls import bindings
+from .effects import location
 from .errors import AnatomyError
 from .graph import Graph
-from .ops import is_effect
+from .ops import is_effect, written_operands
 from .program import Program
 from .training import BACKWARD, FORWARD, JUDGING, anatomy
 from .types import TensorType, is_monad
@@ -28,30 +30,46 @@ STAGES = ("accumulate", "all-reduce", "unscale", "finite-check", "clip", "weight
 """What happens to a gradient on its way to the weight, in the order in which it must happen."""
 
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
-"""Marks of nodes: the weight whose gradient starts at this node (and which summand of it it is), and the stage that
-this node is."""
+"""Marks of nodes: the weight whose gradient starts at this node, or several that have the same one (and which summand
+of it the node is), and the stage that the node is."""
 
 _PASSING = frozenset({"Cast", "Depend", "TensorMove", "Identity"})
 _SCALING = frozenset({"Mul", "RealDiv", "Div", "Muls", "Divs"})
 _CLIPPING = frozenset({"ClipByValue", "Minimum", "Maximum", "Select", "ClampTensor", "ClampScalar"})
 _ADDING = frozenset({"Add", "AddN", "AddExt"})
+_MOVING = frozenset({"Add", "AddExt", "Sub", "SubExt", "AssignAdd", "AssignSub", "InplaceAddExt", "InplaceSubExt"})
+
+_FINITE = frozenset({"IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny"})
+
+FINITE, SIZE = "finite", "size"
+"""What the users of a gradient that do not take it on ask of it."""
 
 Use = tuple[Node, int]
 
 
 @dataclass(slots=True)
 class Point:
-    """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), and who
-    takes them on. ``stage`` is "" for the raw gradient and what merely passes it on."""
+    """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), who takes
+    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" for the raw gradient and what merely
+    passes it on."""
 
     stage: str
     values: tuple[Value, ...]
     takers: list[Use] = field(default_factory=list)
+    measures: list[Use] = field(default_factory=list)
 
     @property
     def graph(self) -> Graph | None:
         """The graph in which new nodes that use the values stand."""
         return self.takers[0][0].graph if self.takers else None
+
+    def total(self, *, scope: str = "") -> Value:
+        """The gradient as one value: a new sum where it has several summands."""
+        total, *others = self.values
+        for other in others:
+            assert self.graph is not None
+            total = self.graph.create("Add", [total, other], scope=scope, sources=[total, other])
+        return total
 
 
 @dataclass(slots=True)
@@ -74,6 +92,12 @@ class GradientPath:
     def has(self, stage: str) -> bool:
         return any(p.stage == stage for p in self.points)
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether the values of the gradient are summands: they meet in a sum before the update begins. Else they are
+        used for different updates."""
+        return len(self.points[-1].values) == 1
+
     def put(self, stage: str, make: Callable[[Graph, Value], Value], graph: Graph | None = None) -> Graph:
         """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on; the last node is
         marked. Only for what is linear in the gradient where that has several summands. Returns the graph changed."""
@@ -86,31 +110,28 @@ class GradientPath:
             new = make(owner, value)
             if isinstance(new, Node) and new is not value:
                 mark(new, {STAGE: stage})
-            for user, i in point.takers:
+            for user, i in (*point.takers, *point.measures):
                 if user.operand(i) is value:
                     user.set_operand(i, new)
             made.append(new)
-        after = Point(stage, tuple(made), point.takers)
-        point.takers = [(n, 0) for n in made if isinstance(n, Node)]
+        after = Point(stage, tuple(made), point.takers, point.measures)
+        point.takers, point.measures = [(n, 0) for n in made if isinstance(n, Node)], []
         self.points.insert(self.points.index(point) + 1, after)
         return owner
 
     def merge(self, stage: str, graph: Graph | None = None) -> None:
-        """Makes the gradient at ``stage`` one value where it is several summands: their sum, which the taker then
-        adds up with zeros in place of the others."""
+        """Makes the gradient at ``stage`` one value where it is several summands: their sum. Who adds them up gets
+        zeros in place of all but the first."""
         point = self.at(stage, graph)
         owner = point.graph
         if len(point.values) == 1 or owner is None:
             return
-        first, *others = point.values
-        total: Value = first
-        for other in others:
-            total = owner.create("Add", [total, other], sources=[first, other])
+        first, total = point.values[0], point.total()
         for user, i in point.takers:
             value = user.operand(i)
-            new = total if value is first else owner.create("ZerosLike", [value])
-            user.set_operand(i, new)
-        self.points.insert(self.points.index(point) + 1, Point(point.stage, (total,), point.takers))
+            user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
+        point.values = (total,)
+        point.takers = [(user, i) for user, i in point.takers if user.operand(i) is total]
 
 
 def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
@@ -127,26 +148,27 @@ def updating_graphs(program: Program) -> list[Graph]:
 
 def gradient_paths(graph: Graph) -> list[GradientPath]:
     """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), in the order of the
-    weights. Weights that a tied copy shares its gradient with are not named twice. Linear in nodes."""
+    weights. Linear in nodes."""
     parts: Mapping[Node, str] = {}
     starts = _marked(graph)
     if not starts:
         found = anatomy(graph)
         parts = found.parts
-        starts = {}
-        for info in found.weights:
-            if info.gradient and info.gradient not in starts.values():
-                starts[info.name] = info.gradient
+        starts = {info.name: info.gradient for info in found.weights if info.gradient}
+    alike = Counter(frozenset(values) for values in starts.values())
     walk = _Walk(graph, parts)
-    return [GradientPath(weight, walk.points(weight, values)) for weight, values in starts.items()]
+    return [
+        GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1))
+        for weight, values in starts.items()
+    ]
 
 
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
     found: dict[str, list[Node]] = {}
     for node in graph:
-        weight = node.marks.get(GRADIENT)
-        if weight is not None:
-            found.setdefault(str(weight), []).append(node)
+        weights = node.marks.get(GRADIENT, ())
+        for weight in (weights,) if isinstance(weights, str) else weights:
+            found.setdefault(weight, []).append(node)
     return {w: tuple(sorted(nodes, key=_part)) for w, nodes in found.items()}
 
 
@@ -159,66 +181,123 @@ class _Walk:
         self.graph = graph
         self.parts = parts
         self.bound = bindings(graph)
-        self._judging: dict[Node, bool] = {}
+        self._asking: dict[Node, str | None] = {}
         self._judged: dict[Node, bool] = {}
 
-    def points(self, weight: str, values: Sequence[Value]) -> list[Point]:
+    def points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
+        """``shared``: other weights have the same gradient."""
         first = values[0]
         stage = "accumulate" if isinstance(first, Node) and GRADIENT in first.marks else ""
         points = [Point(stage, tuple(values))]
         while True:
             here = points[-1]
-            here.takers = [use for value in dict.fromkeys(here.values) for use in self.takers(value)]
+            for value in dict.fromkeys(here.values):
+                takers, measures = self.users(value)
+                here.takers.extend(takers)
+                here.measures.extend(measures)
+            if shared:
+                own = [(user, i) for user, i in here.takers if weight in self._updated_by(user, i)]
+                here.takers = own or here.takers
             following = self._following(weight, here)
             if following is None:
                 return points
+            if following.stage == "clip":
+                _claim(points)
             points.append(following)
 
-    def takers(self, value: Value) -> list[Use]:
-        """Who takes a gradient on: its users on the update side that do not merely wait for it or judge it."""
-        found: list[Use] = []
+    def users(self, value: Value) -> tuple[list[Use], list[Use]]:
+        """Who takes a gradient on, and who measures its size: its users on the update side that do not merely wait for
+        it or ask whether it is finite."""
+        takers: list[Use] = []
+        measures: list[Use] = []
         for user, i in value.use_sites():
             if self.parts.get(user) in (FORWARD, BACKWARD) or user.op.name == "UpdateState":
                 continue
             if user.op.name == "Depend" and i == 1:
                 continue
-            if user.op.name == "ZerosLike" or self._orders_only(user) or self._judges(user):
+            if user.op.name == "ZerosLike" or self._orders_only(user):
                 continue
-            found.append((user, i))
-        return found
+            asked = self._asked(user, i)
+            if asked != FINITE:
+                (takers if asked is None else measures).append((user, i))
+        return takers, measures
+
+    def _updated_by(self, node: Node, i: int) -> set[str]:
+        """The states that updates write from what ``node`` makes of its operand ``i``, in its own graph or a function
+        that it is passed to."""
+        names: set[str] = set()
+        stack: list[Use] = [(node, i)]
+        seen: set[Node] = set()
+        while stack:
+            here, at = stack.pop()
+            if here in seen or here.op.name == "UpdateState" or (here.op.name == "Depend" and at == 1):
+                continue
+            seen.add(here)
+            function = here.operand(0) if here.num_operands else None
+            if isinstance(function, GraphRef) and (here.op is CALL or here.op.name == "Partial"):
+                stack.extend(function.graph.inputs[at - 1].use_sites())
+            elif is_effect(here):
+                names.update(name for k in written_operands(here) for name in self._named(here.operand(k)))
+            else:
+                stack.extend(here.use_sites())
+        return names
+
+    def _named(self, value: Value) -> set[str]:
+        """The states that a location stands for."""
+        names: set[str] = set()
+        stack: list[Value] = [value]
+        seen: set[Value] = set()
+        while stack:
+            here = location(stack.pop())
+            if here is None or here in seen:
+                continue
+            seen.add(here)
+            if isinstance(here, State):
+                names.add(here.name)
+            else:
+                stack.extend(self.bound.get(here, ()))  # type: ignore[call-overload]
+        return names
 
     def _orders_only(self, node: Node) -> bool:
         return node.op.name == "MakeTuple" and all(
             u.op.name == "UpdateState" or (u.op.name == "Depend" and i == 1) for u, i in node.use_sites()
         )
 
-    def _judges(self, node: Node) -> bool:
-        """Whether a user of a gradient only asks something of it (is it finite, how long is it): whatever it computes
-        ends in such a question."""
+    def _asked(self, user: Node, i: int) -> str | None:
+        """What a use of a gradient asks of it, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient on."""
+        function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
+        if not isinstance(function, GraphRef):
+            return self._asks(user)
+        inside = {self._asks(u) for u in function.graph.inputs[i - 1].uses if u.op.name != "UpdateState"}
+        return _together(inside)
+
+    def _asks(self, node: Node) -> str | None:
+        """What a user of a gradient asks of it, if whatever it computes ends in a question."""
         stack: list[tuple[Node, bool]] = [(node, False)]
         while stack:
             here, seen = stack.pop()
-            if here in self._judging:
+            if here in self._asking:
                 continue
             if here.op.name in JUDGING:
-                self._judging[here] = True
+                self._asking[here] = FINITE if here.op.name in _FINITE else SIZE
                 continue
             if is_effect(here) or here.graph is None or here.op.name in ("Partial", "Switch"):
-                self._judging[here] = False
+                self._asking[here] = None
                 continue
             users = [u for u in here.uses if u.op.name != "UpdateState"]
-            if any(here.graph.is_return(u) for u in users) or not users:
-                self._judging[here] = False
+            if any(here.graph.is_return(u) for u in users):
+                self._asking[here] = None
             elif seen:
-                self._judging[here] = all(self._judging.get(u, False) for u in users)
+                self._asking[here] = _together({self._asking.get(u) for u in users})
             else:
                 stack.append((here, True))
-                stack.extend((u, False) for u in users if u not in self._judging)
-        return self._judging[node]
+                stack.extend((u, False) for u in users if u not in self._asking)
+        return self._asking[node]
 
     def _following(self, weight: str, here: Point) -> Point | None:
         """The next point: all summands go the same way, and only that way."""
-        takers = list(dict.fromkeys(user for user, _ in here.takers))
+        users = dict.fromkeys(user for user, _ in here.takers)
+        takers = [user for user in users if not self._is_removed_mean(user, here.values)]
         if len(takers) > 1 and len(takers) == len(here.values):
             return self._side_by_side(weight, here)
         if len(takers) != 1:
@@ -278,7 +357,7 @@ class _Walk:
             return "centralize"
         if name in _CLIPPING:
             return "clip"
-        if name in _SCALING:
+        if name in _SCALING and not self._is_step(node, weight):
             others = [o for o in node.operands[:2] if o not in values]
             if len(others) != 1 or (name in ("RealDiv", "Div") and node.operand(0) not in values):
                 return None
@@ -290,7 +369,7 @@ class _Walk:
             summands = list(node.operands)
             if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
                 summands = list(summands[0].operands)
-            others = [s for s in summands if s not in values]
+            others = [s for s in summands if s not in values and not _is_zeros(s)]
             if not others:
                 return ""
             return "weight-decay" if any(self._comes_from(o, weight) for o in others) else None
@@ -304,6 +383,21 @@ class _Walk:
             and mean.op.name == "ReduceMean"
             and mean.operand(0) in values
             and node.operand(0) in values
+        )
+
+    def _is_removed_mean(self, node: Node, values: Sequence[Value]) -> bool:
+        """Whether ``node`` is the mean of a gradient that its only user takes away from it."""
+        if node.op.name != "ReduceMean" or len(node.uses) != 1:
+            return False
+        (user,) = node.uses
+        return user.op.name == "Sub" and self._removes_mean(user, values)
+
+    def _is_step(self, node: Node, weight: str) -> bool:
+        """Whether a scaled gradient is what the weight moves by: the factor is the learning rate."""
+        users = [user for user, _ in self.users(node)[0]]
+        return bool(users) and all(
+            user.op.name in _MOVING and any(self._comes_from(o, weight, scaled=False) for o in user.operands[:2])
+            for user in users
         )
 
     def _is_judged(self, value: Value) -> bool:
@@ -323,8 +417,9 @@ class _Walk:
                 stack.extend((o, False) for o in operands)
         return isinstance(value, Node) and self._judged[value]
 
-    def _comes_from(self, value: Value, weight: str) -> bool:
-        """Whether a summand is the weight times something."""
+    def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
+        """Whether a value is the weight, times something if ``scaled``."""
+        through = _SCALING | _PASSING if scaled else _PASSING
         stack: list[Value] = [value]
         seen: set[Value] = set()
         while stack:
@@ -337,9 +432,32 @@ class _Walk:
                     return True
             elif isinstance(here, Input):
                 stack.extend(self.bound.get(here, ()))
-            elif isinstance(here, Node) and (here.op.name in _SCALING | _PASSING or here.op.name == "Load"):
+            elif isinstance(here, Node) and (here.op.name in through or here.op.name == "Load"):
                 stack.extend(o for o in here.operands[:2] if not is_monad(o.type))
         return False
+
+
+def _together(answers: Iterable[str | None]) -> str | None:
+    """What several uses ask together: of the size if any does, nothing if any takes the gradient on."""
+    asked = set(answers)
+    if not asked or None in asked:
+        return None
+    return SIZE if SIZE in asked else FINITE
+
+
+def _claim(points: Sequence[Point]) -> None:
+    """A factor between the gradient whose norm is taken and the division by that norm is part of the clipping."""
+    for point in reversed(points):
+        if point.measures or point.stage not in ("", "unscale"):
+            return
+        if any(STAGE in v.marks for v in point.values if isinstance(v, Node)):
+            return
+        if point.stage and any(p.measures for p in points):
+            point.stage = "clip"
+
+
+def _is_zeros(value: Value) -> bool:
+    return isinstance(value, Node) and value.op.name == "ZerosLike"
 
 
 def in_order(points: Iterable[Point]) -> bool:

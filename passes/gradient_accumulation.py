@@ -152,7 +152,9 @@ class GradientAccumulation(Pass):
         kept = [
             Kept(c, prefix + name, self._accumulator_type(c.type)) for c, name in zip(cut.gradients, names, strict=True)
         ]
-        return self._declare(program, kept, "accumulator")
+        for k in kept:
+            program.add_state(k.name, k.type, "accumulator", weight=k.crossing.weight)
+        return kept
 
     def _accumulator_type(self, gradient: TensorType) -> TensorType:
         if not gradient.is_static:
@@ -167,12 +169,8 @@ class GradientAccumulation(Pass):
         for k in kept:
             if not k.type.is_static:
                 raise PassError(f"{k.crossing.value!r} has no fixed shape: it cannot be kept for the update graph")
-        return self._declare(program, kept, "carried")
-
-    @staticmethod
-    def _declare(program: Program, kept: list[Kept], role: str) -> list[Kept]:
         for k in kept:
-            program.add_state(k.name, k.type, role)
+            program.add_state(k.name, k.type, "carried")
         return kept
 
     # -- graphs ----------------------------------------------------------------------------------------------
@@ -255,6 +253,10 @@ class GradientAccumulation(Pass):
             divisor = graph.create("Select", [some, divisor, one], scope=SCOPE)
         if divisor is not None:
             declare_divisor(divisor, counted=self.reduction == "mean")
+        trained: dict[Value, list[str]] = {}
+        for info in found.weights:
+            for gradient in info.gradient:
+                trained.setdefault(gradient, []).append(info.name)
         accumulators = []
         for k in gradients:
             own = twin[k.crossing.value]
@@ -268,7 +270,8 @@ class GradientAccumulation(Pass):
             if divisor is not None:
                 value = divide(graph, value, divisor, scope=SCOPE)
             value = cast(graph, value, k.crossing.type.dtype)
-            mark(value, {GRADIENT: k.crossing.weight, PART: k.crossing.part})  # type: ignore[arg-type]
+            names = trained[k.crossing.value]
+            mark(value, {GRADIENT: names[0] if len(names) == 1 else tuple(names), PART: k.crossing.part})  # type: ignore[arg-type]
             _rewire(k.crossing, twin, value)
         if not fused:
             for k in carried:

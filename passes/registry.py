@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ..ir.errors import OptionError, nearest
 from .base import Pass
+from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
@@ -18,6 +19,7 @@ from .overflow_check import OverflowCheck
 REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
     for cls in (
+        ClipGradients,
         CommonSubexpressionElimination,
         DeadCodeElimination,
         EffectChainMinimization,

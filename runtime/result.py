@@ -55,6 +55,12 @@ class StepResult:
         return None if value is None else float(value)
 
     @property
+    def gradient_norm(self) -> float | None:
+        """The norm of all gradients of the cycle before clipping; None where none is due, or none is reported."""
+        value = self._value("gradient_norm")
+        return None if value is None else float(value)
+
+    @property
     def updated(self) -> bool:
         """Whether the weights were updated: the step ended a cycle, and no overflow made the program skip that."""
         if not self.ended_cycle:

@@ -1,0 +1,191 @@
+"""Gradient clipping: the averaged, unscaled gradients are made no longer than a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..ir.attributes import scalar_tensor
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.errors import PassError, VerifyError
+from ..ir.gradient_path import GradientPath, Point, gradient_paths, in_order, updating_graphs
+from ..ir.graph import Graph, tensor_type
+from ..ir.program import Program
+from ..ir.reductions import reduce_sum
+from ..ir.report import PassResult
+from ..ir.types import DType
+from ..ir.values import Value
+from .base import Pass
+from .options import option
+from .results import with_results
+
+SCOPE = "clip-gradients"
+NORM = "gradient_norm"
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
+
+
+class ClipGradients(Pass):
+    """Limits the gradients of a cycle: their norm together, the norm of each, or every element.
+
+    ``by=global-norm`` multiplies all gradients by limit / max(norm, limit), the norm being that of all of them as one
+    vector; ``by=tensor-norm`` does so for each gradient by its own norm; ``by=value`` puts every element between
+    -limit and limit. Norms are taken in float32. A gradient within the limit keeps every bit, and one of zeros stays
+    zero.
+
+    Clipped is what is left after averaging and unscaling, before weight decay; once a cycle, whatever the order in
+    which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their update.
+
+    Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping.
+
+    Changes training wherever it clips. Semantics: ``mindspore.ops.clip_by_global_norm``, which multiplies by the limit
+    first and so rounds gradients within it too; Pascanu et al., On the difficulty of training recurrent neural
+    networks, 2013.
+    """
+
+    name = "clip-gradients"
+    stage = "clip"
+    preserves = False
+    by: str = option("global-norm", help="what is limited", choices=("global-norm", "tensor-norm", "value"))
+    limit: float = option(1.0, help="the largest norm or element", minimum=2.0**-126, maximum=2.0**127)
+    report_norm: bool = option(False, help="return the global norm before clipping as 'gradient_norm'")
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        updating = [(graph, gradient_paths(graph)) for graph in updating_graphs(program)]
+        for graph, paths in updating:
+            self._check(graph, paths)
+        names: dict[str, None] = {}
+        for graph, paths in updating:
+            for path in paths:
+                if path.weight not in names:
+                    names[path.weight] = None
+                    self._remark(result, path)
+            self._clip(graph, paths)
+        for name, variable in program.state.items():
+            if variable.trainable and name not in names:
+                result.miss(name, "its gradient is a constant: not clipped, and no part of the norm")
+        result.matched = result.changed = len(names)
+        result.statistics = {"gradients clipped": len(names), "graphs": len(updating)}
+        what = {"global-norm": "their norm", "tensor-norm": "the norm of each", "value": "each element"}[self.by]
+        result.summary = f"{len(names)} gradients clipped: {what} is at most {self.limit:g}"
+        return result
+
+    def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
+        for path in paths:
+            _owner(path)
+            if not path.is_sum:
+                raise PassError(
+                    f"graph '{graph.name}' updates weight '{path.weight}' from several gradients "
+                    f"({', '.join('%' + v.name for v in path.points[-1].values)}) one after the other: which of them "
+                    "to clip cannot be told"
+                )
+        if not paths or (self.by != "global-norm" and not self.report_norm):
+            return
+        first = paths[0]
+        for path in paths:
+            where, other = _owner(path), _owner(first)
+            if where is not other:
+                raise PassError(
+                    f"graph '{graph.name}' makes the gradients of '{first.weight}' and '{path.weight}' ready in "
+                    f"different functions ('{other.name}', '{where.name}'), so they have no common norm: use "
+                    "by=tensor-norm or by=value, without report_norm"
+                )
+            if self.report_norm and where is not graph:
+                raise PassError(
+                    f"graph '{graph.name}' makes the gradient of '{path.weight}' ready inside function "
+                    f"'{where.name}', from where its norm cannot be returned: leave out report_norm"
+                )
+
+    @staticmethod
+    def _remark(result: PassResult, path: GradientPath) -> None:
+        before = path.points[: path.points.index(path.at("clip")) + 1]
+        if path.has("clip"):
+            result.miss(path.weight, "clipped already: clipped once more, after that")
+        if not in_order(before):
+            result.miss(path.weight, "unscaled only after weight decay: what is clipped has the decay in it")
+
+    def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
+        effects = [Effects(owner) for owner in dict.fromkeys(_owner(path) for path in paths)]
+        factors: list[Value | None] = [None] * len(paths)
+        squares: list[Value] = []
+        if self.by == "value":
+            for path in paths:
+                path.merge("clip")
+        if self.by != "value" or self.report_norm:
+            squares = _squares([path.at("clip") for path in paths])
+        norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None
+        if self.by == "global-norm" and norm is not None:
+            factors = [self._factor(_owner(paths[0]), norm)] * len(paths)
+        elif self.by == "tensor-norm":
+            owner_of = dict(zip(squares, map(_owner, paths), strict=True))
+            own = {square: self._factor(owner, _norm(owner, [square])) for square, owner in owner_of.items()}
+            factors = [own[square] for square in squares]
+        made: dict[Value, Value] = {}
+        for path, factor in zip(paths, factors, strict=True):
+            path.put("clip", partial(self._limited, made, factor))
+        reported = [(NORM, norm)] if self.report_norm and norm is not None else []
+        try:
+            for fx in effects:
+                fx.commit(with_results(graph, reported) if reported and fx.graph is graph else None)
+        except VerifyError as error:
+            raise PassError(
+                "some gradients are computed after others have updated their weights, so no norm of all of them exists "
+                f"before the first update ({error}): use by=tensor-norm or by=value, without report_norm"
+            ) from error
+
+    def _factor(self, graph: Graph, norm: Value) -> Value:
+        """At most one, and one exactly for a norm within the limit; the divisor is never less than the limit."""
+        limit = graph.constant(scalar_tensor("float32", self.limit))
+        divisor = graph.create("Maximum", [norm, limit], scope=SCOPE)
+        return graph.create("RealDiv", [limit, divisor], scope=SCOPE)
+
+    def _limited(self, made: dict[Value, Value], factor: Value | None, graph: Graph, value: Value) -> Value:
+        """What replaces ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
+        if value not in made:
+            dtype = tensor_type(value).dtype
+            wide = _wide(dtype)
+            x = cast(graph, value, wide, scope=SCOPE)
+            if factor is None:
+                for op, bound in (("Minimum", self.limit), ("Maximum", -self.limit)):
+                    constant = graph.constant(scalar_tensor(wide, bound))
+                    x = graph.create(op, [x, constant], scope=SCOPE, sources=[value])
+            else:
+                operands = [x, cast(graph, factor, wide, scope=SCOPE)]
+                x = graph.create("Mul", operands, scope=SCOPE, sources=[value])
+            made[value] = cast(graph, x, dtype, scope=SCOPE)
+        return made[value]
+
+
+def _squares(points: Sequence[Point]) -> list[Value]:
+    """The sum of squares of each gradient, float32 scalars; gradients that are the same share one."""
+    made: dict[tuple[Value, ...], Value] = {}
+    for point in points:
+        graph = point.graph
+        if graph is not None and point.values not in made:
+            total = point.total(scope=SCOPE)
+            wide = cast(graph, total, _wide(tensor_type(total).dtype), scope=SCOPE)
+            square = graph.create("Square", [wide], scope=SCOPE, sources=point.values)
+            made[point.values] = cast(graph, reduce_sum(graph, square, scope=SCOPE), DType.FLOAT32, scope=SCOPE)
+    return [made[point.values] for point in points]
+
+
+def _norm(graph: Graph, squares: Sequence[Value]) -> Value:
+    """The norm of all gradients with these sums of squares, as one vector."""
+    total = squares[0]
+    if len(squares) > 1:
+        total = graph.create("AddN", [graph.create("MakeTuple", squares, scope=SCOPE)], scope=SCOPE)
+    return graph.create("Sqrt", [total], scope=SCOPE)
+
+
+def _owner(path: GradientPath) -> Graph:
+    """The graph in which the gradient is clipped."""
+    owner = path.at("clip").graph
+    if owner is None:
+        raise PassError(f"the gradient of weight '{path.weight}' is used by nothing")
+    return owner
+
+
+def _wide(dtype: DType) -> DType:
+    """The type to compute in: squares of half-precision numbers leave their range, and so may a limit."""
+    return DType.FLOAT32 if dtype in _HALF else dtype
