@@ -14,8 +14,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from tests.native import State, tensors
-from tests.networks import CASES, Batch, build, state_of
+from tests.native import State, find, tensors
+from tests.networks import Batch, Case, build, state_of
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Manage(nn.Cell):
         return self.manager(self.scale, overflow)
 
 
-def train_scaled(name: str, cycles: Sequence[Sequence[Batch]]) -> ScaledRun:
+def train_scaled(case: Case | str, cycles: Sequence[Sequence[Batch]]) -> ScaledRun:
     """One optimizer step a cycle, on the mean of its micro-batches' gradients, unless one of them is not finite."""
-    step = build(CASES[name]).train_step
+    step = build(find(case)).train_step
     compute = Gradients(step).set_train()
     unscale = Unscale()
     manage = Manage(step) if step.loss_scaling_manager is not None else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ import boost_compile as bc
 from tests import native
 from tests.compare import assert_equal
 from tests.loss_scale import spoiled, train_scaled
-from tests.networks import CASES, Batch, build, names, state_of
+from tests.networks import CASES, Batch, build, export, names, state_of
+from tests.networks.loss_scale import dynamic
 from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
@@ -66,6 +68,20 @@ def test_trains_as_mindspore_does(exported: Exported, name: str) -> None:
         assert found == (expected.skipped[i], not expected.skipped[i], expected.scales[i]), f"step {i}"
         np.testing.assert_equal(result.loss, expected.losses[i][0], f"step {i}")
         assert_equal(session.state(), expected.states[i])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names("optimizer", runs_on_cpu=True))
+def test_every_optimizer_behind_the_condition(tmp_path: Path, name: str) -> None:
+    case = replace(CASES[name], wrap=dynamic(2.0**10, 2))
+    batches = spoiled(case.batches(5), {1: np.inf, 3: 1e38})
+    expected = train_scaled(case, [[batch] for batch in batches])
+    session = bc.Session(legal(export(case, tmp_path)), device="CPU")
+    results = [session.step(*batch) for batch in batches]
+    assert [r.overflow for r in results] == expected.skipped == [False, True, False, True, False]
+    assert [r.loss_scale for r in results] == expected.scales
+    state = session.state()
+    assert_equal(state, {n: expected.states[-1][n] for n in state})
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
