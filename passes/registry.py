@@ -14,7 +14,9 @@ from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .legalize import Legalize
 from .loss_scale import LossScale
+from .lower_gradient_centralization import LowerGradientCentralization
 from .overflow_check import OverflowCheck
+from .tag_gradient_centralization import TagGradientCentralization
 
 REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
@@ -26,7 +28,9 @@ REGISTRY: dict[str, type[Pass]] = {
         GradientAccumulation,
         Legalize,
         LossScale,
+        LowerGradientCentralization,
         OverflowCheck,
+        TagGradientCentralization,
     )
 }
 

@@ -1,0 +1,98 @@
+"""Gradient centralization: gradients without their mean, for the weights that are tagged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.graph import Graph, tensor_type
+from ..ir.program import Program, StateVariable
+from ..ir.reductions import reduce_mean
+from ..ir.report import PassResult
+from ..ir.types import DType
+from ..ir.values import Value
+from .base import Pass
+from .tag_gradient_centralization import TAG, TagGradientCentralization
+
+SCOPE = "gradient-centralization"
+
+
+class LowerGradientCentralization(Pass):
+    """Takes the mean over all axes but the first away from the gradient of every tagged weight.
+
+    Its place is where MindSpore's optimizers have theirs: behind clipping and behind the weight decay that an optimizer
+    adds to its gradients, before the update. Decay inside the update's primitive comes after. Made of ReduceMean and
+    Sub, which every target has; half-precision gradients are centralized in float32.
+
+    Needs the tags of ``tag-gradient-centralization`` and brings that along where a program has none.
+
+    Changes training. Source: Yong et al., Gradient Centralization, 2020; ``nn.Optimizer.gradients_centralization``.
+    """
+
+    name = "lower-gradient-centralization"
+    stage = "centralize"
+    preserves = False
+
+    def needs(self, program: Program) -> Sequence[str]:
+        tagged = any(TAG in variable.info for variable in program.state.values())
+        return [] if tagged else [TagGradientCentralization.name]
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        tags = {name: _axes(variable) for name, variable in program.state.items() if TAG in variable.info}
+        result.matched = len(tags)
+        missed: dict[str, str] = dict.fromkeys(tags, "nothing updates it from a gradient")
+        done: dict[str, None] = {}
+        for graph in updating_graphs(program):
+            chosen: list[GradientPath] = []
+            for path in gradient_paths(graph):
+                if path.weight not in tags:
+                    continue
+                reason = _reason_against(path)
+                if reason is None:
+                    chosen.append(path)
+                else:
+                    missed[path.weight] = reason
+            effects = [Effects(owner) for owner in dict.fromkeys(p.at("centralize").graph for p in chosen) if owner]
+            for path in chosen:
+                path.put("centralize", partial(_centralized, tags[path.weight]))
+                done[path.weight] = None
+            for fx in effects:
+                fx.commit()
+        for name, reason in missed.items():
+            if name not in done:
+                result.miss(name, reason)
+        result.changed = len(done)
+        result.summary = f"{len(done)} gradients centralized"
+        return result
+
+
+def _axes(variable: StateVariable) -> tuple[int, ...]:
+    axes = variable.info[TAG]
+    rank = len(variable.shape)
+    valid = isinstance(axes, (list, tuple)) and all(type(a) is int and 0 <= a < rank for a in axes)
+    if not valid or not axes:
+        raise PassError(
+            f"the tag '{TAG}' of weight '{variable.name}' is {axes!r}: it must list axes of a tensor that has {rank}"
+        )
+    return tuple(axes)
+
+
+def _reason_against(path: GradientPath) -> str | None:
+    if path.has("centralize"):
+        return "its gradient is centralized already"
+    if not path.is_sum:
+        return "updated from several gradients one after the other"
+    return None
+
+
+def _centralized(axes: Sequence[int], graph: Graph, gradient: Value) -> Value:
+    dtype = tensor_type(gradient).dtype
+    wide = DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
+    x = cast(graph, gradient, wide, scope=SCOPE)
+    mean = reduce_mean(graph, x, axes, keep=True, scope=SCOPE)
+    return cast(graph, graph.create("Sub", [x, mean], scope=SCOPE, sources=[gradient]), dtype, scope=SCOPE)

@@ -1,0 +1,101 @@
+"""Tags of the weights whose gradients are to be centralized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ir.gradient_path import gradient_paths, updating_graphs
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.values import Constant, Node
+from ..ir.weight_uses import Use, forward_uses
+from .base import Pass
+
+TAG = "centralize"
+"""Note of a state variable: the axes over which the mean of its gradient is taken away."""
+
+MATRIX_PRODUCTS = frozenset({
+    "MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Mm", "Addmm", "Addbmm", "Baddbmm",
+})  # fmt: skip
+CONVOLUTIONS = frozenset({
+    "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose", "Conv2DBackpropInput", "Conv3DBackpropInput",
+    "Conv1DExt", "Conv2DExt", "Conv3DExt", "Conv1DPadding", "Conv2DPadding", "Conv3DPadding", "Convolution",
+    "ConvolutionStr",
+})  # fmt: skip
+"""Their operands: input, weight, …; where they are functions, the number of groups last. In a forward part the gradient
+of a convolution by its input is a transposed convolution."""
+LOOKUPS = frozenset({
+    "Gather", "GatherNd", "GatherD", "SparseGatherV2", "Embedding", "EmbeddingLookup", "EmbeddingApply", "IndexSelect",
+})  # fmt: skip
+
+
+class TagGradientCentralization(Pass):
+    """Tags the weights of convolutions and matrix products: their gradients are to lose their mean.
+
+    The tag is a note of the weight, ``centralize = [axes]``: all axes but the first, over which
+    ``lower-gradient-centralization`` takes the mean. It shows in the text form and in ``boost-inspect``, and may be
+    edited in between.
+
+    Tagged is a trained weight of more than one axis that the forward part gives to a convolution or matrix product.
+    Not tagged are those of depthwise and grouped convolutions, what is looked up (embeddings, also where a product
+    shares them), and what reaches a product only behind other arithmetic, such as a normalised head. Decided by who
+    takes the weight, never by names.
+
+    Changes nothing by itself. Rules: ``mindspore.boost`` (``OptimizerProcess.add_grad_centralization``), which decides
+    by names and layer classes and leaves dimensions that 16 does not divide, and Adam, out.
+    """
+
+    name = "tag-gradient-centralization"
+    early = True  # the tags must be there before they are lowered, and the forward part is still whole
+    preserves = True
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        trained = {path.weight for graph in updating_graphs(program) for path in gradient_paths(graph)}
+        uses: dict[str, dict[Use, None]] = {}
+        for graph in program.graphs.values():
+            for name, found in forward_uses(graph).items():
+                uses.setdefault(name, {}).update(dict.fromkeys(found))
+        for name, variable in program.state.items():
+            if variable.role != "weight":
+                continue
+            rank = len(variable.shape)
+            if rank < 2:
+                reason: str | None = "it has one axis at most: nothing is left to take a mean over"
+            elif name not in trained:
+                reason = "frozen, or its gradient is a constant"
+            else:
+                reason = _reason_against(uses.get(name, ()))
+            if reason is not None:
+                result.miss(name, reason)
+                continue
+            variable.info[TAG] = list(range(1, rank))
+            result.matched += 1
+        result.changed = result.matched
+        result.summary = f"{result.matched} weights tagged for gradient centralization"
+        return result
+
+
+def _reason_against(uses: Iterable[Use]) -> str | None:
+    """Why the gradient of a weight with these forward uses is not to be centralized; None if it is."""
+    products = 0
+    for node, i in uses:
+        name = node.op.name
+        if name in LOOKUPS:
+            return f"looked up by {name} (%{node.name}): an embedding"
+        if name == "DepthwiseConv2dNative" or (name in CONVOLUTIONS and i == 1 and _groups(node) > 1):
+            return f"weight of a grouped or depthwise convolution (%{node.name})"
+        products += name in MATRIX_PRODUCTS or (name in CONVOLUTIONS and i == 1)
+    if products:
+        return None
+    names = ", ".join(dict.fromkeys(node.op.name for node, _ in uses))
+    return f"no convolution or matrix product takes it, but {names or 'nothing in the forward part'}"
+
+
+def _groups(convolution: Node) -> int:
+    attributes = convolution.attributes
+    groups = attributes.get("group", attributes.get("groups"))
+    if groups is None:
+        last = convolution.operand(convolution.num_operands - 1)
+        groups = last.value if isinstance(last, Constant) else 1
+    return groups if isinstance(groups, int) else 1
