@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from .types import TupleType
 from .values import Constant, Node
 
 Alternatives = tuple[tuple[int, ...], ...]
@@ -201,6 +202,8 @@ def linear_in(node: Node) -> Alternatives | None:
         return None
     if name in ("Scatter", "ScatterValue", "TensorScatterElements") and not _adds_or_replaces(node):
         return None
+    if name in ("AddN", "Concat", "Stack") and not isinstance(node.operand(0).type, TupleType):
+        return (tuple(range(node.num_operands)),)
     return LINEAR_IN.get(name)
 
 

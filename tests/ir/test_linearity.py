@@ -28,6 +28,7 @@ import boost_compile as bc
 from tests.compare import assert_close, assert_equal
 from tests.native import initial_state
 from tests.networks import CASES, Batch, names
+from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
 Use = tuple[Node, int]
@@ -492,3 +493,64 @@ def test_a_factor_that_stands_behind_a_seed_is_moved() -> None:
     verify(graph)
     order = list(graph)
     assert order.index(s) < order.index(b)
+
+
+# -- accumulation, cost ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "token_cross_entropy_masked", "gpt_tied", "loop"])
+def test_an_accumulating_graph_has_the_seeds_of_the_step(exported: Exported, name: str) -> None:
+    """Its update side only adds to accumulators."""
+    source = bc.load(str(exported(name)))
+    graph = bc.compile(source, "gradient-accumulation{steps=2}").graphs["accumulate"]
+    parts = network_parts(graph)
+    wanted = [
+        (node, 1)
+        for node in graph
+        if node.op.name == "AssignAdd" and isinstance(v := node.operand(1), Node) and parts.get(v) == BACKWARD
+    ]
+    (step,) = source.graphs.values()
+    own = [seed.value.name for seed in find_seeds(step, network_parts(step), gradient_uses(step))]
+    assert [seed.value.name for seed in find_seeds(graph, parts, wanted)] == own
+
+
+def deep(n: int) -> list[str]:
+    """n products one after the other, each of a group of its own."""
+    lines = [f"%b{k + 2}.p = Mul({'%b1.d' if k == 0 else f'%b{k + 1}.p'}, %x)" for k in range(n)]
+    return [*lines, f"%out = Neg(%b{n + 1}.p)"]
+
+
+def wide(n: int) -> list[str]:
+    """A sum of n terms that all come from one value."""
+    lines = [f"%b{k + 2}.p = Neg(%b1.d)" for k in range(n)]
+    terms = ", ".join(f"%b{k + 2}.p" for k in range(n))
+    return [*lines, f"%b.t = MakeTuple({terms})", "%b.s = AddN(%b.t)", "%out = Neg(%b.s)"]
+
+
+def taken_apart(n: int) -> list[str]:
+    """A node with n results, all of them summed."""
+    types = ", ".join(["float32[2,2]"] * n)
+    lines = [f"%b2.all = Split(%b1.d) : ({types})", *(f"%b2.i{k} = TupleGetItem(%b2.all, {k})" for k in range(n))]
+    return [*lines, f"%b.s = AddN({', '.join(f'%b2.i{k}' for k in range(n))})", "%out = Neg(%b.s)"]
+
+
+def in_parts(n: int) -> list[str]:
+    """n gradients of which every second is wanted: n/2 uses of one value are multiplied by themselves."""
+    lines = [f"%b{k + 2}.p = Neg(%b1.d)" for k in range(n)]
+    lines += [f"%w{k} = Neg(%b{k + 2}.p)" for k in range(n)]
+    wanted = ", ".join(f"%w{k}" for k in range(0, n, 2))
+    rest = ", ".join(f"%w{k}" for k in range(1, n, 2))
+    return [*lines, f"%out = AddN({wanted})", f"%rest = AddN({rest})", "%both = MakeTuple(%out, %rest)"]
+
+
+@pytest.mark.parametrize("shape", [deep, wide, taken_apart, in_parts])
+def test_cost_is_linear(shape: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(n: int) -> Callable[[], object]:
+        lines = shape(n)
+        graph, parts, nodes = read(step(*lines, result="%both" if shape is in_parts else "%out"))
+        wanted = [(nodes["out"], i) for i in range(nodes["out"].num_operands)]
+        seeds = find_seeds(graph, parts, wanted)
+        assert seeds[0].value is nodes["b1.d"]
+        return lambda: find_seeds(graph, parts, wanted)
+
+    assert_linear(monkeypatch, prepare, (200, 400, 800))
