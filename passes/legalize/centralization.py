@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...ir.graph import Graph
-from ...ir.values import Node, Value
+from ...ir.reductions import reduce_mean
+from ...ir.values import Constant, Node
 from .finite import SCOPE
 
 
@@ -12,9 +13,14 @@ def lower_centralization(main: Graph, nodes: list[Node]) -> None:
         graph = node.graph
         assert graph is not None
         x = node.operand(0)
-        # Without axes: over all of them.
-        axes: Value = node.operand(1) if node.num_operands > 1 else graph.constant(node.attributes.get("axis", ()))
         with graph.inserting_before(node):
-            mean = graph.create("ReduceMean", [x, axes, graph.constant(True)], scope=SCOPE, sources=[node])
+            mean = reduce_mean(graph, x, _axes(node), keep=True, scope=SCOPE)
             centred = graph.create("Sub", [x, mean], scope=SCOPE, sources=[node])
         node.replace_uses(centred)
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """Without axes: over all of them. A tuple, where the file may have a list, which ReduceMean does not take."""
+    given = node.operand(1) if node.num_operands > 1 else None
+    axes = given.value if isinstance(given, Constant) else node.attributes.get("axis", ())
+    return (axes,) if isinstance(axes, int) else tuple(axes)
