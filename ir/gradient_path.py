@@ -22,7 +22,7 @@ from .errors import AnatomyError
 from .graph import Graph
 from .ops import is_effect, written_operands
 from .program import Program
-from .training import BACKWARD, FORWARD, JUDGING, anatomy
+from .training import BACKWARD, FORWARD, JUDGING, TrainingAnatomy, anatomy
 from .types import TensorType, is_monad
 from .values import CALL, NO_ATTRIBUTES, GraphRef, Input, Node, State, Value
 
@@ -146,13 +146,13 @@ def updating_graphs(program: Program) -> list[Graph]:
     return [g for g in program.graphs.values() if any(GRADIENT in n.marks for n in g)]
 
 
-def gradient_paths(graph: Graph) -> list[GradientPath]:
+def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[GradientPath]:
     """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), in the order of the
-    weights. Linear in nodes."""
+    weights. ``found``: its anatomy, if at hand. Linear in nodes."""
     parts: Mapping[Node, str] = {}
     starts = _marked(graph)
     if not starts:
-        found = anatomy(graph)
+        found = anatomy(graph) if found is None else found
         parts = found.parts
         starts = {info.name: info.gradient for info in found.weights if info.gradient}
     alike = Counter(frozenset(values) for values in starts.values())

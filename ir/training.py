@@ -19,7 +19,6 @@ The walk crosses functions: a function's input stands for what its callers pass 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -63,15 +62,14 @@ HOW_TO_EXPORT = (
 @dataclass(frozen=True, slots=True)
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
-    write it. ``slots``: state that the same update keeps. ``stages``: what stands between gradient and update, as
-    (kind, node), kind one of all-reduce, unscale, clip, weight-decay, cast. A weight on which the loss does not
-    depend, or depends linearly, has no ``gradient``: its update takes the ``fixed`` constants."""
+    write it. ``slots``: state that the same update keeps. A weight on which the loss does not depend, or depends
+    linearly, has no ``gradient``: its update takes the ``fixed`` constants. What stands between gradient and update:
+    gradient_path.py."""
 
     name: str
     gradient: tuple[Node, ...]
     updates: tuple[Node, ...]
     slots: tuple[str, ...]
-    stages: tuple[tuple[str, Node], ...] = ()
     fixed: tuple[Value, ...] = ()
 
 
@@ -382,7 +380,6 @@ class _Analysis:
                 tuple(found),
                 tuple(written[name]),
                 tuple(slots.get(name, ())),
-                tuple(self._stages(name, written[name], found)),
                 fixed.get(name, ()),
             )
             for name, found in hits.items()
@@ -566,64 +563,6 @@ class _Analysis:
             if len(owners) == 1:
                 slots.setdefault(owners.pop(), []).append(name)
         return slots
-
-    def _stages(self, name: str, updates: list[Node], hits: dict[Node, None]) -> list[tuple[str, Node]]:
-        """What stands between the gradient and the update, gradient first: the nodes on paths from one to the other."""
-        state = self.graph.states[name]
-        came_from: dict[Value, list[Value]] = {}
-        stack: list[Value] = [v for n in updates for v in self._gradient_operands(n)]
-        seen: set[Value] = set(stack)
-        while stack:
-            value = stack.pop()
-            if isinstance(value, Input):
-                following = self.bound.get(value, [])
-            elif isinstance(value, Node) and value not in hits and self.parts.get(value) not in (FORWARD, BACKWARD):
-                following = self._upward(value, linear=True)
-            else:
-                continue
-            for v in following:
-                came_from.setdefault(v, []).append(value)
-                if v not in seen:
-                    seen.add(v)
-                    stack.append(v)
-        path: dict[Value, None] = dict.fromkeys(hits)
-        for value in iter(list(path)):
-            queue = deque([value])
-            while queue:
-                for below in came_from.get(queue.popleft(), ()):
-                    if below not in path:
-                        path[below] = None
-                        queue.append(below)
-        nodes = [v for v in path if isinstance(v, Node) and v not in hits]
-        return [(kind, node) for node in nodes if (kind := self._stage(node, state))]
-
-    def _stage(self, node: Node, weight: State) -> str | None:
-        name = node.op.name
-        if name == "AllReduce":
-            return "all-reduce"
-        if name == "Cast":
-            return "cast"
-        if name in ("ClipByValue", "Minimum", "Maximum", "Select"):
-            return "clip"
-        if name in ("Mul", "RealDiv", "Div"):
-            factor = node.operand(1)
-            t = factor.type
-            if isinstance(t, TensorType) and t.size == 1:
-                return "unscale"
-            return None
-        if name in ("Add", "AddN"):
-            summands = list(node._operands)
-            if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
-                summands = list(summands[0]._operands)
-            for s in summands:
-                if isinstance(s, Node) and s.op.name == "Mul" and any(self._reads(o, weight) for o in s._operands):
-                    return "weight-decay"
-        return None
-
-    def _reads(self, value: Value, state: State) -> bool:
-        while isinstance(value, Node) and value.op.name in ("Load", "TensorMove", "Cast"):
-            value = value.operand(0)
-        return state in self.states_of(value) if isinstance(value, (State, Input)) else False
 
     # -- roles -----------------------------------------------------------------------------------------------
 

@@ -6,9 +6,12 @@ from collections import Counter
 from typing import Any
 
 from ..ir.errors import AnatomyError
+from ..ir.gradient_path import GradientPath, gradient_paths
 from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.training import anatomy
+from ..ir.values import Node
+from ..passes.tag_gradient_centralization import TAG
 from . import cli
 from .compile_report import count_nodes, schedule_json
 
@@ -27,7 +30,14 @@ def describe(program: Program, file: str) -> Document:
         "schedule": schedule_json(program),
         "graphs": {name: _describe_graph(program, graph) for name, graph in program.graphs.items()},
         "state": [
-            {"name": v.name, "dtype": str(v.dtype), "shape": list(v.shape), "role": v.role, "bytes": v.nbytes}
+            {
+                "name": v.name,
+                "dtype": str(v.dtype),
+                "shape": list(v.shape),
+                "role": v.role,
+                "bytes": v.nbytes,
+                "tags": {TAG: v.info[TAG]} if TAG in v.info else {},
+            }
             for v in program.state.values()
         ],
         "reports": [r.to_json() for r in program.reports],
@@ -36,8 +46,10 @@ def describe(program: Program, file: str) -> Document:
 
 def _describe_graph(program: Program, graph: Graph) -> Document:
     found, why = None, ""
+    stages: dict[str, list[Document]] = {}
     try:
         found = anatomy(graph)
+        stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)}
     except AnatomyError as error:
         why = str(error)
     parts = Counter(found.part(node) for body in graph.all_graphs() for node in body) if found else Counter()
@@ -61,13 +73,18 @@ def _describe_graph(program: Program, graph: Graph) -> Document:
                     "gradient": [v.name for v in w.gradient],
                     "updates": [{"name": n.name, "op": n.op.name} for n in w.updates],
                     "slots": list(w.slots),
-                    "stages": [{"kind": kind, "name": node.name, "op": node.op.name} for kind, node in w.stages],
+                    "stages": stages.get(w.name, []),
                 }
                 for w in found.weights
             ],
         },
         "anatomy_error": why,
     }
+
+
+def _describe_stages(path: GradientPath) -> list[Document]:
+    nodes = ((point.stage, value) for point in path.points for value in point.values if point.stage)
+    return [{"kind": kind, "name": v.name, "op": v.op.name} for kind, v in nodes if isinstance(v, Node)]
 
 
 def print_summary(document: Document) -> None:
@@ -111,7 +128,13 @@ def _functions(graph: Document) -> str:
     return f", {sum(functions.values())} of them in {len(functions)} functions" if functions else ""
 
 
+def _tags(variable: Document) -> str:
+    return ", ".join(f"{tag}={value}" for tag, value in variable["tags"].items())
+
+
 def _print_state(document: Document, out: Any) -> None:
+    from rich.markup import escape
+
     roles: dict[str, list[Document]] = {}
     for variable in document["state"]:
         roles.setdefault(variable["role"], []).append(variable)
@@ -121,6 +144,9 @@ def _print_state(document: Document, out: Any) -> None:
     if len(roles) > 1:
         shown.add_row("all", *_sizes(document["state"]))
     out.print(shown)
+    tagged = [f"{v['name']} {_tags(v)}" for v in document["state"] if v["tags"]]
+    if tagged:
+        out.print(f"[bold]Tagged[/bold] {escape(', '.join(cli.folded(tagged, 16)))}", soft_wrap=True)
 
 
 def _sizes(variables: list[Document]) -> tuple[str, str, str]:
@@ -135,6 +161,7 @@ def print_anatomy(document: Document) -> None:
     from rich.markup import escape
 
     out = cli.console()
+    tags = {v["name"]: _tags(v) for v in document["state"] if v["tags"]}
     reasons = []
     for name, graph in document["graphs"].items():
         if graph["anatomy"] is None:
@@ -142,7 +169,8 @@ def print_anatomy(document: Document) -> None:
             continue
         loss = graph["anatomy"]["loss"]
         title = escape(f"Graph '{name}', loss %{loss}")
-        shown = cli.table(title, "weight", "gradient", "update", "slots", "on the way")
+        columns = ["weight", "gradient", "update", "slots", "on the way", *(["tags"] if tags else [])]
+        shown = cli.table(title, *columns)
         for w in graph["anatomy"]["weights"]:
             shown.add_row(
                 escape(w["name"]),
@@ -150,6 +178,7 @@ def print_anatomy(document: Document) -> None:
                 escape(", ".join(f"%{u['name']} ({u['op']})" for u in w["updates"])),
                 escape(", ".join(w["slots"])),
                 escape(", ".join(f"{s['kind']} %{s['name']}" for s in w["stages"])),
+                *([escape(tags.get(w["name"], ""))] if tags else []),
             )
         out.print(shown)
     if len(reasons) == len(document["graphs"]):

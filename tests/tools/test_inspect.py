@@ -65,6 +65,26 @@ def test_anatomy(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
     assert "moments.conv1.weight" in row
 
 
+def test_stages_and_tags(
+    inspect_: Inspect, capsys: pytest.CaptureFixture[str], tmp_path: Path, exported: Callable[[str], Path]
+) -> None:
+    """What the file itself does to gradients on their way, and what a pass noted about weights."""
+    path = tmp_path / "tagged.boost"
+    passes = "tag-gradient-centralization"
+    assert shell(capsys, compile_command, exported("lenet_bn_decay"), "--passes", passes, "-q", "-o", path).code == 0
+    assert "conv1.weight centralize=[1, 2, 3]" in inspect_(path).out
+    rows = {line.split()[0]: line for line in inspect_(path, "--anatomy").out.splitlines() if line.split()}
+    assert "weight-decay %" in rows["conv1.weight"]
+    assert "centralize=[1, 2, 3]" in rows["conv1.weight"]
+    assert "weight-decay %" in rows["fc1.bias"]
+    assert "centralize" not in rows["fc1.bias"]
+    document = inspect_(path, "--json").document
+    tags = {v["name"]: v["tags"] for v in document["state"] if v["tags"]}
+    assert tags["fc1.weight"] == {"centralize": [1]}
+    assert set(tags) == {"conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"}
+    assert inspect_(exported("clip_global_norm"), "--anatomy").out.count("clip %") == 8
+
+
 def test_text(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
     done = inspect_(exported("lenet_bn"), "--text")
     assert done.out.startswith("program @")
