@@ -48,6 +48,8 @@ class Pass:
     orders those."""
     early: ClassVar[bool] = False
     """True for what must run before all other passes."""
+    late: ClassVar[bool] = False
+    """True for what works on what all others have made, but for clean-ups after it."""
     may_match_nothing: ClassVar[bool] = False
     """True for clean-ups, which need nothing to do; any other pass fails when it matches nothing."""
 

@@ -105,13 +105,20 @@ def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
 
 
 def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
-    """Early passes first, and those that have a stage in the order of ``STAGES`` (ir/gradient_path.py).
+    """Early passes first, late ones after all but clean-ups, and those that have a stage in the order of ``STAGES``
+    (ir/gradient_path.py).
 
     The latter share out among themselves the places that they hold; a pass without a stage keeps its place. So
     ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
     """
     staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
-    return sorted((p if p.stage is None else next(staged) for p in passes), key=lambda p: not p.early)
+    ordered = [p if p.stage is None else next(staged) for p in passes]
+    early = [p for p in ordered if p.early]
+    late = [p for p in ordered if p.late]
+    others = [p for p in ordered if not p.early and not p.late]
+    # Late passes go after the last pass that is no clean-up.
+    at = max((i + 1 for i, p in enumerate(others) if not p.may_match_nothing), default=0)
+    return [*early, *others[:at], *late, *others[at:]]
 
 
 def _stage(p: Pass) -> int:

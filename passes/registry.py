@@ -12,6 +12,7 @@ from .common_subexpression_elimination import CommonSubexpressionElimination
 from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
+from .gradient_freeze import GradientFreeze
 from .legalize import Legalize
 from .loss_scale import LossScale
 from .lower_gradient_centralization import LowerGradientCentralization
@@ -26,9 +27,10 @@ REGISTRY: dict[str, type[Pass]] = {
         DeadCodeElimination,
         EffectChainMinimization,
         GradientAccumulation,
+        GradientFreeze,
         Legalize,
-        LossScale,
         LowerGradientCentralization,
+        LossScale,
         OverflowCheck,
         TagGradientCentralization,
     )

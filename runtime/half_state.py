@@ -10,6 +10,9 @@ from ..ir.ops import facts, written_operands
 from ..ir.types import DType, TensorType
 from ..ir.values import Node, Value
 
+_TAKES_HALF = frozenset({"AdamWeightDecay"})
+"""Optimizers whose CPU kernel takes float16 state and float32 numbers as they come, so that nothing is cast."""
+
 
 def widen_half_updates(graph: Graph) -> Graph:
     """A copy of ``graph`` in whose functions optimizers work on float32 copies of float16 state; ``graph`` itself if
@@ -48,7 +51,9 @@ def _is_half(value: Value) -> bool:
 
 
 def _updates_half(node: Node) -> bool:
-    return facts(node.op).gradient is not None and any(_is_half(node.operand(i)) for i in written_operands(node))
+    if node.op.name in _TAKES_HALF or facts(node.op).gradient is None:
+        return False
+    return any(_is_half(node.operand(i)) for i in written_operands(node))
 
 
 def _widen(fx: Effects, node: Node) -> None:

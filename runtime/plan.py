@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir.errors import RuntimeFailure
-from ..ir.program import Program
+from ..ir.program import Program, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,15 @@ class Turn:
     consumer: str
 
 
-def plan_turns(program: Program) -> list[Turn]:
-    """Turn i runs when i micro-batches of the cycle have been consumed.
+def plan_turns(program: Program, schedule: Schedule) -> list[Turn]:
+    """Turn i runs when i micro-batches of a cycle of ``schedule`` (the program's, or a variant of it) have been
+    consumed.
 
     Graphs without inputs run right after the entry before them; those that open the cycle, before its first graph.
     """
     turns: list[Turn] = []
     opening: list[str] = []
-    for entry in program.schedule.cycle:
+    for entry in schedule.cycle:
         for _ in range(entry.repeat):
             if program.graphs[entry.graph].inputs:
                 turns.append(Turn((*opening, entry.graph), entry.graph))

@@ -14,7 +14,7 @@ from ..ir.types import DType
 from .checkpoint import read_state, tensor_to_numpy, write_state
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
-from .plan import plan_turns
+from .plan import Turn, plan_turns
 from .result import StepResult
 
 if TYPE_CHECKING:
@@ -30,9 +30,12 @@ class Session:
 
     def __init__(self, program: Program, device: str = "CPU", seed: int | None = None):
         self.program = program
-        self._turns = plan_turns(program)
+        schedule = program.schedule
+        self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
+        self._plans = [plan_turns(program, variant) for variant in self._schedules]
         self._engine = Engine(program, device, seed)
         self._position = 0
+        self._cycle = 0
         self._unread: StepResult | None = None
         self._resume()
 
@@ -44,7 +47,17 @@ class Session:
     @property
     def cycle_length(self) -> int:
         """How many micro-batches one cycle consumes."""
-        return len(self._turns)
+        return len(self._plans[0])
+
+    @property
+    def variant(self) -> int:
+        """Which variant of its graphs the running cycle uses; 0 where the schedule has no choice."""
+        choice = self.program.schedule.choice
+        return 0 if choice is None else choice.of_cycle(self._cycle)
+
+    @property
+    def _turns(self) -> list[Turn]:
+        return self._plans[self.variant]
 
     @property
     def consumer(self) -> Graph:
@@ -65,7 +78,7 @@ class Session:
         """Ends an incomplete cycle with an update over the micro-batches it has; None when nothing is pending."""
         if self._position == 0:
             return None
-        name = self.program.schedule.flush
+        name = self._schedules[self.variant].flush
         if name is None:
             raise RuntimeFailure(
                 f"{self._position} of {self.cycle_length} micro-batches are pending, and the program has no graph that "
@@ -73,6 +86,7 @@ class Session:
             )
         outputs = flat_outputs(self._engine.graphs[name], self._engine.run(name, ()))
         self._position = 0
+        self._cycle += 1
         return self._ended(StepResult(name, outputs, ended_cycle=True))
 
     def fit(
@@ -128,6 +142,7 @@ class Session:
                 named.pop("loss", None)
             outputs.update(named)
         self._position = (self._position + 1) % self.cycle_length
+        self._cycle += self._position == 0
         result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
         return self._ended(result) if result.ended_cycle else result
 
@@ -189,6 +204,9 @@ class Session:
         for name, value in values.items():
             self._engine.write(name, value)
         self._position = position
+        choice = self.program.schedule.choice
+        if choice is not None and choice.state in values:
+            self._cycle = int(values[choice.state].item())
         return list(values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -214,9 +232,11 @@ class Session:
 
     def _resume(self) -> None:
         """The position as the counting state says, which a checkpoint may have set."""
-        count = self.program.schedule.count
+        count, choice = self.program.schedule.count, self.program.schedule.choice
         if count is not None:
             self._position = self._position_from({count: self._engine.read(count)})
+        if choice is not None:
+            self._cycle = int(self._engine.read(choice.state).item())
 
     def _position_from(self, values: Mapping[str, Any]) -> int:
         count = self.program.schedule.count

@@ -12,8 +12,8 @@ from typing import Any
 from ..ir.program import Program, Schedule
 from ..ir.report import PassResult
 from ..passes.base import Pass
-from ..passes.manager import canonical_order
 from ..passes.pipeline import print_pipeline
+from ..passes.registry import find
 from . import cli
 
 
@@ -36,12 +36,19 @@ class Outcome:
         return self.program.reports[len(self.source.reports) :]
 
     @property
-    def reordered(self) -> bool:
-        return [p.name for p in canonical_order(self.passes)] != [p.name for p in self.passes]
+    def ran(self) -> list[Pass]:
+        """The passes that ran, in order: those asked for, and those that they or the target need."""
+        return [find(r.name)(**r.options) for r in self.reports]
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether what ran is what was asked for (but for the end, which a bisect limit cuts off)."""
+        ran = [p.name for p in self.ran]
+        return ran == [p.name for p in self.passes][: len(ran)]
 
     @property
     def pipeline(self) -> str:
-        return print_pipeline(canonical_order(self.passes))
+        return print_pipeline(self.ran)
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
@@ -82,14 +89,12 @@ def print_report(outcome: Outcome) -> None:
     out = cli.console(stderr=outcome.output == "-")
     if not outcome.asked:
         out.print(f"No passes given; ran the default clean-up: {escape(outcome.pipeline)}", soft_wrap=True)
-    elif outcome.reordered:
-        out.print(f"Passes in canonical order: {escape(outcome.pipeline)}", soft_wrap=True)
+    elif not outcome.as_asked:
+        out.print(f"Passes as they ran: {escape(outcome.pipeline)}", soft_wrap=True)
     if outcome.reports:
         counts = ("matched", "changed", "missed", "ms")
         shown = cli.table("", "pass", *counts, "what", numbers=counts)
-        for p, r in zip(
-            canonical_order(outcome.passes), outcome.reports, strict=False
-        ):  # a bisect limit cuts the end off
+        for p, r in zip(outcome.ran, outcome.reports, strict=True):
             row = [str(n) for n in (r.matched, r.changed, len(r.misses))]
             shown.add_row(escape(print_pipeline([p])), *row, f"{r.seconds * 1e3:.0f}", escape(r.summary))
         out.print(shown)

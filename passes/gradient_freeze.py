@@ -1,0 +1,177 @@
+"""Gradient freeze: in some cycles the first layers are not trained, and their backward part is not computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.attributes import TensorValue
+from ..ir.choice import INTERVAL, KINDS, Choice
+from ..ir.data import BytesData
+from ..ir.effects import Effects, location
+from ..ir.errors import PassError
+from ..ir.flops import estimated_flops
+from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
+from ..ir.graph import Graph
+from ..ir.program import Program, variant_name
+from ..ir.removal import Removal
+from ..ir.report import PassResult
+from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, network_parts
+from ..ir.types import DType, TensorType, tensor
+from ..ir.values import Node, State, Value
+from .base import Pass
+from .options import option
+
+CYCLE = "freeze.cycle"
+SCOPE = "gradient-freeze"
+
+
+class GradientFreeze(Pass):
+    """Leaves the first layers as they are in some cycles, and does not compute their gradients.
+
+    The trained weights are ordered by where the forward part first uses them, and put into layers (a matrix or filter
+    with the vectors after it, so that a convolution and its BatchNorm stay together). Of the ``groups`` variants of the
+    program, number k freezes the first k/groups of the layers: their weights and slots keep every bit, and whatever
+    only their gradients needed is gone from the backward part. Statistics of frozen BatchNorms go on, as natively.
+
+    Which variant a cycle runs follows ``mindspore.boost.GradientFreeze``: ``type=continuous`` trains everything for a
+    while, then freezes more and more, cycle by cycle; ``type=interval`` alternates. ``probability`` is the share of
+    cycles that train everything, ``total_steps`` the cycles that the sequence is made for (and 1 % more); later ones
+    train everything. Unlike upstream, groups follow depth and not names, a small network gets as many groups as it has
+    layers, accumulation, overflow check and clipping work with it (a norm is that of the gradients that are trained),
+    and slots are not kept once for each group.
+
+    Changes training. State: ``freeze.cycle`` counts cycles.
+    """
+
+    name = "gradient-freeze"
+    preserves = False
+    late = True
+    groups: int = option(4, help="how many variants, that of the whole network included", minimum=2)
+    type: str = option(INTERVAL, help="the order of frozen cycles", choices=KINDS)
+    probability: float = option(0.5, help="share of the cycles that train everything", minimum=0, maximum=0.99)
+    total_steps: int = option(2000, help="cycles of the whole training", minimum=1)
+    seed: int = option(0, help="of the random sequence (type=interval)", minimum=0)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if program.schedule.choice is not None:
+            raise PassError("the program has variants already: ask for gradient-freeze once")
+        updating = {g.name for g in updating_graphs(program)}
+        layers = _layers(program)
+        groups = min(self.groups, len(layers))
+        if groups < 2:
+            raise PassError(f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze")
+        base = {name: graph for name, graph in program.graphs.items() if name in program.schedule.graphs()}
+        program.add_state(CYCLE, tensor("int32"), "counter")
+        for graph in base.values():
+            if graph.name in updating or len(base) == 1:
+                _count_cycle(graph)
+        before = sum(estimated_flops(g) for g in base.values() if g.inputs)
+        nodes = sum(len(g) for g in base.values())
+        for k in range(1, groups):
+            frozen = [w for layer in layers[: k * len(layers) // groups] for w in layer]
+            made = {}
+            for name, graph in base.items():
+                made[name] = _freeze(program, graph, variant_name(name, k), set(frozen))
+                program.graphs[made[name].name] = made[name]
+            saved = before - sum(estimated_flops(g) for g in made.values() if g.inputs)
+            fewer = nodes - sum(len(g) for g in made.values())
+            result.statistics[f"variant {k}"] = (
+                f"{len(frozen)} weights frozen, {fewer} nodes and {100 * saved / max(before, 1):.0f} % of the "
+                "estimated FLOPs less"
+            )
+            result.changed = max(result.changed, len(frozen))
+        program.schedule = replace(
+            program.schedule,
+            choice=Choice(groups, self.type, self.probability, max(int(self.total_steps * 1.01), 1), self.seed, CYCLE),
+        )
+        result.matched = sum(map(len, layers))
+        if groups < self.groups:
+            result.miss("groups", f"the network has {groups} layers with trained weights, so {groups} groups")
+        result.summary = f"{groups} variants; the last one leaves {result.changed} of {result.matched} weights frozen"
+        return result
+
+
+def _layers(program: Program) -> list[list[str]]:
+    """Trained weights in the order in which the forward part uses them, grouped: each matrix or filter begins a
+    layer."""
+    weights = {path.weight for graph in updating_graphs(program) for path in gradient_paths(graph)}
+    feeding = next((g for g in program.graphs.values() if g.inputs), None)
+    if feeding is None:
+        raise PassError("no graph of the program takes inputs, so none has a forward part")
+    order: dict[str, None] = {}
+    parts = network_parts(feeding)
+    for node in feeding:
+        if parts.get(node) == FORWARD:
+            for operand in node.operands:
+                if isinstance(operand, State) and operand.name in weights:
+                    order[operand.name] = None
+    layers: list[list[str]] = []
+    for name in order:
+        if not layers or len(program.state[name].shape) > 1:
+            layers.append([])
+        layers[-1].append(name)
+    return layers
+
+
+def _count_cycle(graph: Graph) -> None:
+    fx = Effects(graph)
+    one = graph.constant(TensorValue(TensorType(DType.INT32, ()), BytesData((1).to_bytes(4, "little"))))
+    fx.append("AssignAdd", [graph.state(CYCLE, tensor("int32")), one], scope=SCOPE)
+    fx.commit()
+
+
+def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Graph:
+    """A copy of a graph that neither updates the frozen weights nor computes their gradients."""
+    graph, _ = source.clone(name)
+    kept = {n for n, v in program.state.items() if n in frozen or v.weight in frozen}
+    accumulators = {n for n in kept if program.state[n].role == "accumulator"}
+    values = _gradients(graph, frozen, accumulators)
+    fx = Effects(graph)
+    # What adds to accumulators and clears them: they stay zero.
+    idle = [e for e in fx.list if e.writes and all(state.name in accumulators for state in e.writes)]
+    if idle:
+        fx.drop(idle)
+        fx.commit()
+    alive = [v for v in values if v.graph is graph]
+    if alive:
+        found = TrainingAnatomy(graph, graph.result, [], {}, [], network_parts(graph), {})
+        removal = Removal(found)
+        plan = removal.plan(kept, alive, (), kept=True)
+        if plan.obstacle:
+            raise PassError(
+                f"graph '{source.name}': the gradients of {', '.join(sorted(frozen)[:3])}"
+                f"{', …' if len(frozen) > 3 else ''} are needed though nothing updates them: {plan.obstacle}"
+            )
+        removal.apply(plan, lambda: None)
+    return graph
+
+
+def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:
+    """What flows to the updates and accumulators of frozen weights: as it leaves the backward part, or accumulators."""
+    starts: list[Value] = []
+    if accumulators:
+        for node in graph:
+            if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
+                sum_ = node.operand(0)
+                state = location(sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_)
+                if isinstance(state, State) and state.name in accumulators:
+                    starts.append(node.operand(1))
+    if not accumulators or any(GRADIENT in n.marks for n in graph):
+        for path in gradient_paths(graph):
+            if path.weight in frozen:
+                starts.extend(path.points[0].values)
+    parts = network_parts(graph)
+    found: dict[Node, None] = {}
+    stack = starts
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node):
+            continue
+        if parts.get(value) == BACKWARD or GRADIENT in value.marks:
+            found[value] = None
+        elif value.op.name == "Select":
+            stack.append(value.operand(2))
+        elif value.op.name in ("Cast", "Mul"):
+            stack.append(value.operand(0))
+    return list(found)

@@ -1,0 +1,214 @@
+"""Gradient freeze: frozen weights keep every bit, the others train as without it, and the backward part shrinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.ir.choice import Choice
+from boost_compile.ir.gradient_path import gradient_paths
+from boost_compile.ir.text import parse_program, print_program
+from boost_compile.ir.training import BACKWARD, anatomy, network_parts
+
+import boost_compile as bc
+from tests.networks import CASES, names
+
+FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0.5,total_steps=20}"
+ACCUMULATE = "gradient-accumulation{steps=2}"
+FUSED = "gradient-accumulation{steps=2,split=fused}"
+
+
+def differing(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+    return {name for name in a if name in b and not np.array_equal(a[name], b[name], equal_nan=True)}
+
+
+def weights_and_slots(program: bc.Program, frozen: set[str]) -> set[str]:
+    return {n for n, v in program.state.items() if n in frozen or (v.role == "slot" and v.weight in frozen)}
+
+
+def frozen_in(program: bc.Program, k: int) -> set[str]:
+    """The weights that no graph of variant k updates."""
+    updating = [g for n, g in program.graphs.items() if (n.endswith(f".{k}") if k else "." not in n)]
+    trained = {path.weight for g in updating for path in _paths(g)}
+    return {n for n, v in program.state.items() if v.trainable} - trained
+
+
+def _paths(graph: Any) -> list[Any]:
+    try:
+        return [path for path in gradient_paths(graph) if path.points[0].takers]
+    except bc.Error:
+        return []  # a graph that only accumulates
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lenet_bn",
+        "mlp_adam",
+        "mlp_adam_weight_decay_decomposed",
+        "gpt_tied",
+        "shared_weights",
+        "lstm",
+        "branch",
+        "mlp_rprop",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale"])
+def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str, exported: Any) -> None:
+    """Every optimizer of these treats each weight by itself, so a cycle that freezes some leaves the others what the same
+    cycle without freezing makes of them, bit for bit."""
+    source = bc.load(str(exported(name)))
+    base = bc.compile(source, pipeline) if pipeline else source
+    program = bc.compile(source, f"{pipeline},{FREEZE}" if pipeline else FREEZE)
+    frozen_session, base_session = bc.Session(program, seed=1), bc.Session(base, seed=1)
+    length = base.micro_batches()
+    seen = set()
+    for cycle in CASES[name].cycles(5, length):
+        before = frozen_session.state()
+        base_session.load_state({n: v for n, v in before.items() if n in base.state})
+        k = frozen_session.variant
+        seen.add(k)
+        frozen = weights_and_slots(program, frozen_in(program, k))
+        assert bool(frozen) == (k > 0)
+        for batch in cycle:
+            assert frozen_session.step(*batch).loss == base_session.step(*batch).loss
+        after, reference = frozen_session.state(), base_session.state()
+        assert not differing(before, after) & frozen
+        assert differing(after, reference) <= frozen
+        # The test would not notice a freeze of weights that do not train anyway.
+        assert not frozen or differing(before, reference) & frozen
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, FUSED, "overflow-check,clip-gradients,loss-scale"])
+def test_the_backward_part_holds_only_what_trained_weights_need(pipeline: str, exported: Any) -> None:
+    source = bc.load(str(exported("lenet_bn")))
+    found = anatomy(source.graphs["step"])
+    program = bc.compile(source, f"{pipeline},{FREEZE}" if pipeline else FREEZE)
+    for k in range(1, program.schedule.num_variants):
+        frozen = frozen_in(program, k)
+        needed: set[str] = set()
+        stack = [g for w in found.weights if w.name not in frozen for g in w.gradient]
+        while stack:
+            node = stack.pop()
+            if node.name not in needed and found.part(node) == BACKWARD:
+                needed.add(node.name)
+                stack.extend(v for v in node.operands if v in found.parts)
+        for name, graph in program.graphs.items():
+            if name.endswith(f".{k}") and graph.inputs:
+                parts = network_parts(graph)
+                own = {n.name for n in graph if parts.get(n) == BACKWARD and n.origin is None}
+                assert own, name
+                assert own <= needed, (name, sorted(own - needed)[:5])
+
+
+@pytest.mark.parametrize(("kind", "number"), [("continuous", 0), ("interval", 1)])
+@pytest.mark.parametrize(
+    ("groups", "probability", "total"), [(4, 0.7, 300), (10, 0.5, 1000), (3, 0.2, 50), (2, 0.9, 40)]
+)
+def test_the_sequence_is_upstreams(kind: str, number: int, groups: int, probability: float, total: int) -> None:
+    from mindspore.boost import GradientFreeze
+
+    np.random.seed(7)
+    theirs = GradientFreeze(groups, number, probability, total).generate_freeze_index_sequence(
+        groups, number, probability, total
+    )
+    cycles = int(total * 1.01)
+    ours = Choice(groups, kind, probability, cycles, 7, "freeze.cycle")
+    assert [ours.of_cycle(i) for i in range(cycles)] == theirs[:cycles]
+    assert ours.of_cycle(cycles) == 0
+
+
+def test_a_norm_is_that_of_what_is_trained(exported: Any) -> None:
+    """Plain SGD with rate r moves a weight by r times its clipped gradient: the moves must have the norm r * limit."""
+    limit = 0.01
+    program = bc.compile(bc.load(str(exported("mlp_sgd"))), f"clip-gradients{{limit={limit}}},{FREEZE}")
+    session = bc.Session(program)
+    frozen = frozen_in(program, 1)
+    assert frozen
+    for batch in CASES["mlp_sgd"].batches(4):
+        k = session.variant
+        before = session.state()
+        session.step(*batch)
+        after = session.state()
+        rate = float(np.ravel(after["learning_rate"])[0])
+        weights = [n for n, v in program.state.items() if v.trainable]
+        moved = np.sqrt(sum(np.sum(np.square(after[n].astype(np.float64) - before[n])) for n in weights))
+        assert moved == pytest.approx(rate * limit, rel=1e-4)
+        assert all(np.array_equal(before[n], after[n]) for n in frozen) == (k == 1)
+
+
+def test_training_resumes_in_the_middle_of_the_sequence(exported: Any, tmp_path: Path) -> None:
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
+    batches = CASES["lenet_bn"].batches(12)
+    whole = bc.Session(program)
+    for batch in batches:
+        whole.step(*batch)
+    first = bc.Session(program)
+    for batch in batches[:9]:
+        first.step(*batch)
+    first.save(tmp_path / "middle.safetensors")
+    program.save(str(tmp_path / "p.boost"))
+    second = bc.Session(bc.load(str(tmp_path / "p.boost")))
+    second.load_state(tmp_path / "middle.safetensors")
+    assert second.variant == first.variant > 0
+    for batch in batches[9:]:
+        second.step(*batch)
+    assert not differing(whole.state(), second.state())
+
+
+def test_a_short_cycle_is_flushed_by_its_variant(exported: Any) -> None:
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
+    session = bc.Session(program)
+    for batch in CASES["lenet_bn"].batches(9):
+        session.step(*batch)
+    assert session.variant == 2
+    frozen = weights_and_slots(program, frozen_in(program, session.variant))
+    assert frozen
+    before = session.state()
+    result = session.flush()
+    assert result is not None
+    assert result.graph == "apply.2"
+    assert not differing(before, session.state()) & frozen
+    assert session.variant == 3
+
+
+def test_few_layers_make_few_groups(exported: Any) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-freeze{groups=10}")
+    assert program.schedule.num_variants == 2
+    assert any("2 groups" in miss.reason for miss in program.reports[-1].misses)
+
+
+def test_what_cannot_be_frozen_says_so(exported: Any, tmp_path: Path) -> None:
+    source = bc.load(str(exported("mlp")))
+    program = bc.compile(source, FREEZE)
+    with pytest.raises(bc.Error, match="variants already"):
+        bc.compile(program, FREEZE)
+    with pytest.raises(bc.Error, match="no self-contained form"):
+        program.save(str(tmp_path / "whole.mindir"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_schedule_survives_text_and_directory(exported: Any, tmp_path: Path) -> None:
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
+    program.save(str(tmp_path / "p.boost"))
+    assert bc.load(str(tmp_path / "p.boost")).schedule == program.schedule
+    assert parse_program(print_program(program)).schedule == program.schedule
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names(runs_on_cpu=True, without=("vision",)))
+def test_every_network_freezes_or_says_why_not(name: str, exported: Any) -> None:
+    source = bc.load(str(exported(name)))
+    try:
+        program = bc.compile(source, FREEZE)
+    except bc.Error as error:
+        pytest.skip(f"refused: {error}")
+    session = bc.Session(program, seed=1)
+    for batch in CASES[name].batches(3):
+        frozen = weights_and_slots(program, frozen_in(program, session.variant))
+        before = session.state()
+        session.step(*batch)
+        assert not differing(before, session.state()) & frozen
