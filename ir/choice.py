@@ -33,7 +33,7 @@ class Choice:
 
     def __str__(self) -> str:
         return (
-            f"one of {self.variants} variants a cycle: {self.kind}, {self.probability:g} of the cycles run variant 0, "
+            f"one of {self.variants} variants: {self.kind}, {self.probability:g} of the cycles run variant 0, "
             f"over {self.cycles} cycles"
         )
 

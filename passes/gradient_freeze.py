@@ -68,18 +68,19 @@ class GradientFreeze(Pass):
                 _count_cycle(graph)
         before = sum(estimated_flops(g) for g in base.values() if g.inputs)
         nodes = sum(len(g) for g in base.values())
+        savings: list[str] = []
         for k in range(1, groups):
             frozen = [w for layer in layers[: k * len(layers) // groups] for w in layer]
             made = {}
             for name, graph in base.items():
                 made[name] = _freeze(program, graph, variant_name(name, k), set(frozen))
                 program.graphs[made[name].name] = made[name]
-            saved = before - sum(estimated_flops(g) for g in made.values() if g.inputs)
+            saved = 100 * (1 - sum(estimated_flops(g) for g in made.values() if g.inputs) / max(before, 1))
             fewer = nodes - sum(len(g) for g in made.values())
             result.statistics[f"variant {k}"] = (
-                f"{len(frozen)} weights frozen, {fewer} nodes and {100 * saved / max(before, 1):.0f} % of the "
-                "estimated FLOPs less"
+                f"{len(frozen)} weights frozen, {fewer} nodes and {saved:.0f} % of the estimated FLOPs less"
             )
+            savings.append(f"{len(frozen)} ({saved:.0f} %)")
             result.changed = max(result.changed, len(frozen))
         program.schedule = replace(
             program.schedule,
@@ -88,7 +89,9 @@ class GradientFreeze(Pass):
         result.matched = sum(map(len, layers))
         if groups < self.groups:
             result.miss("groups", f"the network has {groups} layers with trained weights, so {groups} groups")
-        result.summary = f"{groups} variants; the last one leaves {result.changed} of {result.matched} weights frozen"
+        result.summary = (
+            f"{groups} variants; frozen of {result.matched} weights (and estimated FLOPs saved): {', '.join(savings)}"
+        )
         return result
 
 

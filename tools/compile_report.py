@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ir.program import Program, Schedule
+from ..ir.program import Program
 from ..ir.report import PassResult
 from ..passes.base import Pass
 from ..passes.pipeline import print_pipeline
@@ -77,6 +77,8 @@ def schedule_json(program: Program) -> dict[str, Any]:
         "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
         "flush": schedule.flush,
         "count": schedule.count,
+        "max_skipped": schedule.max_skipped,
+        "choice": None if schedule.choice is None else asdict(schedule.choice),
         "micro_batches": program.micro_batches(),
         "text": describe_schedule(program),
     }
@@ -161,8 +163,9 @@ def print_times(outcome: Outcome) -> None:
 def describe_schedule(program: Program) -> str:
     """The schedule in words."""
     schedule = program.schedule
-    if schedule == Schedule(schedule.cycle) and len(schedule.cycle) == 1 and schedule.cycle[0].repeat == 1:
-        return f"every micro-batch runs '{schedule.cycle[0].graph}' and is one optimizer step"
+    choice = f"; each cycle runs {schedule.choice}" if schedule.choice else ""
+    if schedule.flush is None and len(schedule.cycle) == 1 and schedule.cycle[0].repeat == 1:
+        return f"every micro-batch runs '{schedule.cycle[0].graph}' and is one optimizer step{choice}"
     runs: list[str] = []
     for entry in schedule.cycle:
         inputs = bool(program.graphs[entry.graph].inputs)
@@ -170,7 +173,7 @@ def describe_schedule(program: Program) -> str:
         times = f" {entry.repeat} times" if entry.repeat > 1 else ""
         runs.append(f"'{entry.graph}'{times}" + (f" ({each})" if inputs else ""))
     words = f"a cycle of {program.micro_batches()} micro-batches is one optimizer step: {', then '.join(runs)}"
-    return words + (f"; '{schedule.flush}' ends a short cycle" if schedule.flush else "")
+    return words + (f"; '{schedule.flush}' ends a short cycle" if schedule.flush else "") + choice
 
 
 def count_nodes(program: Program, name: str) -> int:
