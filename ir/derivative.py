@@ -157,7 +157,8 @@ class Derivative:
         if any(self.brings(node, source) for source in sources):
             return CARRIER
         if part != BACKWARD:
-            return NONE
+            # What autodiff marked neither way may be a derivative all the same: one written by hand, of a loss.
+            return COEFFICIENT if part == FORWARD else NONE
         group = self.groups[node]
         return TAIL if group in self.tails or (group in self.numbers and group not in self.fed) else COEFFICIENT
 

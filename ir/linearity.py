@@ -20,6 +20,7 @@ are multiplied instead.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from .attributes import Number, TensorValue
@@ -31,7 +32,7 @@ from .graph import Graph
 from .linear_ops import FILLS, HIDDEN, SHAPE_ONLY, ZEROS, linear_in
 from .ops import written_operands
 from .types import DType, TensorType, TupleType, Type, is_monad
-from .values import CALL, Constant, GraphRef, Input, Node, Value
+from .values import CALL, RETURN, Constant, GraphRef, Input, Node, Value
 
 NO_VALUE = SHAPE_ONLY | {"UpdateState"}
 """Primitives that do not look at the elements of their operands."""
@@ -102,7 +103,7 @@ def scale_seeds(graph: Graph, seeds: Sequence[Seed], factor: Value, *, scope: st
 
 class _Plan:
     """What every attempt needs to know and none changes. ``counts``: how many uses of each component matter.
-    ``zeros``: what is known to be zero."""
+    ``zeros``: what is known to be zero. ``taken``: the elements of a function's result that some call takes."""
 
     def __init__(
         self,
@@ -115,20 +116,40 @@ class _Plan:
         self.graph = graph
         self.derivative = derivative
         self.closures = closures
-        self.wanted = wanted
+        self.wanted = dict.fromkeys(wanted)
         self.assumed = assumed
         self.owner: dict[Value, Graph] = {formal: body for body in graph.all_graphs() for formal in body.inputs}
         self.live = _live(graph) | {user for user, _ in wanted}
-        self.counts: dict[Value, dict[Path, int]] = {}
         self.zeros: dict[Value, bool] = {}
         for body in graph.all_graphs():
             for node in body:
                 self.zeros[node] = self._makes_zeros(node)
+        self.formals: dict[tuple[Node, int], list[Input]] = {}
+        for formal, sites in closures.bound.items():
+            for site in sites:
+                self.formals.setdefault(site, []).append(formal)
+        self.counts: dict[Value, dict[Path, int]] = {}
+        self.taken: dict[Graph, dict[Path, None]] = {}
+        while self._count_all():
+            pass
+
+    def _count_all(self) -> bool:
+        """Counts the uses, and says whether functions turn out to need more than was known when they were counted."""
+        known = {formal for formal in self.owner if any(self.counts.get(formal, {}).values())}
+        for body in self.graph.all_graphs():
             for node in reversed(body):
                 self.counts[node] = self._count(node)
-            if body is not graph:
+            if body is not self.graph:
                 for formal in body.inputs:
                     self.counts[formal] = self._count(formal)
+        taken: dict[Graph, dict[Path, None]] = {}
+        for function, calls in self.closures.callers.items():
+            for call in calls:
+                if call in self.live:
+                    taken.setdefault(function, {}).update((path, None) for path, n in self.counts[call].items() if n)
+        news = taken != self.taken or known != {f for f in self.owner if any(self.counts.get(f, {}).values())}
+        self.taken = taken
+        return news
 
     def is_zero(self, value: Value, path: Path = ()) -> bool:
         """Whether a component is known to be zero, and so any multiple of itself."""
@@ -158,24 +179,32 @@ class _Plan:
                 for path, n in self.counts[user].items():
                     if n and (whole := (k, *path)) in counts:
                         counts[whole] += 1
-            elif name in ("MakeTuple", "Depend"):
-                start = (i,) if name == "MakeTuple" else ()
-                for path in counts:
-                    if self.counts[user].get((*start, *path), 0):
-                        counts[path] += 1
-            else:
-                for path in counts:
-                    counts[path] += 1
+                continue
+            for path in counts:
+                counts[path] += self._matters(user, i, path)
         return counts
+
+    def _matters(self, user: Node, i: int, path: Path) -> bool:
+        """Whether anything is made of an element of an operand, where ``user`` only passes it on."""
+        if user.op.name == "MakeTuple":
+            return bool(self.counts[user].get((i, *path)))
+        if user.op.name == "Depend":
+            return bool(self.counts[user].get(path))
+        if user.op is RETURN and user.graph is not None and user.graph is not self.graph:
+            return path in self.taken.get(user.graph, ())
+        if (user, i) in self.formals and (user, i) not in self.wanted and user not in self.closures.open:
+            return any(self.counts.get(formal, {}).get(path) for formal in self.formals[user, i])
+        return True
 
 
 class _Demand:
     """One attempt: every use that must be multiplied, and every component that comes out multiplied by itself.
 
-    ``refused`` holds the functions and nodes through which earlier attempts could not pass.
+    ``refused`` holds the functions and nodes through which earlier attempts could not pass, and what they guessed
+    wrongly.
     """
 
-    def __init__(self, plan: _Plan, refused: Collection[object]):
+    def __init__(self, plan: _Plan, refused: AbstractSet[object]):
         self.plan = plan
         self.refused = refused
         self.uses: dict[Use, Component | None] = {}
@@ -188,10 +217,31 @@ class _Demand:
         for user, i in plan.wanted:
             for path in leaves(user.operand(i).type):
                 self._want((user, i, path), None)
+        self.guessed: dict[tuple[Graph, Path], None] = {}
+        self._walk()
+        while self._guess():
+            self._walk()
+
+    # -- walking up ------------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
         while self.ready:
             self._pass(self.ready.pop())
 
-    # -- walking up ------------------------------------------------------------------------------------------
+    def _guess(self) -> bool:
+        """Demands what else is taken of the results of functions that the derivative passes through, if it is made of
+        the derivative: between calls of a recursion a demand may have only itself for a cause."""
+        guesses = [
+            (function, path)
+            for function in dict.fromkeys(function for function, _ in self.results)
+            for path in self.plan.taken.get(function, ())
+            if (function, path) not in self.results and (function, path) not in self.refused
+            if self.plan.derivative.rank(_returned(function, path)) >= TAIL
+        ]
+        for function, path in guesses:
+            self.results[function, path] = self.guessed[function, path] = None
+            self._want((function._return, 0, path), None)
+        return bool(guesses)
 
     def _want(self, use: Use, cause: Component | None) -> None:
         user, i, path = use
@@ -212,11 +262,14 @@ class _Demand:
     def _pass(self, component: Component) -> None:
         """The uses that make a fully demanded component come out multiplied."""
         value, path = component
+        if isinstance(value, Node) and value.op.name in HIDDEN:
+            raise _not_linear(value, "it takes derivatives from a workspace that no operand shows")
         if self.plan.derivative.rank(value) < TAIL and not (isinstance(value, Node) and value.op.name == "MakeTuple"):
             return
         if isinstance(value, Input):
             if self.plan.owner[value] not in self.refused:
-                self._settle(component, [(node, i, path) for node, i in self.plan.closures.bound.get(value, ())])
+                sites = self.plan.closures.bound.get(value, ())
+                self._settle(component, [(node, i, path) for node, i in sites if node in self.plan.live])
             return
         assert isinstance(value, Node)
         if value in self.refused:
@@ -286,8 +339,6 @@ class _Demand:
     def _terms(self, node: Node) -> tuple[int, ...] | None:
         """The operands to multiply; None where the derivative starts here."""
         derivative = self.plan.derivative
-        if node.op.name in HIDDEN:
-            raise _not_linear(node, "it takes derivatives from a workspace that no operand shows")
         brought = [i for i, operand in enumerate(node._operands) if derivative.brings(node, operand)]
         if node.op.name in self.plan.assumed:
             return tuple(brought[:1]) or None
@@ -330,8 +381,23 @@ class _Demand:
 
     def contradictions(self) -> set[object]:
         """Functions and nodes that must not be passed, for what would have to be multiplied beyond them cannot be."""
+        if wrong := [guess for guess in self.guessed if not self._agreed(*guess)]:
+            return set(wrong)
+        found = self._unmet()
+        # A guess may have led there.
+        return set(self.guessed) if found and self.guessed else found
+
+    def _agreed(self, function: Graph, path: Path) -> bool:
+        """Whether all calls that take an element of a function's result want it multiplied."""
+        return all(
+            (call, path) in self.scaled or call not in self.plan.live or not self.plan.counts[call].get(path, 0)
+            for call in self.plan.closures.callers.get(function, ())
+        )
+
+    def _unmet(self) -> set[object]:
         found: set[object] = set()
         main = self.plan.graph
+        passed = {function for function, _ in self.results}
         for (user, i, path), cause in self.uses.items():
             value = user.operand(i)
             if (value, path) in self.scaled:
@@ -347,23 +413,19 @@ class _Demand:
                 news.add(cause[0])
             if cause is not None and isinstance(cause[0], Input):
                 news.add(self.plan.owner[cause[0]])
-            inside = home is not main and not any(function is home for function, _ in self.results)
-            if inside and not (cause is not None and isinstance(cause[0], Input)):
+            if home is not main and home not in passed and not (cause is not None and isinstance(cause[0], Input)):
                 raise AnatomyError(
                     f"graph '{main.name}': the gradient that {user!r} takes is computed inside function "
                     f"'{home.name if home else '?'}', where no loss scale is known. Take gradients outside of "
                     "branches and loops."
                 )
-            if not news - set(self.refused):
+            if news <= self.refused:
                 raise AnatomyError(
                     f"graph '{main.name}': operand {i} of {user!r} (scope '{user.scope}') is a tuple that holds the "
                     "derivative, and cannot be taken apart here"
                 )
             found |= news
-        for function, path in self.results:
-            for call in self.plan.closures.callers.get(function, ()):
-                if call in self.plan.live and self.plan.counts[call].get(path, 0) and (call, path) not in self.scaled:
-                    found.add(function)
+        found |= {function for function, path in self.results if not self._agreed(function, path)}
         for value, path in self.scaled:
             if isinstance(value, Input) and self.remaining[value, path]:
                 found.add(self.plan.owner[value])
@@ -373,7 +435,7 @@ class _Demand:
                 f"graph '{_home(call)}': which functions {call!r} reaches cannot be told, so neither can be what else "
                 "calls those that the derivative passes through"
             )
-        return found - set(self.refused)
+        return found - self.refused
 
     def _check_seed(self, user: Node, i: int) -> None:
         value = user.operand(i)
@@ -402,6 +464,14 @@ def leaves(type_: Type) -> Iterator[Path]:
                 yield (i, *path)
     elif isinstance(type_, TensorType) and (type_.dtype.is_float or type_.dtype in COMPLEX):
         yield ()
+
+
+def _returned(function: Graph, path: Path) -> Value:
+    """The value that an element of a function's result is, as far as it is packed where it is returned."""
+    value = function.result
+    while path and isinstance(value, Node) and value.op.name == "MakeTuple":
+        value, path = value.operand(path[0]), path[1:]
+    return value
 
 
 def _live(main: Graph) -> set[Node]:

@@ -38,9 +38,11 @@ Use = tuple[Node, int]
 SCALE = 1024.0
 LARGE = names("mindcv") + names("optimizer", runs_on_cpu=True)
 """Deep networks, and the same network under dozens of optimizers."""
-REFUSED = names("refused")  # cannot be cut into network and update side
-HALF = names("half")
-FLOAT32 = [n for n in names(runs_on_cpu=True, without=("refused", "half", "loss_scale")) if n not in LARGE]
+UNDERFLOWING = ["residual_half"]
+"""Without a factor float16 rounds so many of its gradients to zero that nothing can be compared."""
+HALF = [n for n in names("half", runs_on_cpu=True) if n not in UNDERFLOWING]
+NOT_COMPARED = (*LARGE, *HALF, *UNDERFLOWING)
+FLOAT32 = [n for n in names(runs_on_cpu=True, without=("refused", "loss_scale")) if n not in NOT_COMPARED]
 
 
 def gradient_uses(graph: Graph) -> list[Use]:
@@ -101,7 +103,7 @@ def rounding_only(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for weight, size in sizes.items():
         layer = weight.rpartition(".")[0]
         layers[layer] = max(layers.get(layer, 0.0), size)
-    small = [w for w, size in sizes.items() if size < 1e-3 * layers[w.rpartition(".")[0]]]
+    small = [w for w, size in sizes.items() if size <= 1e-3 * layers[w.rpartition(".")[0]]]
     return {weight: np.ones(state[weight].shape, bool) for weight in small}
 
 
@@ -155,7 +157,9 @@ def test_the_factor_enters_at_the_loss(exported: Exported, name: str) -> None:
     assert len(muls) == len(seeds)
 
 
-@pytest.mark.parametrize("name", [n for n in [*FLOAT32, *HALF, *names("mindcv")] if n != "loss_in_branch"])
+@pytest.mark.parametrize(
+    "name", [n for n in [*FLOAT32, *HALF, *UNDERFLOWING, *names("mindcv")] if n != "loss_in_branch"]
+)
 def test_no_seed_stands_behind_another_backward_node(exported: Exported, name: str) -> None:
     """A seed is made of forward values, but for one step of the derivative of the loss itself."""
     (graph,) = bc.load(str(exported(name))).graphs.values()
@@ -308,7 +312,7 @@ def test_a_derivative_inside_the_network_is_a_coefficient() -> None:
         ("%b.g = RealDiv(%x, %b1.d)", "not linear in operand 1"),
         ("%b.g = AddScalar(%b1.d, 1.0) : float32[2,2]", "its operand 1"),
         ('%b.g = AllReduce(%b1.d) {op = "max"} : float32[2,2]', "AllReduce is not known to be linear"),
-        ("%b.g = LSTMGradWeight(%b1.d) : float32[2,2]", "workspace"),
+        ("%b.g = LSTMGradWeight(%x) : float32[2,2]", "workspace"),
     ],
 )
 def test_what_is_not_linear_is_refused(line: str, why: str) -> None:
