@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .attributes import Attribute
+from .attributes import Attribute, TensorValue
 from .calls import bindings
 from .effects import location
 from .errors import AnatomyError
@@ -24,7 +24,7 @@ from .ops import is_effect, written_operands
 from .program import Program
 from .training import BACKWARD, FORWARD, JUDGING, TrainingAnatomy, anatomy
 from .types import TensorType, is_monad
-from .values import CALL, NO_ATTRIBUTES, GraphRef, Input, Node, State, Value
+from .values import CALL, NO_ATTRIBUTES, Constant, GraphRef, Input, Node, State, Value
 
 STAGES = ("accumulate", "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize", "update")
 """What happens to a gradient on its way to the weight, in the order in which it must happen."""
@@ -148,19 +148,28 @@ def updating_graphs(program: Program) -> list[Graph]:
 
 def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[GradientPath]:
     """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), in the order of the
-    weights. ``found``: its anatomy, if at hand. Linear in nodes."""
+    weights, those whose gradient is a constant other than zero too. ``found``: its anatomy, if at hand. Linear in
+    nodes."""
     parts: Mapping[Node, str] = {}
-    starts = _marked(graph)
+    starts: dict[str, tuple[Value, ...]] = {**_marked(graph)}
     if not starts:
         found = anatomy(graph) if found is None else found
         parts = found.parts
-        starts = {info.name: info.gradient for info in found.weights if info.gradient}
+        for info in found.weights:
+            if info.gradient or (len(info.fixed) == 1 and not _is_zero(info.fixed[0])):
+                starts[info.name] = info.gradient or info.fixed
     alike = Counter(frozenset(values) for values in starts.values())
     walk = _Walk(graph, parts)
-    return [
+    paths = [
         GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1))
         for weight, values in starts.items()
     ]
+    return [path for path in paths if path.points[0].takers or not isinstance(path.points[0].values[0], Constant)]
+
+
+def _is_zero(value: Value) -> bool:
+    data = value.value if isinstance(value, Constant) else None
+    return isinstance(data, TensorValue) and not any(data.data.view())
 
 
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
@@ -195,9 +204,11 @@ class _Walk:
                 takers, measures = self.users(value)
                 here.takers.extend(takers)
                 here.measures.extend(measures)
-            if shared:
+            constant = isinstance(here.values[0], Constant)  # which may stand for other things elsewhere
+            if shared or constant:
                 own = [(user, i) for user, i in here.takers if weight in self._updated_by(user, i)]
-                here.takers = own or here.takers
+                here.takers = own if own or constant else here.takers
+                here.measures = [] if constant else here.measures
             following = self._following(weight, here)
             if following is None:
                 return points

@@ -64,7 +64,7 @@ class ClipGradients(Pass):
             self._clip(graph, paths)
         for name, variable in program.state.items():
             if variable.trainable and name not in names:
-                result.miss(name, "its gradient is a constant: not clipped, and no part of the norm")
+                result.miss(name, "the loss does not depend on it: no gradient to clip")
         result.matched = result.changed = len(names)
         result.statistics = {"gradients clipped": len(names), "graphs": len(updating)}
         what = {"global-norm": "their norm", "tensor-norm": "the norm of each", "value": "each element"}[self.by]

@@ -8,7 +8,7 @@ from ..ir.attributes import TensorValue, scalar_tensor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import OptionError, PassError
-from ..ir.gradient_path import GRADIENT, PART, STAGE, mark
+from ..ir.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
 from ..ir.graph import Graph
 from ..ir.program import Entry, Program, Schedule
 from ..ir.report import PassResult
@@ -273,6 +273,7 @@ class GradientAccumulation(Pass):
             names = trained[k.crossing.value]
             mark(value, {GRADIENT: names[0] if len(names) == 1 else tuple(names), PART: k.crossing.part})  # type: ignore[arg-type]
             _rewire(k.crossing, twin, value)
+        _mark_constants(step, found, graph, twin)
         if not fused:
             for k in carried:
                 _rewire(k.crossing, twin, fx.load(graph.state(k.name, k.type), scope=SCOPE))
@@ -304,6 +305,19 @@ class GradientAccumulation(Pass):
 
 def _is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
+
+
+def _mark_constants(step: Graph, found: TrainingAnatomy, graph: Graph, twin: dict[Value, Value]) -> None:
+    """A constant is its own mean. It gets a node, so that the mark of a gradient can stand there."""
+    if all(info.gradient for info in found.weights):
+        return
+    for path in gradient_paths(step, found):
+        start = path.points[0]
+        if isinstance(start.values[0], Constant) and start.graph is step:
+            value = graph.create("TensorMove", [twin[start.values[0]]], scope=SCOPE)
+            mark(value, {GRADIENT: path.weight})
+            for user, i in start.takers:
+                twin[user].set_operand(i, value)  # type: ignore[attr-defined]
 
 
 def _rewire(crossing: Crossing, twin: dict[Value, Value], value: Value) -> None:
