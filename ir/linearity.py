@@ -30,7 +30,7 @@ from .dtypes import cast
 from .errors import AnatomyError
 from .graph import Graph
 from .linear_ops import FILLS, HIDDEN, SHAPE_ONLY, ZEROS, linear_in
-from .ops import written_operands
+from .ops import is_effect, written_operands
 from .types import DType, TensorType, TupleType, Type, is_monad
 from .values import CALL, RETURN, Constant, GraphRef, Input, Node, Value
 
@@ -185,16 +185,18 @@ class _Plan:
         return counts
 
     def _matters(self, user: Node, i: int, path: Path) -> bool:
-        """Whether anything is made of an element of an operand, where ``user`` only passes it on."""
+        """Whether anything is made of what ``user`` makes of an element of its operand."""
+        if (user, i) in self.wanted:
+            return True
         if user.op.name == "MakeTuple":
             return bool(self.counts[user].get((i, *path)))
         if user.op.name == "Depend":
             return bool(self.counts[user].get(path))
-        if user.op is RETURN and user.graph is not None and user.graph is not self.graph:
-            return path in self.taken.get(user.graph, ())
-        if (user, i) in self.formals and (user, i) not in self.wanted and user not in self.closures.open:
+        if user.op is RETURN and user.graph is not None:
+            return user.graph is self.graph or path in self.taken.get(user.graph, ())
+        if (user, i) in self.formals and user not in self.closures.open:
             return any(self.counts.get(formal, {}).get(path) for formal in self.formals[user, i])
-        return True
+        return not _float(user) or is_effect(user) or bool(self.counts[user].get(()))
 
 
 class _Demand:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,13 +37,21 @@ Use = tuple[Node, int]
 # -- by execution ----------------------------------------------------------------------------------------------
 
 SCALE = 1024.0
-LARGE = names("mindcv") + names("optimizer", runs_on_cpu=True)
-"""Deep networks, and the same network under dozens of optimizers."""
-UNDERFLOWING = ["residual_half"]
-"""Without a factor float16 rounds so many of its gradients to zero that nothing can be compared."""
-HALF = [n for n in names("half", runs_on_cpu=True) if n not in UNDERFLOWING]
-NOT_COMPARED = (*LARGE, *HALF, *UNDERFLOWING)
-FLOAT32 = [n for n in names(runs_on_cpu=True, without=("refused", "loss_scale")) if n not in NOT_COMPARED]
+HALF = [n for n in names("half", runs_on_cpu=True) if n != "residual_half"]
+"""In ``residual_half`` float16 rounds so many gradients to zero that nothing can be compared without a factor."""
+FLOAT32 = [n for n in names(runs_on_cpu=True, without=("refused",)) if n not in (*HALF, "residual_half")]
+QUICK = [
+    *names("loss"),
+    *("mlp", "mlp_sens", "lenet_bn", "grouped_conv", "dropout", "two_inputs", "shared_weights", "gpt_tied", "lstm"),
+    *("recurrence_unrolled", "branch", "loop", "loop_weights", "branch_state", "experts", "at_once", "stopped_target"),
+    *("regularized", "clip_global_norm", "residual_after"),
+]
+SLOW = [n for n in FLOAT32 if n not in QUICK]
+"""The same backward parts under other optimizers and training cells, and deep networks."""
+
+
+def quick_and_slow(quick: list[str], slow: list[str]) -> list[Any]:
+    return [*quick, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
 
 
 def gradient_uses(graph: Graph) -> list[Use]:
@@ -80,7 +89,7 @@ def both(path: Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, np.nda
     return trained(ours, batches), trained(bc.load(str(path)), batches)
 
 
-@pytest.mark.parametrize("name", [*FLOAT32, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
+@pytest.mark.parametrize("name", quick_and_slow(QUICK, SLOW))
 def test_every_gradient_is_multiplied_by_exactly_the_factor(exported: Exported, name: str) -> None:
     ours, plain = both(exported(name), name)
     assert any((plain[key] != value).any() for key, value in initial_state(name).items() if key in plain)
@@ -138,6 +147,9 @@ SEEDS = {
     "branch": ["SparseSoftmaxCrossEntropyWithLogits"],
     "loop": ["SparseSoftmaxCrossEntropyWithLogits"],
     "loop_weights": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "branch_in_loop": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "own_backward": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "own_loss_backward": ["Muls"],
     "lstm": ["SparseSoftmaxCrossEntropyWithLogits"],
     # Sums of losses have a seed for each term: a constant that both share is one.
     "cross_entropy_smoothed": ["constant", "constant"],
@@ -157,9 +169,7 @@ def test_the_factor_enters_at_the_loss(exported: Exported, name: str) -> None:
     assert len(muls) == len(seeds)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in [*FLOAT32, *HALF, *UNDERFLOWING, *names("mindcv")] if n != "loss_in_branch"]
-)
+@pytest.mark.parametrize("name", quick_and_slow([n for n in [*QUICK, *HALF] if n != "loss_in_branch"], SLOW))
 def test_no_seed_stands_behind_another_backward_node(exported: Exported, name: str) -> None:
     """A seed is made of forward values, but for one step of the derivative of the loss itself."""
     (graph,) = bc.load(str(exported(name))).graphs.values()
@@ -414,6 +424,25 @@ def test_a_seed_inside_a_function_is_multiplied_behind_its_calls() -> None:
     body = "    %b2.p = MyLossBackward(%c) : float32[2,2]\n    %b3.q = Add(%b2.p, %d)\n    return %b3.q"
     text = calling(body, "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
     assert seeds_of(text, "out") == {"b.g": [("out", 0)]}
+
+
+PAIR = "    %b2.p = Mul(%c, %d)\n    %b2.q = Neg(%d)\n    %b.t = MakeTuple(%b2.p, %b2.q)\n    return %b.t"
+TAKEN = (
+    "%b.g = call(@back, %f1.h, %b1.d) : (float32[2,2], float32[2,2])",
+    "%b.p = TupleGetItem(%b.g, 0)",
+    "%b.q = TupleGetItem(%b.g, 1)",
+)
+
+
+def test_a_function_with_two_results() -> None:
+    assert seeds_of(calling(PAIR, *TAKEN, "%out = Add(%b.p, %b.q)"), "out") == {"b1.d": [("b.g", 2)]}
+    alone = calling(PAIR, *TAKEN, "%out = Neg(%b.p)")
+    assert seeds_of(alone, "out") == {"b1.d": [("b.g", 2)]}  # nothing takes the other
+
+
+def test_a_function_of_which_one_result_goes_elsewhere_is_multiplied_behind_it() -> None:
+    lines = (*TAKEN, "%wanted = Neg(%b.p)", "%out = Add(%wanted, %b.q)")
+    assert seeds_of(calling(PAIR, *lines), "wanted") == {"b.p": [("wanted", 0)]}
 
 
 def test_what_is_not_linear_inside_a_function_is_refused() -> None:

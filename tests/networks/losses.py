@@ -137,6 +137,59 @@ class Recomputed(nn.Cell):
         return self.output(self.first(x))
 
 
+class BranchInLoop(nn.Cell):
+    """What runs round the loop beside the sum has no derivative but from the next round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Dense(8, 8)
+        self.output = nn.Dense(8, 4)
+        self.one = ms.Tensor(1, ms.int32)
+
+    def construct(self, x):
+        count = ms.Tensor(0, ms.int32)
+        total = x * 0.0
+        while count < 3:
+            x = ops.tanh(self.hidden(x))
+            if x.sum() > 0:
+                total = total + x
+            else:
+                total = total - x
+            count = count + self.one
+        return self.output(total)
+
+
+class Damped(nn.Cell):
+    """A backward of its own: linear, and not the derivative."""
+
+    def construct(self, x):
+        return x * 1.0
+
+    def bprop(self, x, out, dout):
+        return (dout * 0.5,)
+
+
+class OwnBackward(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Dense(8, 16)
+        self.damped = Damped()
+        self.output = nn.Dense(16, 4)
+
+    def construct(self, x):
+        return self.output(self.damped(ops.tanh(self.hidden(x))))
+
+
+class OwnLossBackward(nn.Cell):
+    """A loss whose derivative autodiff did not compute, and did not mark."""
+
+    def construct(self, output, targets):
+        return ops.square(output - targets).mean()
+
+    def bprop(self, output, targets, out, dout):
+        return dout * (output - targets) * 0.1, ops.zeros_like(targets)
+
+
 def nll(output, labels):
     return ops.nll_loss(ops.log_softmax(output, -1), labels)
 
@@ -251,5 +304,8 @@ CASES = [
     Case("transcription", Transcription, momentum, transcripts, tags=_TAGS),
     Case("loss_in_branch", ChosenLoss, momentum, classes, tags=_TAGS),
     Case("recomputed", Recomputed, momentum, classes, cross_entropy, tags=_TAGS),
+    Case("branch_in_loop", BranchInLoop, momentum, classes, cross_entropy, tags=_TAGS),
+    Case("own_backward", OwnBackward, momentum, classes, cross_entropy, tags=_TAGS),
+    Case("own_loss_backward", judged(OwnLossBackward), momentum, regression, tags=_TAGS),
     Case("gradient_penalty", GradientPenalty, momentum, one_target, tags=_TAGS),
 ]
