@@ -123,6 +123,13 @@ def network_parts(graph: Graph) -> dict[Node, str]:
     return _Analysis(graph).find_network()
 
 
+def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
+    """As :meth:`TrainingAnatomy.image` of each value, for a graph that need not be a whole training graph."""
+    analysis = _Analysis(graph)
+    parts = analysis.find_network()
+    return [_image(graph, parts, analysis.bound, value, set()) for value in values]
+
+
 def assign_roles(program: Program) -> Program:
     """Sets ``role`` and ``trainable`` of every state variable, where the program's only graph is a training graph."""
     graphs = list(program.graphs.values())

@@ -16,7 +16,7 @@ from ..ir.outline import make_conditional
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.reductions import all_finite
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, FORWARD, network_parts
+from ..ir.training import BACKWARD, FORWARD, network_parts, passed_on
 from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass
@@ -121,6 +121,7 @@ class OverflowCheck(Pass):
         fx = Effects(graph)
         updates = update_effects(fx, roles)
         _refuse_own_check(graph, updates)
+        _return_network_values(graph)
         by_itself = graph.inputs and (count is not None or self.detect == "status")
         own = self._micro_batch_overflows(graph) if by_itself else None
         paths = gradient_paths(graph)
@@ -162,6 +163,16 @@ class OverflowCheck(Pass):
             dropped = graph.state(DROPPED, tensor("float32"))
             fx.append("Assign", [dropped, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
         fx.commit(with_results(graph, [("overflow", overflow), ("skipped_cycles", in_a_row)]))
+
+
+def _return_network_values(graph: Graph) -> None:
+    """A loss that the update side merely passes on (out of a branch that updates) is returned from where the network
+    computed it: a skipped update must not take it away."""
+    results = named_results(graph)
+    images = passed_on(graph, [value for _, value in results])
+    own = [(name, image or value) for (name, value), image in zip(results, images, strict=True)]
+    if own != results:
+        graph.result = with_results(graph, own)
 
 
 def _total(fx: Effects, state: str, own: Value | None) -> Value:
