@@ -236,3 +236,16 @@ def test_fit_goes_on_after_an_overflow(exported: Exported, policy: str) -> None:
     skipped = [2, 10] if policy is SKIP_CYCLE else []
     assert [i for i, cycle in enumerate(history.cycles) if not cycle.updated] == skipped
     assert all(np.isfinite(value).all() for value in session.state().values())
+
+
+def test_a_loss_that_the_updating_branch_returns_survives_a_skip(exported: Exported) -> None:
+    """A cell with an ``if`` of its own around the optimizer; passes that come after the check find the loss too."""
+    source = bc.load(str(exported("gated_update")))
+    first, second = CASES["gated_update"].batches(2)
+    batches = [first, overflowing(second)]
+    session = bc.Session(bc.compile(source, f"{SKIP_CYCLE},clip-gradients{{limit=1e6}}"))
+    results = [session.step(*batch) for batch in batches]
+    plain = bc.Session(source)
+    assert [r.updated for r in results] == [True, False]
+    assert [r.loss for r in results] == [plain.step(*batch).loss for batch in batches]
+    assert all(r.loss for r in results)
