@@ -131,8 +131,8 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
     accumulators = {n for n in kept if program.state[n].role == "accumulator"}
     values = _gradients(graph, frozen, accumulators)
     fx = Effects(graph)
-    # What adds to accumulators and clears them: they stay zero.
-    idle = [e for e in fx.list if e.writes and all(state.name in accumulators for state in e.writes)]
+    # Updates, and what adds to accumulators and clears them: those stay zero. Functions are looked into below.
+    idle = [e for e in fx.list if e.writes and all(state.name in kept for state in e.writes)]
     if idle:
         fx.drop(idle)
         fx.commit()
@@ -147,6 +147,12 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
                 f"{', …' if len(frozen) > 3 else ''} are needed though nothing updates them: {plan.obstacle}"
             )
         removal.apply(plan, lambda: None)
+    for effect in Effects(graph).writes():
+        written = sorted(state.name for state in effect.writes if state.name in kept)
+        if written:
+            raise PassError(
+                f"graph '{source.name}': {effect.node!r} updates '{written[0]}' together with other weights"
+            )
     return graph
 
 
@@ -161,9 +167,11 @@ def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[N
                 if isinstance(state, State) and state.name in accumulators:
                     starts.append(node.operand(1))
     if not accumulators or any(GRADIENT in n.marks for n in graph):
-        for path in gradient_paths(graph):
+        paths = gradient_paths(graph)
+        shared = {v for path in paths if path.weight not in frozen for v in path.points[0].values}
+        for path in paths:
             if path.weight in frozen:
-                starts.extend(path.points[0].values)
+                starts.extend(v for v in path.points[0].values if v not in shared)
     parts = network_parts(graph)
     found: dict[Node, None] = {}
     stack = starts
