@@ -1,0 +1,97 @@
+"""What each pass costs or saves in a training step: the compiled program against the same network without it.
+
+Both run in one process, in turns, and the ratio is that of the medians; a row is one pipeline, a column one network.
+
+    python -m benchmarks.step_time            # prints the table
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import boost_compile as bc
+from benchmarks.tables import table
+from tests.conftest import export_once, zoo_folder
+from tests.networks import CASES
+
+NETWORKS = ("lenet_bn", "gpt", "resnet18")
+N = 4
+ACCUMULATE = f"gradient-accumulation{{steps={N}}}"
+PIPELINES = (
+    (ACCUMULATE, "overflow-check"),
+    (ACCUMULATE, "overflow-check{policy=skip-micro}"),
+    (ACCUMULATE, "loss-scale"),
+    (ACCUMULATE, "clip-gradients"),
+    (ACCUMULATE, "tag-gradient-centralization,lower-gradient-centralization"),
+    ("", "overflow-check"),
+    ("", "loss-scale"),
+    ("", "clip-gradients"),
+)
+ROUNDS, STEPS = 15, 8
+FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0}"
+
+
+def _time(session: bc.Session, batches: Sequence[tuple[object, ...]]) -> float:
+    start = time.perf_counter()
+    for batch in batches:
+        result = session.step(*batch)
+    _ = result.loss  # waits for the device
+    return (time.perf_counter() - start) / len(batches)
+
+
+def _ratio(name: str, base: str, more: str) -> str:
+    source = bc.load(str(export_once(name, zoo_folder())))
+    plain = bc.Session(bc.compile(source, base) if base else source)
+    rewritten = bc.Session(bc.compile(source, f"{base},{more}" if base else more))
+    batches = CASES[name].batches(STEPS)
+    times: tuple[list[float], list[float]] = ([], [])
+    for session in (plain, rewritten):
+        _time(session, batches)  # compiles
+    for _ in range(ROUNDS):
+        for session, into in zip((plain, rewritten), times, strict=True):
+            into.append(_time(session, batches))
+    return f"{statistics.median(times[1]) / statistics.median(times[0]):.2f}"
+
+
+def _frozen(name: str) -> list[str]:
+    """Time of a step with each variant frozen, relative to the one that trains everything."""
+    source = bc.load(str(export_once(name, zoo_folder())))
+    program = bc.compile(source, FREEZE)
+    session = bc.Session(program)
+    (batch,) = CASES[name].batches(1)
+    by_variant: dict[int, list[float]] = {}
+    for k in range((ROUNDS * 2 + 1) * program.schedule.num_variants):
+        variant = session.variant
+        seconds = _time(session, [batch])
+        if k >= program.schedule.num_variants:  # the first run of each compiles
+            by_variant.setdefault(variant, []).append(seconds)
+    plain = bc.Session(source)
+    _time(plain, [batch])
+    base = statistics.median(_time(plain, [batch]) for _ in range(ROUNDS * 2))
+    return [f"{statistics.median(by_variant[v]) / base:.2f}" for v in sorted(by_variant)]
+
+
+def run() -> str:
+    rows = [
+        [f"`{more}`", f"accumulation over {N}" if base else "none", *(_ratio(n, base, more) for n in NETWORKS)]
+        for base, more in PIPELINES
+    ]
+    lines = [
+        "Time of a micro-batch with the pass by the time without it, 1.00 is no cost. The test networks are small "
+        "(batch 4), so that what a pass adds for each weight shows; medians of "
+        f"{ROUNDS} turns of {STEPS} steps, both sides in turns in one process.",
+        "",
+        *table(["pass", "on top of", *NETWORKS], rows),
+        "",
+        "A step with frozen layers by a step of the source (`gradient-freeze{groups=4}`: a quarter, a half, three "
+        "quarters of the layers):",
+        "",
+        *table(["network", "1/4", "2/4", "3/4"], [[n, *_frozen(n)] for n in NETWORKS]),
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(run())
