@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from .ir.errors import Error
     from .ir.program import Program
     from .passes.base import Pass
+    from .passes.boost_document import from_boost_config
     from .runtime.session import Session
 
 _HOMES = {
     "Error": ".ir.errors",
     "Program": ".ir.program",
     "Session": ".runtime.session",
+    "from_boost_config": ".passes.boost_document",
     "passes": ".passes",
 }
 
-__all__ = ["Error", "Program", "Session", "compile", "load", "passes"]
+__all__ = ["Error", "Program", "Session", "compile", "from_boost_config", "load", "passes"]
 
 
 def load(path: str | os.PathLike[str]) -> Program:

@@ -38,6 +38,8 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.argument("input", required=False)
 @click.option("-o", "--output", metavar="OUT", help="Where to write [INPUT's name, here]; '-': text to stdout.")
 @click.option("-p", "--passes", metavar="TEXT", help="Pipeline, such as 'gradient-accumulation{steps=4}'.")
+@click.option("--level", type=click.Choice(["O0", "O1", "O2"]), help="What this boost_level of MindSpore switches on.")
+@click.option("--config", metavar="FILE", help="JSON or TOML: a pipeline, or a mindspore.boost configuration.")
 @click.option("--accumulate", type=int, metavar="N", help="Accumulate gradients over N micro-batches.")
 @click.option(
     "--reduction", type=click.Choice(["mean", "sum", "weighted"]), help="How --accumulate joins gradients [mean]."
@@ -66,11 +68,17 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.version_option(package_name="boost-compile")
 def command(**options: Any) -> None:
     """Rewrites the training graph in INPUT: a MindIR file, a program directory (.boost), or text (.ir, .txt, or - for
-    stdin). Without --passes and --accumulate it only cleans up."""
+    stdin). Without any pass it only cleans up.
+
+    The passes are those of --config or --level, then those of the other options, then --passes. Where a pass comes from
+    both, that of the command line counts."""
     if options["list_passes"]:
         return _list_passes(options["as_json"])
     job = Job(**{name: options[name] for name in Job.__annotations__ if name in options})
     passes, asked = job.pipeline()
+    if not options["quiet"]:
+        for note in job.notes:
+            click.echo(f"Note: {note}", err=True)
     if options["dump_pipeline"]:
         return _dump_pipeline(passes)
     if job.input is None:
@@ -85,6 +93,8 @@ class Job:
     input: str | None
     output: str | None
     passes: str | None
+    level: str | None
+    config: str | None
     accumulate: int | None
     reduction: str | None
     weight: str | None
@@ -105,15 +115,44 @@ class Job:
     print_ir_after: tuple[str, ...]
     print_ir_diff: tuple[str, ...]
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def pipeline(self) -> tuple[list[Pass], bool]:
-        """The passes, and whether any were asked for (else it is the default pipeline)."""
+        """The passes, and whether any were asked for (else it is the default pipeline).
+
+        Reads --config, which may also set ``target``, and adds to ``notes``.
+        """
         from ..passes.pipeline import parse_pipeline
 
         shorthands = [*self._accumulation(), *self._around_the_optimizer()]
-        asked = self.passes is not None or bool(shorthands)
-        text = self.passes if self.passes is not None else "" if shorthands else DEFAULT_PIPELINE
-        return [*parse_pipeline(",".join(shorthands)), *parse_pipeline(text)], asked
+        given = [*parse_pipeline(",".join(shorthands)), *parse_pipeline(self.passes or "")]
+        configured = self._configured(given)
+        asked = self.passes is not None or bool(shorthands) or configured is not None
+        return ([*(configured or []), *given] if asked else parse_pipeline(DEFAULT_PIPELINE)), asked
+
+    def _configured(self, given: list[Pass]) -> list[Pass] | None:
+        """The passes of --config and --level, less those that the command line gives too; None if they name none."""
+        if self.config is None and self.level is None:
+            return None
+        from ..passes.configuration import read_configuration
+        from ..passes.pipeline import print_pipeline
+
+        configuration = read_configuration(self.config, self.level)
+        where = self.config or f"--level {self.level}"
+        self.notes.extend(f"{where}: {note}" for note in configuration.notes)
+        if configuration.target and self.target not in (None, configuration.target):
+            self.notes.append(f"{where}: --target {self.target} replaces target '{configuration.target}'")
+        self.target = self.target or configuration.target
+        if configuration.passes is None:
+            return None
+        kept = []
+        for p in configuration.passes:
+            same = [g for g in given if g.name == p.name and not p.may_match_nothing]  # clean-ups may come twice
+            if not same:
+                kept.append(p)
+            elif p not in same:
+                self.notes.append(f"{where}: the command line replaces '{print_pipeline([p], all_options=True)}'")
+        return kept
 
     def _accumulation(self) -> list[str]:
         if self.accumulate is None:
