@@ -20,11 +20,11 @@ from .branch import plain, zeros
 from .calls import reachable_functions
 from .closures import Closures, Path, element
 from .data import to_numpy
-from .effects import Effects, describe, summarize
+from .effects import Effects, describe, summarize, token_slots
 from .graph import Graph
 from .ops import is_effect
 from .training import BACKWARD, FORWARD, TrainingAnatomy
-from .types import TensorType, TupleType, Type, is_monad
+from .types import IOMONAD, TensorType, TupleType, Type, is_monad
 from .values import CALL, RETURN, Constant, Input, Node, State, Value
 
 _MERGING = frozenset({"Add", "AddExt", "LogicalAnd", "LogicalOr", "Maximum"})
@@ -75,6 +75,7 @@ class Removal:
         self.graph = found.graph
         self.closures = Closures(self.graph)
         self.known = summarize(self.graph)
+        self._slots = {info.name: info.slots for info in found.weights}
         self._formals: dict[Site, list[Input]] = {}
         for formal, sites in self.closures.bound.items():
             for site in sites:
@@ -83,10 +84,35 @@ class Removal:
 
     # -- planning --------------------------------------------------------------------------------------------
 
-    def with_slots(self, names: Iterable[str]) -> list[str]:
-        """The names, and those of the slots that the optimizer keeps for the weights among them."""
-        slots = {info.name: info.slots for info in self.found.weights}
-        return [n for name in names for n in (name, *slots.get(name, ()))]
+    def plan_all(self, states: Iterable[str], values: Collection[Value], own: Collection[Node]) -> Plan:
+        """As :meth:`plan`, with all state that serves nothing else: slots, and what only updates of these states
+        need."""
+        plan = self.plan([n for name in states for n in (name, *self._slots.get(name, ()))], values, own)
+        tried: set[str] = set()
+        while not plan.obstacle and (beside := self._beside(plan) - tried):
+            tried |= beside
+            for name in sorted(beside):
+                larger = self.plan(plan.states | {name}, values, own)
+                plan = plan if larger.obstacle else larger
+        return plan
+
+    def _beside(self, plan: Plan) -> set[str]:
+        """Other states that dead nodes take."""
+        names: set[str] = set()
+        stack: list[Value] = []
+        for node in (*(value for value, path in plan.dead if not path), *plan.dropped):
+            if isinstance(node, Node) and node.op is not CALL and node.op.name not in ("Partial", "UpdateState"):
+                stack.extend(v.operand(0) if isinstance(v, Node) and v.op.name == "Load" else v for v in node.operands)
+        seen: set[Value] = set(stack)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, State):
+                names.add(value.name)
+            elif isinstance(value, Input):
+                bound = [node.operand(i) for node, i in self.closures.bound.get(value, {})]
+                stack.extend(v for v in bound if v not in seen)
+                seen.update(bound)
+        return names - plan.states
 
     def plan(
         self, states: Iterable[str], values: Iterable[Value], own: Collection[Node], *, kept: bool = False
@@ -101,9 +127,11 @@ class Removal:
             for value in (*doomed, *values):
                 self._kill(plan, value, ())
             self._run(plan)
-            self._check(plan)
+            self._check_inputs(plan)
+            plan.obstacle = self._network_obstacle(plan)
         except _Obstacle as obstacle:
-            plan.obstacle = str(obstacle)
+            # Where the network takes a dead value, all that follows from it is no news.
+            plan.obstacle = self._network_obstacle(plan) or str(obstacle)
         return plan
 
     def _kill(self, plan: Plan, value: Value, path: Path) -> None:
@@ -180,13 +208,15 @@ class Removal:
                 plan.network[user] = None
             self._kill(plan, user, ())
 
-    @staticmethod
-    def _is_number(node: Node) -> bool:
+    def _is_number(self, node: Node) -> bool:
+        """Whether the update side makes one number (a norm, a verdict): what many values are merged into."""
+        if self.found.part(node) in (FORWARD, BACKWARD):
+            return False
         return isinstance(node.type, TensorType) and node.type.is_static and node.type.size == 1
 
     def _take_element(self, plan: Plan, user: Node, path: Path) -> None:
         name = user.op.name
-        if len(path) == 1 and name in _MERGING_TUPLE and (name == "AllFinite" or self._is_number(user)):
+        if len(path) == 1 and name in _MERGING_TUPLE and self._is_number(user):
             plan.merges.setdefault(user, {})[path[0]] = None
         elif len(path) == 1 and name in _STACKING and _is_summed(user):
             pass  # a zero stands in its place
@@ -286,11 +316,15 @@ class Removal:
 
     # -- checks ----------------------------------------------------------------------------------------------
 
-    def _check(self, plan: Plan) -> None:
+    def _network_obstacle(self, plan: Plan) -> str:
+        """A node of forward or backward that takes a dead value together with one that stays ("" for none)."""
         for node in plan.network:
             for operand in node.operands:
                 if not (isinstance(operand, Constant) or is_monad(operand.type) or self._all_dead(plan, operand)):
-                    raise _Obstacle(f"{_show(node)} of the {self.found.part(node)} part takes it too")
+                    return f"{_show(node)} of the {self.found.part(node)} part takes it too"
+        return ""
+
+    def _check_inputs(self, plan: Plan) -> None:
         for value, path in plan.dead:
             if not isinstance(value, Input):
                 continue
@@ -309,17 +343,20 @@ class Removal:
 
     def apply(self, plan: Plan, rewire: Callable[[], None]) -> None:
         """Makes a plan so. ``rewire`` replaces what others take from the plan's ``own`` nodes, which go too."""
+        used = [name for name, state in self.graph.states.items() if state.uses]
         owners = {graph for graph in map(_graph_of, (v for v, _ in plan.dead)) if graph is not None}
+        self._forget_inputs(plan)
+        known = summarize(self.graph)
         for function in self.graph.functions.values():
             if function in owners:
-                self._edit(Effects(function, self.known), plan, lambda: None)
-        self._forget_inputs(plan)
+                self._edit(Effects(function, known), plan, lambda: None)
         self._edit(Effects(self.graph), plan, rewire)
         reached = reachable_functions(self.graph)
         for name in [n for n in self.graph.functions if n not in reached]:
             del self.graph.functions[name]
-        for name in [n for n, value in self.graph.states.items() if not value.uses]:
-            del self.graph.states[name]
+        for name in used:
+            if not self.graph.states[name].uses:
+                del self.graph.states[name]
 
     def _edit(self, fx: Effects, plan: Plan, rewire: Callable[[], None]) -> None:
         graph = fx.graph
@@ -334,6 +371,12 @@ class Removal:
         for node, at in plan.tuples.items():
             if node.graph is graph:
                 self._untuple(node, at)
+        effects = {e.node for e in fx.list}
+        for node in graph:
+            if node.op is CALL and node not in effects:
+                # A pure call waits for nothing, not even for what goes.
+                for holder, i in token_slots(node):
+                    holder.set_operand(i, fx.first_token(io=holder.operand(i).type == IOMONAD))
         fx.drop([e for e in fx.list if e.node in gone])
         fx.commit(zeros(graph, plain(graph.result.type), "") if graph in plan.results else None)
 
@@ -409,9 +452,8 @@ def _is_summed(node: Node) -> bool:
         value = stack.pop()
         for user in value.uses:
             name = user.op.name
-            if name == "Pow" and user.operand(0) is value and _is_positive(user.operand(1)):
-                stack.append(user)
-            elif name in _KEEPING_ZERO:
+            power = name == "Pow" and user.operand(0) is value and _is_positive(user.operand(1))
+            if power or name in _KEEPING_ZERO:
                 stack.append(user)
             elif name not in _SUMMING and name != "UpdateState":
                 return False

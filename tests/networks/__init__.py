@@ -16,6 +16,7 @@ from . import (
     mlp,
     optimizers,
     recurrent,
+    residual,
     structure,
     training_cells,
     transformer,
@@ -39,6 +40,7 @@ _FAMILIES = (
     vision,
     boundary,
     loss_scale,
+    residual,
 )
 CASES: dict[str, Case] = {case.name: case for family in _FAMILIES for case in family.CASES}
 

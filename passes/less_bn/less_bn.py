@@ -1,0 +1,187 @@
+"""Fewer BatchNorms: those inside residual blocks go, from forward, backward and optimizer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from ...ir.errors import OptionError, PassError
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.removal import Plan, Removal
+from ...ir.report import PassResult
+from ...ir.training import TrainingAnatomy, anatomy
+from ...ir.types import TensorType
+from ...ir.values import Node, Value
+from ..base import Pass
+from ..options import option
+from .norms import BatchNorm, batch_norms
+from .residual import Join, residual_joins
+from .upstream import removed_upstream
+
+
+class LessBN(Pass):
+    """Removes the inner BatchNorms of residual blocks: less work a step, at little cost in accuracy.
+
+    A residual block is found by dataflow: an addition, in whatever spelling and order of operands, of feature maps of
+    one shape that come from one value, by branches with convolutions. In each branch the last BatchNorm stays (from it
+    a path leads to the addition without another one), those before it go. So of a bottleneck block one of three
+    stays, of a basic block one of two, and that of a downsampling branch stays; of a pre-activation block the one at
+    the block's entry goes and the one in front of the last convolution stays. A block inside a branch counts for
+    itself. BatchNorms outside of blocks stay.
+
+    With a BatchNorm go its gradient, the updates of gamma and beta with their slots, its statistics, and all that
+    state. The gradients of what remains are those of the network written without it. Where a global norm or a finite
+    check takes all gradients, the removed ones' share goes too. A BatchNorm whose parameters serve anything else stays.
+
+    ``select=pattern`` removes what ``mindspore.boost.LessBN`` removes from residual networks: only additions written
+    main branch first, only ReLU, and the BatchNorm of the downsampling branch too. ``select=scope`` removes those whose
+    scope (where they stand in the network) matches ``scope``, in residual blocks or not.
+
+    Changes training: it is another network. Semantics: ``mindspore.boost.LessBN``; initial values suited to networks
+    without normalisation (Zhang et al., Fixup Initialization, 2019) are up to the user.
+    """
+
+    name = "less-bn"
+    preserves = False
+    early = True
+    select: str = option("inner", help="which BatchNorms go", choices=("inner", "pattern", "scope"))
+    scope: str | None = option(None, help="glob of scopes, such as */layer1*/bn2* (select=scope)")
+    max_removed: int | None = option(None, help="no more than so many, nearest to the input first", minimum=1)
+    dry_run: bool = option(False, help="only report what would go")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.select == "scope") != (self.scope is not None):
+            raise OptionError(f"pass '{self.name}': select=scope and scope=GLOB belong together")
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if len(program.graphs) != 1 or program.micro_batches() != 1:
+            raise PassError(
+                f"{self.name} changes the network, so it needs a program with one step graph; this one has "
+                f"{', '.join(program.graphs)} (schedule: {program.schedule}). Put it into one pipeline with the passes "
+                "that split the step: it runs before them."
+            )
+        (step,) = program.graphs.values()
+        found = anatomy(step)
+        norms = batch_norms(found)
+        removal = Removal(found)
+        chosen = self._choose(found, norms, removal, result)
+        plan = _together(removal, chosen)
+        if plan.obstacle:
+            raise PassError(
+                f"{self.name} cannot remove these BatchNorms together: {plan.obstacle}. Remove fewer (max_removed)"
+            )
+        result.matched = len(chosen)
+        nodes = _size(step)
+        gone = [program.state[name] for name in sorted(plan.states)]
+        if not self.dry_run and chosen:
+            removal.apply(plan, lambda: _rewire(step, chosen))
+            program.prune_state()
+            result.changed = len(chosen)
+        result.statistics = {
+            "BatchNorms": len(norms),
+            "BatchNorms removed": len(chosen),
+            "removed": [norm.site for norm in chosen],
+            "parameters removed": sum(v.type.size for v in gone if v.role == "weight"),
+            "state bytes removed": sum(v.nbytes for v in gone),
+            "nodes before": nodes,
+            "nodes after": _size(step),
+        }
+        verb = "would go" if self.dry_run else "removed"
+        result.summary = f"{len(chosen)} of {len(norms)} BatchNorms {verb}"
+        return result
+
+    def _choose(
+        self, found: TrainingAnatomy, norms: list[BatchNorm], removal: Removal, result: PassResult
+    ) -> dict[BatchNorm, Plan]:
+        """The BatchNorms to remove with what goes with each; a miss for each of the others."""
+        kept = self._kept(found, norms)
+        chosen: dict[BatchNorm, Plan] = {}
+        for norm in norms:
+            reason = kept[norm.node]
+            if not reason and self.max_removed is not None and len(chosen) == self.max_removed:
+                reason = f"max_removed={self.max_removed} others go"
+            if not reason:
+                reason = norm.obstacle
+            if not reason:
+                names = [state.name for state in norm.parameters.values()]
+                plan = removal.plan_all(names, list(norm.gradients()), norm.own)
+                reason = plan.obstacle
+                if not reason:
+                    chosen[norm] = plan
+            if reason:
+                result.miss(norm.site, f"kept: {reason}")
+        return chosen
+
+    def _kept(self, found: TrainingAnatomy, norms: Iterable[BatchNorm]) -> Mapping[Node, str]:
+        """For every BatchNorm why it stays, "" for one that is to go."""
+        if self.scope is not None:
+            return {n.node: "" if fnmatchcase(n.node.scope, self.scope) else "its scope does not match" for n in norms}
+        if self.select == "pattern":
+            removed = removed_upstream(found)
+            return {n.node: "" if n.node in removed else "boost.LessBN keeps it" for n in norms}
+        return _inside_blocks(norms, residual_joins(found))
+
+
+def _inside_blocks(norms: Iterable[BatchNorm], joins: Iterable[Join]) -> dict[Node, str]:
+    inner: dict[Node, Node] = {}
+    last: dict[Node, Node] = {}
+    for join in joins:
+        inner.update((node, join.node) for node in join.inner)
+        last.update((node, join.node) for node in join.last)
+    kept: dict[Node, str] = {}
+    for norm in norms:
+        if norm.node in last:
+            kept[norm.node] = f"the last one in its branch of the residual block that ends at %{last[norm.node].name}"
+        else:
+            kept[norm.node] = "" if norm.node in inner else "not inside a residual block"
+    return kept
+
+
+def _together(removal: Removal, norms: Mapping[BatchNorm, Plan]) -> Plan:
+    """One plan for BatchNorms that have one each."""
+    return removal.plan(
+        {name for plan in norms.values() for name in plan.states},
+        [value for norm in norms for value in norm.gradients()],
+        [node for norm in norms for node in norm.own],
+    )
+
+
+def _rewire(graph: Graph, norms: Iterable[BatchNorm]) -> None:
+    """Users of a removed output take the input, users of the input's gradient that of the output."""
+    mapping: dict[Value, Value] = {}
+    for norm in norms:
+        mapping.update((output, norm.x) for output in norm.outputs)
+        mapping.update(norm.dx())
+    for value, new in list(mapping.items()):
+        while new in mapping:
+            new = mapping[new]
+        mapping[value] = new
+    users = [user for value in mapping for user in value.users]
+    graph.replace(mapping)
+    for user in users:
+        _fold_casts(user)
+
+
+def _fold_casts(node: Node) -> None:
+    """A cast back to the type before a widening cast, as around a removed BatchNorm in float32, changes nothing."""
+    inner = node.operand(0) if node.op.name == "Cast" else None
+    if not isinstance(inner, Node) or inner.op.name != "Cast":
+        return
+    source = inner.operand(0)
+    wide, narrow = inner.type, source.type
+    if (
+        isinstance(wide, TensorType)
+        and isinstance(narrow, TensorType)
+        and node.type == narrow
+        and wide.dtype.is_float
+        and narrow.dtype.is_float
+        and wide.dtype.itemsize > narrow.dtype.itemsize
+    ):
+        node.replace_uses(source)
+
+
+def _size(graph: Graph) -> int:
+    return sum(map(len, graph.all_graphs()))

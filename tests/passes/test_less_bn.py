@@ -1,0 +1,374 @@
+"""Fewer BatchNorms: judged by the same network, built without them and trained by MindSpore.
+
+How many go is counted by hand: of a bottleneck block two of three, of a basic block one of two, of an inverted residual
+block two of three; the stem's, those of downsampling branches and those outside of blocks stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.equal import structurally_equal
+from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.passes.pipeline import parse_pipeline
+
+import boost_compile as bc
+from tests import boundary, native, reference
+from tests.compare import assert_close, assert_equal
+from tests.loss_scale import spoiled, train_scaled
+from tests.networks import CASES, Case, build, export, state_of
+from tests.networks import loss_scale as scaling
+from tests.networks import training_cells as cells
+from tests.networks.optimizers import OPTIMIZERS
+from tests.networks.residual import WITHOUT, bottlenecks, nothing, pre_activation
+from tests.networks.vision import adam, momentum
+from tests.reference import LossScale
+
+Exported = Callable[[str], Path]
+State = dict[str, np.ndarray]
+
+ONE_STEP, THREE_STEPS = 1e-5, 1e-3
+COUNTS = {
+    "residual_after": (11, 6),  # a stem, three bottleneck blocks, one of them with a downsampling branch
+    "residual_before": (11, 6),
+    "residual_in_place": (11, 6),
+    "residual_half": (11, 6),
+    "residual_untrained": (11, 6),
+    "residual_activations": (13, 6),  # a stem, six basic blocks
+    "residual_pre_activation": (5, 2),  # a stem, two blocks of two
+    "residual_nested": (6, 3),  # a stem; outside two of three, and inside one of two
+}
+DEEP = {
+    "resnet18": (20, 8),  # a stem, eight basic blocks, three downsampling branches
+    "mobilenet_v2": (52, 20),  # 17 blocks of three but the first, which has two; ten with a residual; stem and head
+}
+LARGE = {"resnet50": (53, 32)}  # a stem, 16 bottleneck blocks, four downsampling branches
+
+
+def without(name: str) -> Case:
+    return replace(CASES[name], network=WITHOUT[name])
+
+
+def removed_state(source: bc.Program, program: bc.Program) -> set[str]:
+    return source.state.keys() - program.state.keys()
+
+
+def run(program: bc.Program, case: Case, steps: int) -> list[State]:
+    """The state after each step; loss, graph and state must be whole."""
+    session = bc.Session(program, device="CPU")
+    states = []
+    for batch in case.batches(steps):
+        assert np.isfinite(session.step(*batch).loss).all()
+        states.append(session.state())
+    return states
+
+
+def trained(case: Case, steps: int) -> list[State]:
+    """Native training: the state before the first step and after each."""
+    step = build(case).train_step
+    states = [state_of(step)]
+    for batch in case.batches(steps):
+        step(*native.tensors(batch))
+        states.append(state_of(step))
+    return states
+
+
+def check(source: bc.Program, case: Case, pipeline: str = "less-bn", steps: int = 3) -> bc.Program:
+    """Compiles, and compares every step's state with that of ``case``, the network built without."""
+    program = bc.compile(source, pipeline)
+    ours, (initial, *reference) = run(program, case, steps), trained(case, steps)
+    assert_equal({name: source.state[name].initial for name in initial}, initial)
+    assert_close(ours[0], reference[0], initial, ONE_STEP)
+    assert_close(ours[-1], reference[-1], initial, THREE_STEPS)
+    return program
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*COUNTS, *DEEP, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)],
+)
+def test_trains_as_the_network_written_without(exported: Exported, name: str) -> None:
+    found, gone = {**COUNTS, **DEEP, **LARGE}[name]
+    source = bc.load(str(exported(name)))
+    program = check(source, without(name), steps=3 if name in COUNTS else 1)
+    report = program.reports[0]
+    assert (report.statistics["BatchNorms"], report.matched, report.changed) == (found, gone, gone)
+    assert len(report.misses) == found - gone
+    assert all(miss.reason.startswith("kept: ") for miss in report.misses)
+    assert report.statistics["nodes after"] < report.statistics["nodes before"]
+
+
+@pytest.mark.parametrize("name", ["residual_after", "residual_before"])
+def test_nothing_of_a_removed_layer_is_left(exported: Exported, name: str) -> None:
+    source = bc.load(str(exported(name)))
+    program = bc.compile(source, "less-bn")
+    layers = [site.removesuffix(".gamma") for site in program.reports[0].statistics["removed"]]
+    assert sorted(layers) == sorted(f"blocks.{block}.bn{i}" for block in range(3) for i in (1, 2))
+    gone = removed_state(source, program)
+    assert gone == {name for name in source.state if any(f"{layer}." in name for layer in layers)}
+    assert program.graphs["step"].states.keys() <= program.state.keys()
+    assert not [node for node in program.graphs["step"] if any(layer in node.scope for layer in layers)]
+    nbytes = sum(source.state[name].nbytes for name in gone)
+    assert program.reports[0].statistics["state bytes removed"] == nbytes
+    assert program.reports[0].statistics["parameters removed"] == 6 * 2 * 4
+
+
+def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path) -> None:
+    name = "residual_in_place"
+    program = bc.compile(bc.load(str(exported(name))), "less-bn")
+    program.save(str(tmp_path / "alone.mindir"))
+    data = [[batch] for batch in CASES[name].batches(3)]
+    theirs = boundary.train_file(tmp_path / "alone.mindir", program, data)
+    ours = boundary.train(program, program, data)
+    boundary.assert_same_training(ours, theirs)
+
+
+# -- upstream ------------------------------------------------------------------------------------------------
+
+
+def train_upstream(name: str, steps: int) -> tuple[list[float], State]:
+    """With mindspore.boost.LessBN around the network with its loss; names as in the file."""
+    from mindspore import boost, nn
+
+    def wrap(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
+        return nn.TrainOneStepCell(boost.LessBN(network), optimizer)
+
+    case = replace(CASES[name], wrap=wrap)
+    step = build(case).train_step
+    losses = [float(step(*native.tensors(batch)).asnumpy()) for batch in case.batches(steps)]
+    return losses, {key.rpartition("_backbone.")[2]: value for key, value in state_of(step).items()}
+
+
+def test_removes_what_upstream_removes_and_trains_as_it_does(exported: Exported) -> None:
+    """Seven of eleven: two of three in each block, and the downsampling branch's."""
+    name = "residual_upstream"
+    losses, theirs = native.isolated(train_upstream, name, 3)
+    source = bc.load(str(exported(name)))
+    program = check(source, without(name), "less-bn{select=pattern}")
+    session = bc.Session(program, device="CPU")
+    assert [float(session.step(*batch).loss) for batch in CASES[name].batches(3)] == losses
+    initial = {name: variable.initial for name, variable in source.state.items()}
+    ours = session.state()
+    assert_close(ours, {n: theirs[n] for n in ours}, initial, ONE_STEP)
+    # What upstream removed does not move in its cell: the very state that we no longer have.
+    still = {n for n, variable in source.state.items() if np.array_equal(theirs[n], initial[n])}
+    gone = removed_state(source, program)
+    assert {n for n in gone if not n.startswith("moments.")} <= still
+    assert not [n for n in ours if n in still and n.endswith((".gamma", ".moving_mean"))]
+    inner = bc.compile(source, "less-bn").reports[0].statistics["removed"]
+    assert set(inner) < set(program.reports[0].statistics["removed"])
+
+
+def test_upstream_knows_no_addition_in_place(exported: Exported) -> None:
+    with pytest.raises(PassError, match="matched nothing"):
+        bc.compile(bc.load(str(exported("resnet18"))), "less-bn{select=pattern}")
+
+
+# -- together with other passes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("name", ["residual_before", "residual_activations"])
+def test_with_accumulation(exported: Exported, name: str, split: str) -> None:
+    """Written behind accumulation, it still runs before."""
+    case = without(name)
+    data = case.cycles(3, 2)
+    expected = native.train_accumulated(case, data)
+    program = bc.compile(bc.load(str(exported(name))), f"gradient-accumulation{{steps=2,split={split}}},less-bn")
+    users = bc.compile(bc.load(str(exported(name))), "less-bn")
+    ours = boundary.train(program, users, data)
+    initial = native.initial_state(case)
+    assert_close(ours[0].state, expected.states[0], initial, ONE_STEP)
+    assert_close(ours[-1].state, expected.states[-1], initial, THREE_STEPS)
+
+
+def test_with_overflow_check_and_loss_scale(exported: Exported) -> None:
+    name = "residual_before"
+    case = without(name)
+    data = [list(cycle) for cycle in case.cycles(4, 2)]
+    data[1][0] = reference.overflowing(data[1][0])
+    source = bc.load(str(exported(name)))
+    pipeline = "less-bn,gradient-accumulation{steps=2},overflow-check,loss-scale{mode=dynamic,init=1024,window=2}"
+    ours = boundary.train(bc.compile(source, pipeline), users := bc.compile(source, "less-bn"), data)
+    expected = reference.train(case, data, loss_scale=LossScale(1024.0, 2), overflow="skip-cycle")
+    assert [seen.overflow for seen in ours] == [False, True, False, False]
+    boundary.check(ours, expected, users)
+
+
+def test_a_step_that_is_split_already_is_refused(exported: Exported) -> None:
+    program = bc.compile(bc.load(str(exported("residual_after"))), "gradient-accumulation{steps=2}")
+    with pytest.raises(PassError, match="Put it into one pipeline"):
+        bc.compile(program, "less-bn")
+
+
+# -- training cells and optimizers ---------------------------------------------------------------------------
+
+
+class Loss(cells.Loss):
+    """A residual network with its loss, for training cells that take such."""
+
+    def __init__(self, inner: Callable[[int], object]) -> None:
+        super().__init__()
+        self.network = bottlenecks("after", inner)
+
+
+def pair(tmp_path: Path, case: Case, network: Callable[..., object]) -> tuple[bc.Program, Case]:
+    """The file of ``case`` with a network, and the case with the network without its inner normalisations."""
+    from mindspore import nn
+
+    full = replace(case, network=lambda: network(nn.BatchNorm2d))
+    return bc.load(str(export(full, tmp_path))), replace(case, network=lambda: network(nothing))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        cells.ClipGlobalNorm,
+        cells.ClipByNorm,
+        cells.SkipLargeNorm,
+        cells.GatedUpdate,
+        cells.Average,
+        cells.HandMomentum,
+        cells.MappedMomentum,
+    ],
+)
+def test_the_share_in_what_serves_all_weights_goes_too(tmp_path: Path, cell: Callable[..., object]) -> None:
+    """Norms over all gradients, in a sum, in a stack and in place; gradients that pass through functions; averages
+    of weights; updates written by hand."""
+    case = Case("cell", Loss, momentum, CASES["residual_after"].batch, wrap=cell)
+    source, reference = pair(tmp_path, case, Loss)
+    program = check(source, reference)
+    assert program.reports[0].changed == 6
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        scaling.as_gpu,
+        scaling.as_ascend_910a,
+        scaling.as_ascend_910b,
+        scaling.dynamic(2.0**10, 2),
+        scaling.dynamic(2.0**10, 2, scaling.PartlyAwaited),
+        scaling.dynamic(2.0**10, 2, scaling.AskedInBranch),
+    ],
+    ids=["gpu", "910a", "910b", "status", "partly", "branch"],
+)
+def test_cells_with_a_loss_scale(tmp_path: Path, wrap: Callable[..., object]) -> None:
+    """The optimizer stands in a function, and every form of the finite check asks about all gradients."""
+    case = replace(CASES["residual_after"], name="scaled", optimizer=adam, wrap=wrap)
+    source, case = pair(tmp_path, case, lambda inner: bottlenecks("after", inner))
+    program = bc.compile(source, "less-bn")
+    assert program.reports[0].changed == 6
+    for function in program.graphs["step"].functions.values():
+        assert not [formal.name for formal in function.inputs if "bn1" in formal.name or "bn2" in formal.name]
+    batches = spoiled(case.batches(4), {1: np.inf})
+    expected = train_scaled(case, [[batch] for batch in batches])
+    session = bc.Session(program, device="CPU")
+    losses = [session.step(*batch).loss for batch in batches]
+    np.testing.assert_allclose(losses[0], expected.losses[0][0], rtol=1e-6)
+    assert expected.skipped == [False, True, False, False]
+    ours = session.state()
+    assert ours.keys() == expected.states[-1].keys()
+    assert_close(ours, expected.states[-1], expected.initial, THREE_STEPS)
+
+
+@pytest.mark.parametrize("name", ["sgd_momentum", "adam_weight_decay_decomposed", "rprop", "adam_groups", "adam_lazy"])
+def test_optimizers_of_every_form(tmp_path: Path, name: str) -> None:
+    case = Case(name, pre_activation, OPTIMIZERS[name], *_data())
+    source, reference = pair(tmp_path, case, pre_activation)
+    assert check(source, reference).reports[0].changed == 2
+
+
+def test_an_optimizer_of_functions(tmp_path: Path) -> None:
+    """ASGD is exported as a chain of functions that one another call, with branches on a state of each weight; those
+    branches stay, and with them these numbers."""
+    case = Case("asgd", pre_activation, OPTIMIZERS["asgd"], *_data())
+    source, reference = pair(tmp_path, case, pre_activation)
+    program = bc.compile(source, "less-bn")
+    [ours] = run(program, reference, 1)
+    initial, expected = trained(reference, 1)
+    assert sorted(ours.keys() - expected.keys()) == [
+        f"mu_blocks.{i}.bn1.{parameter}" for i in (0, 1) for parameter in ("beta", "gamma")
+    ]
+    assert_close({n: ours[n] for n in expected}, expected, initial, ONE_STEP)
+
+
+def _data() -> tuple[Callable[..., object], Callable[[], object]]:
+    return CASES["residual_after"].batch, CASES["residual_after"].loss  # type: ignore[return-value]
+
+
+# -- what stays ----------------------------------------------------------------------------------------------
+
+
+def reasons(program: bc.Program) -> dict[str, str]:
+    return {miss.site: miss.reason for miss in program.reports[0].misses}
+
+
+def test_a_shared_batch_norm_stays(exported: Exported) -> None:
+    with pytest.raises(PassError, match="serves another BatchNorm too"):
+        bc.compile(bc.load(str(exported("residual_shared"))), "less-bn")
+
+
+def test_a_batch_norm_whose_gamma_is_part_of_the_loss_stays(exported: Exported) -> None:
+    source = bc.load(str(exported("residual_regularized")))
+    program = bc.compile(source, "less-bn")
+    found = reasons(program)
+    assert "of the forward part takes it too" in found["network.blocks.0.bn1.gamma"]
+    assert "network.blocks.0.bn2.gamma" not in found
+    assert program.reports[0].changed == 5
+
+
+def test_additions_that_are_no_residual(exported: Exported) -> None:
+    with pytest.raises(PassError, match=r"bn1\.gamma: kept: not inside a residual block"):
+        bc.compile(bc.load(str(exported("residual_none"))), "less-bn")
+
+
+def test_every_batch_norm_is_in_the_report(exported: Exported) -> None:
+    source = bc.load(str(exported("residual_after")))
+    program = bc.compile(source, "less-bn")
+    kept = reasons(program)
+    layers = {n for n, v in source.state.items() if n.endswith(".gamma") and v.role == "weight"}
+    assert kept.keys() | set(program.reports[0].statistics["removed"]) == layers
+    assert kept["bn.gamma"] == "kept: not inside a residual block"
+    assert "the last one in its branch" in kept["blocks.0.down.1.gamma"]
+
+
+# -- options -------------------------------------------------------------------------------------------------
+
+
+def test_no_more_than_asked_for(exported: Exported) -> None:
+    program = bc.compile(bc.load(str(exported("residual_after"))), "less-bn{max_removed=3}")
+    assert program.reports[0].statistics["removed"] == [
+        "blocks.0.bn1.gamma",
+        "blocks.0.bn2.gamma",
+        "blocks.1.bn1.gamma",
+    ]
+    assert reasons(program)["blocks.1.bn2.gamma"] == "kept: max_removed=3 others go"
+    run(program, CASES["residual_after"], 1)
+
+
+def test_a_dry_run_changes_nothing(exported: Exported) -> None:
+    source = bc.load(str(exported("residual_after")))
+    program = bc.compile(source, "less-bn{dry_run=true}")
+    assert structurally_equal(program.graphs["step"], source.graphs["step"]) is None
+    assert program.state.keys() == source.state.keys()
+    assert (program.reports[0].matched, program.reports[0].changed) == (6, 0)
+    assert program.reports[0].summary == "6 of 11 BatchNorms would go"
+
+
+def test_by_scope(exported: Exported) -> None:
+    """Any BatchNorm that matches, in a block or not: here the stem's and the first of the second block."""
+    source = bc.load(str(exported("residual_after")))
+    program = bc.compile(source, 'less-bn{select=scope,scope="*-Network/bn-BatchNorm2d*"}')
+    assert program.reports[0].statistics["removed"] == ["bn.gamma"]
+    run(program, CASES["residual_after"], 1)
+
+
+@pytest.mark.parametrize("options", ["select=scope", "scope=a", "select=inner,scope=a", "max_removed=0"])
+def test_options_that_do_not_fit(options: str) -> None:
+    with pytest.raises(OptionError):
+        parse_pipeline(f"less-bn{{{options}}}")
