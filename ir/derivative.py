@@ -92,15 +92,19 @@ class Derivative:
     def _feed(self) -> None:
         """Notes the groups that take the derivative from another group, or from an input of their function."""
         for node, group in self.groups.items():
-            if group in self.fed or not self._is_backward(node):
-                continue
-            for operand in _computed_from(node):
-                if isinstance(operand, Node) and self._is_backward(operand):
-                    other = self.groups[operand]
-                    if other != group and (other in self.numbers or self.rank(operand) == CARRIER):
-                        self.fed.add(group)
-                elif self.rank(operand) == CARRIER:
-                    self.fed.add(group)
+            if group not in self.fed and self._is_backward(node) and self._takes_of_others(node):
+                self.fed.add(group)
+
+    def _takes_of_others(self, node: Node) -> bool:
+        group = self.groups[node]
+        for operand in _computed_from(node):
+            if isinstance(operand, Node) and self._is_backward(operand):
+                other = self.groups[operand]
+                if other != group and (other in self.numbers or self.rank(operand) == CARRIER):
+                    return True
+            elif self.rank(operand) == CARRIER:
+                return True
+        return False
 
     # -- ranks -----------------------------------------------------------------------------------------------
 
@@ -180,12 +184,12 @@ class Derivative:
         return found
 
     def _missed_tail(self) -> object | None:
-        """The first group that seems fed but gets the derivative from nowhere: all that it takes of other groups are
-        coefficients that it shares with them."""
+        """A group that seems fed but gets the derivative from nowhere: all that it takes of other groups are
+        coefficients that it shares with them. Of several the first that takes something."""
         carried = {self.groups[n] for n, rank in self.ranks.items() if rank == CARRIER and isinstance(n, Node)}
         for node, group in self.groups.items():
             unfed = group in self.fed and group not in carried and group not in self.tails
-            if unfed and group in self.numbers and self._is_backward(node):
+            if unfed and group in self.numbers and self._is_backward(node) and self._takes_of_others(node):
                 return group
         return None
 

@@ -312,6 +312,12 @@ def test_a_derivative_inside_the_network_is_a_coefficient() -> None:
     assert seed[1] == [("b1.d", 1)]
 
 
+def test_a_coefficient_that_the_loss_shares_with_another_derivative() -> None:
+    """%b3.c was computed for both, and kept once: that the loss takes it makes it no derivative."""
+    lines = "%b3.c = Square(%x)", "%b2.e = Loss(%b3.c) : float32[2,2]", "%b3.g = Mul(%b3.c, %b2.e)", "%out = Neg(%b3.g)"
+    assert seeds_of(step(*lines), "out") == {"b2.e": [("b3.g", 1)]}
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
