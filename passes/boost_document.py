@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.errors import OptionError, nearest
 from .documents import check_document, read_document
-from .options import print_value
+from .options import declared_options, print_value
 from .registry import REGISTRY, load_all
 
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -124,14 +124,14 @@ def translate(document: Mapping[str, Any], level: str, where: str) -> Translatio
     mode = document.get("boost", {}).get("mode", "auto")
     on = _switched_on(document, mode, level)
     notes = _ignored(document, mode, level, on)
-    if "dim_reduce" in on and _exists("dim-reduce"):
+    if "dim_reduce" in on and not any(_lack(ask) for ask in _asks("dim_reduce", document)):
         # Every weight has its place in the basis, so none may go, be frozen, or move by itself.
         excluded = [name for name in ("less_bn", "grad_freeze", "adasum") if name in on]
         if excluded:
             notes.append(f"dim_reduce leaves {', '.join(excluded)} out, as in mindspore.boost")
         on = [name for name in on if name not in excluded]
     asks = {switch: list(_asks(switch, document)) for switch in on}
-    missing = [ask for switch in on for ask in asks[switch] if not _exists(ask.name)]
+    missing = [ask for switch in on for ask in asks[switch] if _lack(ask)]
     if missing:
         raise OptionError(_refusal(document, mode, on, missing, where))
     others = [name for name in on if name != "grad_freeze" and asks[name]]
@@ -170,10 +170,10 @@ def _refusal(document: Mapping[str, Any], mode: str, on: Sequence[str], missing:
     for ask in missing:
         change.setdefault(ask.section, {})[ask.key] = ask.without
         default = "" if ask.section == "boost" or ask.key in document.get(ask.section, {}) else ", the default,"
-        lines.append(f"{ask.section}.{ask.key} = {print_value(ask.value)}{default} asks for the pass '{ask.name}'")
+        lines.append(f"{ask.section}.{ask.key} = {print_value(ask.value)}{default} asks for {_lack(ask)}")
     return "\n  ".join(
         (
-            f"{where}: this version lacks passes that are asked for:",
+            f"{where}: this version lacks what is asked for:",
             *lines,
             f"To do without, say in the configuration document: {json.dumps(change)}",
         )
@@ -225,7 +225,12 @@ def _values(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     return {name: key["default"] for name, key in keys.items()} | dict(document.get(section, {}))
 
 
-def _exists(name: str) -> bool:
-    if name not in REGISTRY:
+def _lack(ask: _Ask) -> str | None:
+    """What this version lacks for it: the pass, or an option."""
+    if ask.name not in REGISTRY:
         load_all()
-    return name in REGISTRY
+    if ask.name not in REGISTRY:
+        return f"the pass '{ask.name}'"
+    declared = declared_options(REGISTRY[ask.name])
+    unknown = [name for name in ask.options if name not in declared]
+    return f"the option '{unknown[0]}' of the pass '{ask.name}'" if unknown else None
