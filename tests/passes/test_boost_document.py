@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,15 @@ def test_split_points_belong_to_less_bn() -> None:
     # AutoBoost means to take an int too, but fails on it.
     one = translated(manual("less_bn", common={"gradient_split_groups": 0}))
     assert one["parameter-groups"] == {"gradient_split_groups": (0,)}
+
+
+def test_the_guide_names_the_whole_api_every_key_and_every_pass() -> None:
+    from mindspore import boost
+
+    guide = (Path(__file__).parents[2] / "docs" / "from-mindspore-boost.md").read_text()
+    keys = [key for section in SCHEMA["properties"].values() for key in section["properties"]]
+    for name in [*boost.__all__, *SCHEMA["properties"], *keys, *PASS_OF.values(), *(cls.name for cls in FUTURE)]:
+        assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", guide), name
 
 
 # -- what is refused -------------------------------------------------------------------------------------------

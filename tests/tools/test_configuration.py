@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,16 @@ def test_tables_and_text_in_both_languages_mean_the_same(name: str, content: Any
     assert found.passes == parse_pipeline(AS_TEXT)
     assert found.target == "gpu"
     assert found.notes == ()
+
+
+def test_the_examples_of_the_guide(here: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    blocks = re.findall(r"```(toml|json)\n(.*?)```", guide, re.DOTALL)
+    found = [read_configuration(write(f"example.{language}", text)) for language, text in blocks]
+    assert [language for language, _ in blocks] == ["toml", "json"]
+    assert (
+        found[0].passes == found[1].passes == parse_pipeline("gradient-accumulation,overflow-check{policy=skip-micro}")
+    )
 
 
 def test_null_is_none(here: Path) -> None:
