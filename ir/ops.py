@@ -26,6 +26,8 @@ EVERYWHERE = frozenset({CPU, GPU, ASCEND})
 class OpFacts:
     """``writes``: operand positions written in place. ``gradient``: the operand that is the gradient, for optimizers.
 
+    ``rate``: the operand that is the learning rate, for optimizers that take it as they come.
+
     ``random``: never merged or duplicated. ``hidden``: has a side effect that no token orders (random state).
     ``kind``: MindSpore prim type (1 class, 2 function), used when a pass makes the node. ``targets``: where kernels
     exist, as far as is known.
@@ -33,6 +35,7 @@ class OpFacts:
 
     writes: tuple[int, ...] = ()
     gradient: int | None = None
+    rate: int | None = None
     random: bool = False
     ordering: bool = False
     kind: int = 2
@@ -53,9 +56,11 @@ def _elementwise(*names: str) -> dict[str, OpFacts]:
     return dict.fromkeys(names, fact)
 
 
-def _optimizer(writes: int | tuple[int, ...], gradient: int, targets: frozenset[str] = EVERYWHERE) -> OpFacts:
+def _optimizer(
+    writes: int | tuple[int, ...], gradient: int, targets: frozenset[str] = EVERYWHERE, rate: int | None = None
+) -> OpFacts:
     where = tuple(range(writes)) if isinstance(writes, int) else writes
-    return OpFacts(writes=where, gradient=gradient, targets=targets, attributes=MEM)
+    return OpFacts(writes=where, gradient=gradient, rate=rate, targets=targets, attributes=MEM)
 
 
 OPS: dict[str, OpFacts] = {
@@ -76,27 +81,27 @@ OPS: dict[str, OpFacts] = {
     "InstanceNormGrad": OpFacts(kind=1, targets=ONLY_GPU),
     # Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
     # each
-    "SGD": _optimizer((0, 3, 5), 1),
+    "SGD": _optimizer((0, 3, 5), 1, rate=2),
     "ApplyGradientDescent": _optimizer(1, 2),
-    "ApplyMomentum": _optimizer(2, 3),
+    "ApplyMomentum": _optimizer(2, 3, rate=2),
     "ApplyKerasMomentum": _optimizer(2, 3, ONLY_ASCEND),
-    "ApplyAdagrad": _optimizer(2, 3),
+    "ApplyAdagrad": _optimizer(2, 3, rate=2),
     "ApplyAdagradV2": _optimizer(2, 3),
-    "ApplyFtrl": _optimizer(3, 3),
+    "ApplyFtrl": _optimizer(3, 3, rate=4),
     "ApplyAdagradDA": _optimizer(3, 3),
-    "ApplyRMSProp": _optimizer(3, 4),
-    "ApplyCenteredRMSProp": _optimizer(4, 4),
+    "ApplyRMSProp": _optimizer(3, 4, rate=3),
+    "ApplyCenteredRMSProp": _optimizer(4, 4, rate=5),
     "ApplyProximalGradientDescent": _optimizer(1, 4),
-    "ApplyProximalAdagrad": _optimizer(2, 5),
-    "ApplyAdadelta": _optimizer(3, 6),
+    "ApplyProximalAdagrad": _optimizer(2, 5, rate=2),
+    "ApplyAdadelta": _optimizer(3, 6, rate=3),
     "ApplyAddSign": _optimizer(2, 6),
     "ApplyPowerSign": _optimizer(2, 6),
     "ApplyAdamWithAmsgrad": _optimizer(4, 7),
-    "ApplyAdamWithAmsgradV2": _optimizer(4, 10),
-    "ApplyAdaMax": _optimizer(3, 8),
-    "AdamWeightDecay": _optimizer(3, 8),
+    "ApplyAdamWithAmsgradV2": _optimizer(4, 10, rate=6),
+    "ApplyAdaMax": _optimizer(3, 8, rate=4),
+    "AdamWeightDecay": _optimizer(3, 8, rate=3),
     "AdamNoUpdateParam": _optimizer(2, 8),
-    "Adam": _optimizer(3, 9),
+    "Adam": _optimizer(3, 9, rate=5),
     "FusedSparseLazyAdam": _optimizer(3, 9),
     "FusedSparseAdam": _optimizer(3, 9),
     "FusedSparseFtrl": _optimizer(3, 3),

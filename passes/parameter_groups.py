@@ -1,0 +1,230 @@
+"""Parameter groups: some weights get their own learning rate, weight decay, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..ir.attributes import scalar_tensor
+from ..ir.closures import Closures
+from ..ir.dtypes import cast
+from ..ir.effects import Effects, location
+from ..ir.errors import PassError, nearest
+from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.graph import Graph, tensor_type
+from ..ir.ops import OPS, facts, written_operands
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.types import DType
+from ..ir.values import Input, Node, State, Value
+from .base import Pass
+from .options import option
+from .tag_gradient_centralization import TAG
+
+SCOPE = "parameter-groups"
+FUSION = "fusion"
+_DECAY_OPERAND = {"AdamWeightDecay": 7}
+"""Optimizers that decay the weight themselves, by an operand."""
+_DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
+
+
+class ParameterGroups(Pass):
+    """Gives some weights a learning rate, a weight decay and tags of their own.
+
+    ``match`` are globs over names (``*.bias``), ``rank`` restricts to matrices and filters, or to vectors; each use of
+    the pass forms one group, later ones come on top. ``lr_factor`` multiplies the learning rate as the optimizer takes
+    it, whatever its schedule; with an optimizer that is not one primitive, it multiplies the step of the weight.
+    ``weight_decay`` replaces the decay: the term that is added to the gradient, or the optimizer's own coefficient.
+    ``centralize`` tags for ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose
+    gradients are communicated together.
+
+    Changes training. As parameter groups of MindSpore's optimizers, and ``ParameterProcess`` and ``OptimizerProcess``
+    of ``mindspore.boost``, which need them when the optimizer is built.
+    """
+
+    name = "parameter-groups"
+    stage = "weight-decay"
+    preserves = False
+    match: tuple[str, ...] = option(("*",), help="globs over the names of weights")
+    rank: str = option("any", help="which of them", choices=("any", "matrix", "vector"))
+    lr_factor: float | None = option(None, help="multiplies the learning rate", minimum=0)
+    weight_decay: float | None = option(None, help="replaces the weight decay", minimum=0)
+    centralize: bool | None = option(None, help="tag for gradient centralization, or not")
+    fusion: int | None = option(None, help="number of the communication group", minimum=0)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        weights = [name for name, v in program.state.items() if v.role == "weight" and v.trainable is not False]
+        group = [name for name in weights if self._matches(name, len(program.state[name].shape))]
+        for glob in self.match:
+            if not any(fnmatchcase(name, glob) for name in weights):
+                result.miss(glob, f"no trained weight has such a name{nearest(glob, weights)}")
+        result.matched = len(group)
+        if not group:
+            return result
+        changed: dict[str, None] = {}
+        if self.lr_factor is not None or self.weight_decay is not None:
+            for graph in updating_graphs(program):
+                changed.update(dict.fromkeys(_Group(graph, set(group), self.lr_factor, self.weight_decay).run()))
+            for name in group:
+                if name not in changed:
+                    result.miss(name, "nothing updates it from a gradient")
+        for name in group:
+            self._tag(program.state[name].info, len(program.state[name].shape))
+        tags = self.centralize is not None or self.fusion is not None
+        result.changed = len(group) if tags else len(changed)
+        given = {k: v for k, v in self.options().items() if v is not None and k not in ("match", "rank")}
+        result.summary = f"{len(group)} weights get {', '.join(f'{k} {v}' for k, v in given.items()) or 'nothing'}"
+        return result
+
+    def _matches(self, name: str, rank: int) -> bool:
+        fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[self.rank]
+        return fits and any(fnmatchcase(name, glob) for glob in self.match)
+
+    def _tag(self, info: dict[str, Any], rank: int) -> None:
+        if self.centralize and rank > 1:
+            info[TAG] = list(range(1, rank))
+        elif self.centralize is False:
+            info.pop(TAG, None)
+        if self.fusion is not None:
+            info[FUSION] = self.fusion
+
+
+class _Group:
+    """Rewrites one graph and its functions. Returns the weights that it found updates of."""
+
+    def __init__(self, graph: Graph, names: set[str], lr_factor: float | None, weight_decay: float | None):
+        self.graph = graph
+        self.names = names
+        self.lr_factor = lr_factor
+        self.weight_decay = weight_decay
+        self.closures = Closures(graph)
+        self.effects = {body: Effects(body) for body in graph.all_graphs()}
+        self.rates: dict[tuple[Graph, Value], Value] = {}
+
+    def run(self) -> list[str]:
+        updates = {name: list(self._updates(name)) for name in self.names & self.graph.states.keys()}
+        paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
+        for name, found in updates.items():
+            if self.weight_decay is not None and found:
+                self._decay(name, found, paths.get(name))
+            if self.lr_factor is not None:
+                self._rate(name, found)
+        for fx in self.effects.values():
+            fx.commit()
+        return [name for name, found in updates.items() if found]
+
+    def _updates(self, name: str) -> Iterator[Node]:
+        """The nodes that write a weight, in the main graph or in functions."""
+        stack: list[Value] = [self.graph.states[name]]
+        seen: set[Value] = set(stack)
+        formals: dict[tuple[Node, int], list[Input]] = {}
+        for formal, sites in self.closures.bound.items():
+            for site in sites:
+                formals.setdefault(site, []).append(formal)
+        while stack:
+            place = stack.pop()
+            for user, i in place.use_sites():
+                if i in written_operands(user):
+                    yield user
+                for formal in formals.get((user, i), ()):
+                    if formal not in seen:
+                        seen.add(formal)
+                        stack.append(formal)
+
+    # -- learning rate ---------------------------------------------------------------------------------------
+
+    def _rate(self, name: str, updates: list[Node]) -> None:
+        known = [node for node in updates if facts(node.op).rate is not None and written_operands(node)]
+        if len(known) == len(updates):
+            for node in known:
+                at = facts(node.op).rate
+                assert at is not None
+                assert node.graph is not None
+                node.set_operand(at, self._scaled(node.graph, node.operand(at)))
+        else:
+            self._scale_step(name, updates)
+
+    def _scaled(self, body: Graph, rate: Value) -> Value:
+        made = self.rates.get((body, rate))
+        if made is None:
+            value = self.effects[body].load(rate, scope=SCOPE) if isinstance(rate, (State, Input)) else rate
+            factor = self._factor(body, value)
+            made = self.rates[body, rate] = body.create("Mul", [value, factor], scope=SCOPE, sources=[rate])
+        return made
+
+    def _factor(self, body: Graph, like: Value) -> Value:
+        factor = body.constant(scalar_tensor("float32", self.lr_factor or 0.0))
+        return cast(body, factor, tensor_type(like).dtype, scope=SCOPE)
+
+    def _scale_step(self, name: str, updates: list[Node]) -> None:
+        """w = old + factor * (new - old), after all that writes the weight: for optimizers made of many primitives."""
+        bodies = {node.graph for node in updates}
+        place = {location(node.operand(i)) for node in updates for i in written_operands(node)[:1]}
+        (body,) = bodies if len(bodies) == 1 else (None,)
+        (where,) = place if len(place) == 1 else (None,)
+        if body is None or where is None:
+            raise PassError(
+                f"graph '{self.graph.name}' updates weight '{name}' in several functions: lr_factor has no place there"
+            )
+        fx = self.effects[body]
+        # A copy: the memory of the weight is what the update writes.
+        old = body.create("TensorMove", [fx.load(where, scope=SCOPE)], scope=SCOPE)
+        new = fx.load(where, scope=SCOPE, initial=False)
+        step = body.create("Mul", [body.create("Sub", [new, old], scope=SCOPE), self._factor(body, new)], scope=SCOPE)
+        fx.append("Assign", [where, body.create("Add", [old, step], scope=SCOPE)], scope=SCOPE)
+
+    # -- weight decay ----------------------------------------------------------------------------------------
+
+    def _decay(self, name: str, updates: list[Node], path: GradientPath | None) -> None:
+        assert self.weight_decay is not None
+        if all(node.op.name in _DECAY_OPERAND for node in updates):
+            for node in updates:
+                assert node.graph is not None
+                coefficient = scalar_tensor("float32", self.weight_decay)
+                node.set_operand(_DECAY_OPERAND[node.op.name], node.graph.constant(coefficient))
+        elif all(node.op.name in _DECAY_ATTRIBUTE for node in updates):
+            for node in updates:
+                node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
+        elif path is not None and path.has("weight-decay"):
+            self._replace_decay(path, updates)
+        elif path is not None and all(OPS[n.op.name].gradient is not None for n in updates if n.op.name in OPS):
+            if any(n.op.name not in OPS or facts(n.op).gradient is None for n in updates):
+                raise PassError(self._cannot_tell(name))
+            if self.weight_decay:
+                path.put("weight-decay", lambda body, value: self._decayed(body, value, updates))
+        else:
+            raise PassError(self._cannot_tell(name))
+
+    def _cannot_tell(self, name: str) -> str:
+        return (
+            f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays inside "
+            "the update, if at all: set its weight decay when you build it, or export a fused optimizer"
+        )
+
+    def _replace_decay(self, path: GradientPath, updates: list[Node]) -> None:
+        at = next(i for i, p in enumerate(path.points) if p.stage == "weight-decay")
+        before, decayed = path.points[at - 1], path.points[at]
+        body = decayed.graph
+        assert body is not None
+        total = before.total(scope=SCOPE)
+        new = self._decayed(body, total, updates) if self.weight_decay else total
+        for user, i in decayed.takers:
+            user.set_operand(i, new)
+
+    def _decayed(self, body: Graph, gradient: Value, updates: list[Node]) -> Value:
+        """gradient + decay * weight, in the gradient's type."""
+        node = next((n for n in updates if n.graph is body), None)
+        where = location(node.operand(written_operands(node)[0])) if node is not None else None
+        if where is None:
+            where = location(updates[0].operand(written_operands(updates[0])[0]))
+            if isinstance(where, Input):  # the update stands in a function, its gradient is made ready outside
+                (site,) = self.closures.bound[where]
+                where = location(site[0].operand(site[1]))
+        assert where is not None
+        dtype = tensor_type(gradient).dtype
+        weight = cast(body, self.effects[body].load(where, scope=SCOPE), dtype, scope=SCOPE)
+        factor = body.constant(scalar_tensor(DType.FLOAT32, self.weight_decay or 0.0))
+        term = body.create("Mul", [weight, cast(body, factor, dtype, scope=SCOPE)], scope=SCOPE)
+        return body.create("Add", [term, gradient], scope=SCOPE, sources=[gradient])

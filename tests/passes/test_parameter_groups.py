@@ -1,0 +1,137 @@
+"""Parameter groups in the graph: as MindSpore's own groups, given to the optimizer when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import nn
+
+import boost_compile as bc
+from tests import native
+from tests.compare import assert_close
+from tests.networks import CASES, Case, export
+
+ACCUMULATE = "gradient-accumulation{steps=2}"
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "momentum": lambda groups, decay: nn.Momentum(groups, 0.1, 0.9, weight_decay=decay),
+    "adam": lambda groups, decay: nn.Adam(groups, 0.01, weight_decay=decay),
+    "adam_weight_decay": lambda groups, decay: nn.AdamWeightDecay(groups, 0.01, weight_decay=decay),
+    "rmsprop": lambda groups, decay: nn.RMSProp(groups, 0.01, weight_decay=decay),
+    "adagrad": lambda groups, decay: nn.Adagrad(groups, learning_rate=0.01, weight_decay=decay),
+}
+RATES = {"momentum": 0.1, "adam": 0.01, "adam_weight_decay": 0.01, "rmsprop": 0.01, "adagrad": 0.01}
+
+
+def biases_apart(parameters: list[Any], **own: Any) -> list[dict[str, Any]]:
+    biases = [p for p in parameters if p.name.endswith("bias")]
+    others = [p for p in parameters if not p.name.endswith("bias")]
+    return [{"params": biases, **own}, {"params": others}]
+
+
+def compare(ours: dict[str, Any], theirs: dict[str, Any], initial: dict[str, Any], program: bc.Program) -> None:
+    names = [n for n, v in program.state.items() if v.role in ("weight", "slot") and n in theirs]
+    assert len(names) >= 8
+    pick = [{n: s[n] for n in names} for s in (ours, theirs, initial)]
+    assert_close(*pick, tolerance=2e-6)
+
+
+@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, "overflow-check"])
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("own", ["rate", "decay", "no-decay", "both"])
+def test_groups_train_as_mindspores_do(optimizer: str, own: str, pipeline: str, tmp_path: Path) -> None:
+    base = CASES["mlp"]
+    make = OPTIMIZERS[optimizer]
+    common = 0.0 if own == "decay" else 0.05
+    given: dict[str, Any] = {}
+    text = []
+    if own in ("rate", "both"):
+        given["lr"] = 3 * RATES[optimizer]
+        text.append("lr_factor=3.0")
+    if own != "rate":
+        given["weight_decay"] = 0.0 if own == "no-decay" else 0.2
+        text.append(f"weight_decay={given['weight_decay']}")
+    plain = replace(base, name="plain", optimizer=lambda ps: make(ps, common))
+    grouped: Case = replace(base, name="grouped", optimizer=lambda ps: make(biases_apart(ps, **given), common))
+    source = bc.load(str(export(plain, tmp_path)))
+    group = f"parameter-groups{{match=[*.bias],{','.join(text)}}}"
+    program = bc.compile(source, f"{group},{pipeline}" if pipeline else group)
+    session = bc.Session(program)
+    steps = program.micro_batches()
+    cycles = base.cycles(3, steps)
+    for cycle in cycles:
+        for batch in cycle:
+            session.step(*batch)
+    initial = native.initial_state(plain)
+    if steps == 1:
+        _, theirs = native.train_steps(grouped, [batch for (batch,) in cycles])
+    else:
+        theirs = native.train_accumulated(grouped, cycles).states[-1]
+    compare(session.state(), theirs, initial, program)
+
+
+@pytest.mark.parametrize("name", ["mlp_adam_weight_decay_decomposed", "mlp_rprop", "hand_momentum"])
+def test_a_rate_of_a_composed_optimizer_multiplies_the_step(name: str, exported: Any) -> None:
+    source = bc.load(str(exported(name)))
+    program = bc.compile(source, "parameter-groups{match=[*.weight],lr_factor=0.25}")
+    ours, plain = bc.Session(program), bc.Session(source)
+    (batch,) = CASES[name].batches(1)
+    before = plain.state()
+    ours.step(*batch)
+    plain.step(*batch)
+    for weight, variable in source.state.items():
+        if variable.trainable:
+            step = plain.state()[weight] - before[weight]
+            factor = 0.25 if weight.endswith(".weight") else 1.0
+            assert np.abs(step).max() > 0
+            np.testing.assert_allclose(ours.state()[weight] - before[weight], factor * step, rtol=0, atol=1e-6)
+            assert not np.allclose(ours.state()[weight], before[weight], rtol=0, atol=1e-6)
+
+
+def test_groups_come_on_top_of_each_other(exported: Any) -> None:
+    source = bc.load(str(exported("mlp_sgd")))
+    twice = bc.compile(source, "parameter-groups{lr_factor=4.0},parameter-groups{match=[hidden.*],lr_factor=0.5}")
+    session, plain = bc.Session(twice), bc.Session(source)
+    (batch,) = CASES["mlp_sgd"].batches(1)
+    before = plain.state()
+    session.step(*batch)
+    plain.step(*batch)
+    after, reference = session.state(), plain.state()
+    for name, factor in (("hidden.weight", 2.0), ("output.weight", 4.0)):
+        np.testing.assert_allclose(after[name] - before[name], factor * (reference[name] - before[name]), atol=1e-6)
+
+
+def test_tags_restrict_centralization(exported: Any) -> None:
+    source = bc.load(str(exported("mlp_sgd")))
+    program = bc.compile(source, "parameter-groups{match=[output.*],centralize=false},lower-gradient-centralization")
+    session = bc.Session(program)
+    before = session.state()
+    session.step(*CASES["mlp_sgd"].batches(1)[0])
+    after = session.state()
+    moved = {n: np.abs((after[n] - before[n]).mean(axis=1)).max() for n in ("hidden.weight", "output.weight")}
+    assert moved["hidden.weight"] < 1e-7 < 1e-5 < moved["output.weight"]
+
+
+def test_communication_groups_are_recorded(exported: Any, tmp_path: Path) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), "parameter-groups{match=[output.*],fusion=1}")
+    program.save(str(tmp_path / "p.boost"))
+    state = bc.load(str(tmp_path / "p.boost")).state
+    assert {n: v.info["fusion"] for n, v in state.items() if "fusion" in v.info} == {
+        "output.weight": 1,
+        "output.bias": 1,
+    }
+
+
+def test_what_matches_nothing_or_cannot_be_told_says_so(exported: Any) -> None:
+    source = bc.load(str(exported("mlp")))
+    with pytest.raises(bc.Error, match="matched nothing"):
+        bc.compile(source, "parameter-groups{match=[nowhere.*],lr_factor=2.0}")
+    program = bc.compile(source, "parameter-groups{match=[*.bias,hiden.weight],lr_factor=2.0}")
+    assert [m.site for m in program.reports[-1].misses] == ["hiden.weight"]
+    decomposed = bc.load(str(exported("mlp_adam_weight_decay_decomposed")))
+    with pytest.raises(bc.Error, match="many primitives"):
+        bc.compile(decomposed, "parameter-groups{weight_decay=0.1}")
