@@ -265,11 +265,18 @@ def test_values_and_defaults_reach_the_pass_as_they_reach_auto_boost(
 
 
 def test_the_freeze_type() -> None:
-    kinds = {n: translated(manual("grad_freeze", grad_freeze={"freeze_type": n})) for n in (0, 1)}
-    # The constants of mindspore.boost.grad_freeze: CONTINUOUS_STRATEGY, INTERVAL_STRATEGY.
-    assert kinds[0]["gradient-freeze"]["type"] == "continuous"
-    assert kinds[1]["gradient-freeze"]["type"] == "interval"
-    assert translated(manual("grad_freeze")) == kinds[1]
+    from mindspore.boost.grad_freeze import CONTINUOUS_STRATEGY, INTERVAL_STRATEGY
+
+    def kind(**section: Any) -> str:
+        return str(translated(manual("grad_freeze", grad_freeze=section))["gradient-freeze"]["type"])
+
+    assert kind(freeze_type=CONTINUOUS_STRATEGY) == "continuous"
+    assert kind(freeze_type=INTERVAL_STRATEGY) == "interval"
+
+
+def test_the_default_freeze_type(auto_boost: Callable[..., Any]) -> None:
+    assert auto_boost("O0", manual("grad_freeze"))._freeze_type == 1
+    assert translated(manual("grad_freeze")) == translated(manual("grad_freeze", grad_freeze={"freeze_type": 1}))
 
 
 def test_the_accumulation_step(auto_boost: Callable[..., Any]) -> None:
