@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.attributes import TensorValue, scalar_tensor
 from ..ir.dtypes import cast
@@ -10,7 +10,7 @@ from ..ir.effects import Effects
 from ..ir.errors import OptionError, PassError
 from ..ir.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
 from ..ir.graph import Graph
-from ..ir.program import Entry, Program, Schedule
+from ..ir.program import Entry, Program
 from ..ir.report import PassResult
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
@@ -19,6 +19,7 @@ from .base import Pass
 from .micro_batch_weight import find_weight, scalar_weight
 from .normalisation import declare_divisor, divide, find_divisor, forget_divisor
 from .options import option
+from .overflow_check import EACH, SKIPPED
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
 
 COUNT = "accumulation.count"
@@ -82,6 +83,11 @@ class GradientAccumulation(Pass):
                 f"{self.name} needs a program with one step graph; this one has {', '.join(program.graphs)} "
                 f"(schedule: {program.schedule}). Apply it once, before passes that split the step."
             )
+        if SKIPPED in program.state and EACH in program.state[SKIPPED].info:
+            raise PassError(
+                "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
+                f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
+            )
         (step,) = program.graphs.values()
         found = anatomy(step)
         cut = find_cut(found)
@@ -103,7 +109,7 @@ class GradientAccumulation(Pass):
             # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
         program.graphs = graphs
-        program.schedule = Schedule(cycle, flush="apply", count=COUNT)
+        program.schedule = replace(program.schedule, cycle=cycle, flush="apply", count=COUNT)
 
         result.matched = len(found.weights)
         result.changed = len({k.crossing.weight for k in gradients})

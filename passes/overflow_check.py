@@ -29,6 +29,8 @@ from .results import named_results, with_results
 SCOPE = "overflow-check"
 SKIPPED = "overflow.skipped_cycles"
 DROPPED = "overflow.dropped_micro_batches"
+EACH = "each_micro_batch"
+"""Note of ``SKIPPED``: each micro-batch is to be checked, and a whole step was still one."""
 ASKS_FOR_OVERFLOW = frozenset({
     "IsFinite", "IsInf", "IsNan", "AllFinite", "FloatStatus", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
 })  # fmt: skip
@@ -68,13 +70,19 @@ class OverflowCheck(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         if SKIPPED in program.state:
-            raise PassError("the program checks its gradients already: ask for overflow-check once")
+            raise PassError(
+                "the program checks its gradients already, by an earlier overflow-check or the one that a dynamic "
+                "loss-scale brings along: ask for it once, with its options, before loss-scale or in the same pipeline"
+            )
         if self.detect == "status" and program.target != ASCEND:
             raise PassError(f"detect=status asks a flag that only Ascend has, and the target is {program.target}")
         roles = {name: variable.role for name, variable in program.state.items()}
         updating = updating_graphs(program)
         program.add_state(SKIPPED, tensor("int32"), "counter")
-        count = program.schedule.count if self.policy == "skip-micro" or self.detect == "status" else None
+        each = self.policy == "skip-micro" or self.detect == "status"
+        if each and program.schedule.count is None:
+            program.state[SKIPPED].info[EACH] = True
+        count = program.schedule.count if each else None
         if count is not None:
             program.add_state(DROPPED, tensor("float32"), "counter")
             for graph in program.graphs.values():

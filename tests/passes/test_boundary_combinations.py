@@ -12,6 +12,7 @@ import pytest
 import boost_compile as bc
 from tests import reference
 from tests.boundary import assert_same_training, check, train, train_file
+from tests.compare import assert_equal
 from tests.networks import CASES, Batch
 from tests.reference import Clip, LossScale, Run, overflowing
 
@@ -145,6 +146,60 @@ def test_the_number_of_compile_calls_does_not_matter(exported: Exported, split: 
     for i in order:
         program = bc.compile(program, passes[i])
     assert_same_training(train(program, source, data), first)
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_the_limit_of_skipped_cycles_outlives_a_later_call(exported: Exported, split: str) -> None:
+    source = bc.load(str(exported("mlp_adam_decay")))
+    checked = bc.compile(source, "overflow-check{max_skipped=2}")
+    session = bc.Session(bc.compile(checked, f"gradient-accumulation{{steps=2,split={split}}}"))
+    [batch] = [overflowing(batch) for batch in CASES["mlp_adam_decay"].batches(1)]
+    for _ in range(7):
+        session.step(*batch)
+    with pytest.raises(bc.Error, match="last 3 cycles were all skipped"):
+        session.step(*batch)
+
+
+def test_single_micro_batches_cannot_be_dropped_before_there_are_any(exported: Exported) -> None:
+    """A check of the whole step would skip whole cycles, silently."""
+    source = bc.load(str(exported("mlp_adam_decay")))
+    checked = bc.compile(source, "overflow-check{policy=skip-micro}")
+    with pytest.raises(bc.Error, match=r"skip-micro.*same pipeline"):
+        bc.compile(checked, "gradient-accumulation{steps=2}")
+
+
+def test_a_check_after_a_dynamic_scale_says_where_it_came_from(exported: Exported) -> None:
+    source = bc.load(str(exported("mlp_adam_decay")))
+    scaled = bc.compile(source, "loss-scale{mode=dynamic}")
+    with pytest.raises(bc.Error, match="loss-scale"):
+        bc.compile(scaled, "overflow-check{policy=skip-micro}")
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("policy", ["skip-cycle", "skip-micro"])
+def test_short_cycles(exported: Exported, split: str, policy: str) -> None:
+    """Flushed in the middle, with an overflow and without, and one of which nothing is left."""
+    name = "mlp_adam_decay"
+    source = bc.load(str(exported(name)))
+    data = data_for(name, 4, True)
+    data[4], data[5] = data[4][:2], data[5][:1]
+    data += [[overflowing(batch) for batch in data[0][:3]], data[0]]
+    passes = pipeline(f"4-{split}", policy, "dynamic", "clipped", "uncentred")
+    scale, clip = LossScale(1024.0, 2), Clip("global-norm", 0.05)
+    run = reference.train(name, data, overflow=policy, loss_scale=scale, clip=clip)
+    check(train(bc.compile(source, ",".join(passes)), source, data), run, source)
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_a_sum_is_unscaled_too(exported: Exported, split: str) -> None:
+    source = bc.load(str(exported("mlp_adam_decay")))
+    data = data_for("mlp_adam_decay", 4, False)
+    accumulate = f"gradient-accumulation{{steps=4,split={split},reduction=sum}}"
+    plain = train(bc.compile(source, accumulate), source, data)
+    for further in ("loss-scale{mode=static,init=1024}", "loss-scale{mode=dynamic,init=1024,window=2}"):
+        ours = train(bc.compile(source, f"{accumulate},{further}"), source, data)
+        for a, b in zip(ours, plain, strict=True):
+            assert_equal(a.state, b.state)
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
