@@ -14,6 +14,7 @@ from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .gradient_freeze import GradientFreeze
 from .legalize import Legalize
+from .less_bn import LessBN
 from .loss_scale import LossScale
 from .lower_gradient_centralization import LowerGradientCentralization
 from .overflow_check import OverflowCheck
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type[Pass]] = {
         GradientFreeze,
         Legalize,
         LowerGradientCentralization,
+        LessBN,
         LossScale,
         OverflowCheck,
         ParameterGroups,
