@@ -199,7 +199,7 @@ def _asks(switch: str, document: Mapping[str, Any]) -> Iterable[_Ask]:
         if isinstance(points, int):
             points = [points]
         if points:
-            yield _Ask("common", key, points, [], "parameter-groups", {key: points})
+            yield _Ask("common", key, points, [], "parameter-groups", {"split_points": points})
     elif switch == "grad_freeze":
         yield by_switch(
             "gradient-freeze",

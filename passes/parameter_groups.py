@@ -10,7 +10,7 @@ from ..ir.attributes import scalar_tensor
 from ..ir.closures import Closures
 from ..ir.dtypes import cast
 from ..ir.effects import Effects, location
-from ..ir.errors import PassError, nearest
+from ..ir.errors import OptionError, PassError, nearest
 from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.ops import OPS, facts, written_operands
@@ -37,7 +37,7 @@ class ParameterGroups(Pass):
     it, whatever its schedule; with an optimizer that is not one primitive, it multiplies the step of the weight.
     ``weight_decay`` replaces the decay: the term that is added to the gradient, or the optimizer's own coefficient.
     ``centralize`` tags for ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose
-    gradients are communicated together.
+    gradients are communicated together; ``split_points`` numbers groups by position, 1 before the first of them.
 
     Changes training. As parameter groups of MindSpore's optimizers, and ``ParameterProcess`` and ``OptimizerProcess``
     of ``mindspore.boost``, which need them when the optimizer is built.
@@ -52,6 +52,14 @@ class ParameterGroups(Pass):
     weight_decay: float | None = option(None, help="replaces the weight decay", minimum=0)
     centralize: bool | None = option(None, help="tag for gradient centralization, or not")
     fusion: int | None = option(None, help="number of the communication group", minimum=0)
+    split_points: tuple[int, ...] = option(
+        (), help="positions among the matching weights at which a new communication group begins", minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fusion is not None and self.split_points:
+            raise OptionError(f"pass '{self.name}': fusion and split_points both number groups: give one of them")
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -70,11 +78,16 @@ class ParameterGroups(Pass):
             for name in group:
                 if name not in changed:
                     result.miss(name, "nothing updates it from a gradient")
-        for name in group:
+        for at, name in enumerate(group):
             self._tag(program.state[name].info, len(program.state[name].shape))
-        tags = self.centralize is not None or self.fusion is not None
+            if self.split_points:
+                program.state[name].info[FUSION] = 1 + sum(point <= at for point in self.split_points)
+        for point in self.split_points:
+            if point >= len(group):
+                result.miss(f"split point {point}", f"only {len(group)} weights match")
+        tags = self.centralize is not None or self.fusion is not None or bool(self.split_points)
         result.changed = len(group) if tags else len(changed)
-        given = {k: v for k, v in self.options().items() if v is not None and k not in ("match", "rank")}
+        given = {k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank")}
         result.summary = f"{len(group)} weights get {', '.join(f'{k} {v}' for k, v in given.items()) or 'nothing'}"
         return result
 

@@ -126,6 +126,13 @@ def test_communication_groups_are_recorded(exported: Any, tmp_path: Path) -> Non
     }
 
 
+def test_split_points_number_groups_by_position(exported: Any) -> None:
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), "parameter-groups{split_points=[2,5,99]}")
+    groups = [v.info["fusion"] for v in program.state.values() if "fusion" in v.info]
+    assert groups == [1] * 2 + [2] * 3 + [3] * (len(groups) - 5)
+    assert [m.site for m in program.reports[-1].misses] == ["split point 99"]
+
+
 def test_what_matches_nothing_or_cannot_be_told_says_so(exported: Any) -> None:
     source = bc.load(str(exported("mlp")))
     with pytest.raises(bc.Error, match="matched nothing"):
