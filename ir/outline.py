@@ -18,13 +18,13 @@ from .types import UMONAD, TensorType, is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, State, Value
 
 
-def make_conditional(
+def skip_where(
     fx: Effects, condition: Value, effects: Sequence[Effect], *, stay: Collection[Value] = (), name: str, scope: str
 ) -> Node:
-    """``effects`` of ``fx`` happen only where ``condition``, a scalar bool tensor, holds; returns the call.
+    """``effects`` of ``fx`` do not happen where ``condition``, a scalar bool tensor, holds; returns the call.
 
     Nodes that nothing else needs move along, but for what ``stay`` and random nodes need. What is used of the effects'
-    results is read from the state that they wrote, else it is zero where the condition fails. ``fx`` must be committed
+    results is read from the state that they wrote, else it is zero where the condition holds. ``fx`` must be committed
     afterwards. :class:`VerifyError` where other effects must happen between those that are to be one.
     """
     graph = fx.graph
@@ -44,8 +44,8 @@ def make_conditional(
     _order(function, inner, _packed(function, results, scope))
     skip = graph.add_function(f"skip_{name}")
     skip.result = zeros(skip, plain(function.result.type), scope)
-    yes = graph.create("Partial", [graph.reference(function), *arguments, fx.first_token()], scope=scope)
-    no = graph.create("Partial", [graph.reference(skip)], scope=scope)
+    no = graph.create("Partial", [graph.reference(function), *arguments, fx.first_token()], scope=scope)
+    yes = graph.create("Partial", [graph.reference(skip)], scope=scope)
     switch = graph.create("Switch", [condition, yes, no], scope=scope)
     call = graph.create(CALL, [switch], plain(function.result.type), scope=scope, name=name)
     position = {node: k for k, node in enumerate(results)}

@@ -12,7 +12,7 @@ from ..ir.errors import PassError
 from ..ir.gradient_path import STAGE, gradient_paths, updating_graphs
 from ..ir.graph import Graph
 from ..ir.ops import ASCEND
-from ..ir.outline import make_conditional
+from ..ir.outline import skip_where
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.reductions import all_finite
 from ..ir.report import PassResult
@@ -160,12 +160,11 @@ class OverflowCheck(Pass):
     @staticmethod
     def _skip(fx: Effects, updates: Sequence[Effect], overflow: Value, skip: Value, *, counting: bool) -> None:
         graph = fx.graph
-        happens = graph.create("LogicalNot", [skip], scope=SCOPE)
         skipped = graph.state(SKIPPED, tensor("int32"))
         none, one = (graph.constant(scalar_tensor("int32", n)) for n in (0, 1))
         more = graph.create("Add", [fx.load(skipped, scope=SCOPE), one], scope=SCOPE)
         in_a_row = graph.create("Select", [skip, more, none], scope=SCOPE)
-        make_conditional(fx, happens, updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
+        skip_where(fx, skip, updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
         fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
         if counting:
             dropped = graph.state(DROPPED, tensor("float32"))
