@@ -17,6 +17,7 @@ from .legalize import Legalize
 from .less_bn import LessBN
 from .loss_scale import LossScale
 from .lower_gradient_centralization import LowerGradientCentralization
+from .normalised_head import NormalisedHead
 from .overflow_check import OverflowCheck
 from .parameter_groups import ParameterGroups
 from .tag_gradient_centralization import TagGradientCentralization
@@ -34,6 +35,7 @@ REGISTRY: dict[str, type[Pass]] = {
         LowerGradientCentralization,
         LessBN,
         LossScale,
+        NormalisedHead,
         OverflowCheck,
         ParameterGroups,
         TagGradientCentralization,

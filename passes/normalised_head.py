@@ -1,0 +1,309 @@
+"""Normalised head: the last dense layer on inputs and weights of length one, with a learned multiplier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.attributes import Attribute, TensorValue, scalar_tensor
+from ..ir.calls import without_tokens
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.graph import Graph
+from ..ir.new_weight import new_name, plan_repeat, repeat_update
+from ..ir.ops import is_effect
+from ..ir.program import Program
+from ..ir.reductions import reduce_sum
+from ..ir.removal import Removal
+from ..ir.report import PassResult
+from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, WeightInfo, anatomy
+from ..ir.types import DType, TensorType, tensor
+from ..ir.values import Constant, Node, Op, State, Value
+from .base import Pass
+from .options import option
+
+SCOPE = "normalised-head"
+PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Matmul", "Mm", "Addmm"})
+"""Ops by which a dense layer may be exported; of these, MatMul can be rewritten."""
+ONE_NUMBER = tensor("float32", 1)
+EPSILON = 9.999999747378752e-05
+"""The least square of a length: 1e-4 in float32, as MindSpore's L2Normalize has it by default."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last dense layer: ``product`` of ``x`` and ``weight``, with ``bias_add`` behind it (or none). Backward:
+    ``dz`` is the gradient of the layer's result, ``dweight``, ``dx`` and ``dbias`` the nodes that take it on."""
+
+    info: WeightInfo
+    product: Node
+    x: Value
+    weight: Value
+    transposed: bool
+    bias_add: Node | None
+    bias: WeightInfo | None
+    dz: Value
+    dweight: Node
+    dx: tuple[Node, ...]
+    dbias: tuple[Node, ...]
+
+    @property
+    def result(self) -> Node:
+        return self.bias_add or self.product
+
+
+class NormalisedHead(Pass):
+    """Makes the last dense layer a normalised one: inputs and weight rows of length one, times a learned multiplier.
+
+    What was x W^T + b becomes s (x/|x| (W/|W|)^T + b), with the lengths taken row by row and s one number, which starts
+    at one and is trained as W is: same optimizer, slots of its own, part of global norms and finite checks. So the
+    layer gives s times the cosine between input and weights. State: ``<layer>.multiplier`` and its slots.
+
+    The last dense layer is the last product in forward of a value with a matrix that is trained.
+
+    ``bias=drop`` removes the bias with its update and slots.
+
+    Changes training: it is another network. Semantics: ``mindspore.boost.LessBN`` with ``fn_flag`` (its cell
+    CommonHeadLastFN), which drops the bias; Wang et al., NormFace, 2017.
+    """
+
+    name = "normalised-head"
+    preserves = False
+    early = True
+    bias: str = option("keep", help="what becomes of the layer's bias", choices=("keep", "drop"))
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if len(program.graphs) != 1 or program.micro_batches() != 1:
+            raise PassError(
+                f"{self.name} changes the network, so it needs a program with one step graph; this one has "
+                f"{', '.join(program.graphs)} (schedule: {program.schedule}). Put it into one pipeline with the passes "
+                "that split the step: it runs before them."
+            )
+        (graph,) = program.graphs.values()
+        nodes = _size(graph)
+        dropped = ""
+        if self.bias == "drop":
+            dropped = _drop_bias(program, graph)
+        found = anatomy(graph)
+        head = find_head(found)
+        if head is None:
+            result.miss(graph.name, "no dense layer: no product of a value with a matrix that is trained")
+            return result
+        own = (head.product, head.dweight, *head.dx)
+        repeat = plan_repeat(Removal(found), head.info, own)
+        name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")
+        names = [name, *(new_name(head.info.name, name, slot) for slot in head.info.slots)]
+        for taken in names:
+            if taken in program.state:
+                raise PassError(f"{self.name}: a state is called '{taken}' already")
+        gradient, dweight = _rewrite(graph, head, name)
+        one = TensorValue(ONE_NUMBER, scalar_tensor("float32", 1.0).data)
+        repeat_update(program, repeat, name, gradient, one, [dweight])
+        result.matched = result.changed = 1
+        result.statistics = {"weight": head.info.name, "state added": names, "nodes before": nodes}
+        result.statistics["nodes after"] = _size(graph)
+        if dropped:
+            result.statistics["bias dropped"] = dropped
+        result.summary = f"'{head.info.name}' normalised, with multiplier '{name}'"
+        return result
+
+
+# -- finding -------------------------------------------------------------------------------------------------
+
+
+def find_head(found: TrainingAnatomy) -> Head | None:
+    """The last dense layer; :class:`PassError` where it cannot be rewritten."""
+    product = _last_product(found)
+    if product is None:
+        return None
+    state = _state(product.operand(1))
+    info = next((w for w in found.weights if state is not None and w.name == state.name), None)
+    if product.op.name != "MatMul" or info is None:
+        raise _refusal(product, "it is no MatMul of its input with a weight as it stands (not cast, not transposed)")
+    x, weight = product.operand(0), product.operand(1)
+    for value in (x, weight, product):
+        type_ = value.type
+        if not isinstance(type_, TensorType) or (type_.dtype, len(type_.shape)) != (DType.FLOAT32, 2):
+            raise _refusal(product, f"{value!r} is no float32 matrix")
+    if _flag(product, 2):
+        raise _refusal(product, "its input is transposed")
+    others = [n for n in weight.uses if n is not product and found.part(n) == FORWARD and n.op.name != "UpdateState"]
+    if others:
+        raise _refusal(product, f"%{others[0].name} takes its weight too")
+    bias_add = _bias_add(found, product)
+    bias = None
+    if bias_add is not None:
+        b = _state(bias_add.operand(1))
+        bias = next((w for w in found.weights if b is not None and w.name == b.name), None)
+    [dweight, dz] = _gradient(product, info, x)
+    dx, dbias = [], []
+    for user in dz.uses:
+        if user is dweight or found.part(user) != BACKWARD:
+            continue
+        if user.op.name == "MatMul" and weight in user.operands:
+            dx.append(user)
+        elif bias_add is not None and user.op.name in ("BiasAddGrad", "ReduceSum", "SumExt"):
+            dbias.append(user)
+        elif user.op.name != "Depend" or user.operand(0) is dz:
+            raise _refusal(product, f"%{user.name} ({user.op.name}) takes the gradient of its result too")
+    for user in weight.uses:
+        if found.part(user) == BACKWARD and user not in dx and user.op.name != "UpdateState":
+            raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
+    return Head(info, product, x, weight, bool(_flag(product, 3)), bias_add, bias, dz, dweight, tuple(dx), tuple(dbias))
+
+
+def _last_product(found: TrainingAnatomy) -> Node | None:
+    """The last product in forward of a value that depends on the graph's inputs with one that depends on trained
+    matrices alone."""
+    trained = {info.name for info in found.weights}
+    fed: set[Value] = set(without_tokens(found.graph.inputs))
+    weights: set[Value] = {s for s in found.graph.states.values() if s.name in trained and _rank(s) >= 2}
+    product: Node | None = None
+    for node in found.graph:
+        if found.part(node) != FORWARD or node.op.name == "UpdateState":
+            continue
+        takes_fed = any(v in fed for v in node.operands)
+        takes_weight = any(v in weights for v in node.operands)
+        if takes_fed and takes_weight and node.op.name in PRODUCTS:
+            product = node
+        if takes_fed:
+            fed.add(node)
+        elif takes_weight and not is_effect(node):
+            weights.add(node)
+    return product
+
+
+def _rank(value: Value) -> int:
+    return len(value.type.shape) if isinstance(value.type, TensorType) else 0
+
+
+def _state(value: Value) -> State | None:
+    while isinstance(value, Node) and value.op.name in ("Load", "TensorMove", "Depend"):
+        value = value.operand(0)
+    return value if isinstance(value, State) else None
+
+
+def _flag(node: Node, i: int) -> Attribute:
+    flag = node.operand(i) if i < node.num_operands else None
+    return flag.value if isinstance(flag, Constant) else False
+
+
+def _bias_add(found: TrainingAnatomy, product: Node) -> Node | None:
+    """The addition of a vector of the network's own that is all that takes the product."""
+    users = [n for n in product.uses if found.part(n) in (FORWARD, BACKWARD) and n.op.name != "UpdateState"]
+    if len(users) != 1 or users[0].op.name not in ("BiasAdd", "Add", "AddExt") or users[0].operand(0) is not product:
+        return None
+    return users[0] if _state(users[0].operand(1)) is not None else None
+
+
+def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
+    """The product that is the weight's gradient, and the gradient of the layer's result in it."""
+    if len(info.gradient) == 1 and info.gradient[0].op.name == "MatMul":
+        node = info.gradient[0]
+        others = [v for v in node.operands[:2] if v is not x]
+        if len(others) == 1:
+            return node, others[0]
+    raise _refusal(product, f"the gradient of '{info.name}' is no product with the layer's input")
+
+
+def _refusal(product: Node, reason: str) -> PassError:
+    return PassError(f"the last dense layer, {product!r} (scope {product.scope}), cannot be normalised: {reason}")
+
+
+# -- rewriting -----------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Makes nodes of forward and backward, marked as such."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.part = "unique_id"
+        self.count = 0
+
+    def make(self, op: Op | str, operands: Sequence[Value], type_: TensorType, source: Value) -> Node:
+        node = self.graph.create(op, operands, type_, scope=SCOPE, sources=[source])
+        return self.mark(node)
+
+    def mark(self, node: Node) -> Node:
+        self.count += 1
+        node.primal = {self.part: f"{SCOPE}.{self.count}"}
+        return node
+
+    def through_length(self, gradient: Node, value: Value, unit: Value, axis: int) -> Node:
+        """The gradient of ``value``, from that of what it is at length one; takes over its uses."""
+        users = list(gradient.use_sites())
+        operands = [value, unit, gradient]
+        through = self.make(_normalise("L2NormalizeGrad", axis), operands, _tensor(value), gradient)
+        for user, i in users:
+            user.set_operand(i, through)
+        return through
+
+
+def _rewrite(graph: Graph, head: Head, name: str) -> tuple[Node, Node]:
+    """Forward and backward of the normalised layer; returns the gradients of multiplier and weight."""
+    fx = Effects(graph)
+    build = _Builder(graph)
+    row = 1 if head.transposed else 0
+    x_type, w_type, z_type = (_tensor(v) for v in (head.x, head.weight, head.result))
+    multiplier = build.mark(fx.load(graph.state(name, ONE_NUMBER), scope=SCOPE))
+    x = build.make(_normalise("L2Normalize", 1), [head.x], x_type, head.product)
+    w = build.make(_normalise("L2Normalize", row), [head.weight], w_type, head.product)
+    head.product.set_operand(0, x)
+    head.product.set_operand(1, w)
+    users = list(head.result.use_sites())
+    y = build.make("Mul", [multiplier, head.result], z_type, head.result)
+    for user, i in users:
+        user.set_operand(i, y)
+
+    build.part = "forward_unique_id"
+    dz = build.make("Mul", [multiplier, head.dz], z_type, head.dz)
+    for node in (head.dweight, *head.dx, *head.dbias):
+        for i, operand in enumerate(node.operands):
+            new = dz if operand is head.dz else x if operand is head.x else w if operand is head.weight else operand
+            node.set_operand(i, new)
+    dweight = build.through_length(head.dweight, head.weight, w, row)
+    for dx in head.dx:
+        build.through_length(dx, head.x, x, 1)
+    share = build.make("Mul", [head.result, head.dz], z_type, head.dz)
+    total = build.mark(reduce_sum(graph, share, scope=SCOPE))
+    gradient = build.make("Reshape", [total, graph.constant((1,))], ONE_NUMBER, head.dz)
+    graph.sort()
+    return gradient, dweight
+
+
+def _normalise(name: str, axis: int) -> Op:
+    return Op(name, {"axis": [axis], "epsilon": EPSILON}, kind=1)
+
+
+def _tensor(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return TensorType(value.type.dtype, value.type.shape)
+
+
+def _drop_bias(program: Program, graph: Graph) -> str:
+    """Removes the bias of the last dense layer; its name, or "" where it has none."""
+    found = anatomy(graph)
+    head = find_head(found)
+    if head is None or head.bias_add is None:
+        return ""
+    add, product = head.bias_add, head.product
+    state = _state(add.operand(1))
+    assert state is not None
+    removal = Removal(found)
+    gradients = head.bias.gradient if head.bias is not None else ()
+    plan = removal.plan_all([state.name], gradients, (add,))
+    if plan.obstacle:
+        raise PassError(f"the bias '{state.name}' of the last dense layer cannot be dropped: {plan.obstacle}")
+    removal.apply(plan, lambda: _skip(add, product))
+    program.prune_state()
+    return state.name
+
+
+def _skip(node: Node, value: Value) -> None:
+    node.replace_uses(value)
+
+
+def _size(graph: Graph) -> int:
+    return sum(map(len, graph.all_graphs()))

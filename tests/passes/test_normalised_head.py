@@ -1,0 +1,183 @@
+"""The normalised head: judged by the same network, built with upstream's cell and trained by MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.errors import PassError
+
+import boost_compile as bc
+from tests import boundary, native, reference
+from tests.compare import assert_close, assert_equal
+from tests.loss_scale import spoiled, train_scaled
+from tests.networks import CASES, Case, export
+from tests.networks import loss_scale as scaling
+from tests.networks import training_cells as cells
+from tests.networks.heads import with_normalised_head
+from tests.networks.mlp import momentum
+from tests.networks.optimizers import OPTIMIZERS
+from tests.passes.test_less_bn import run, trained
+from tests.reference import LossScale
+
+Exported = Callable[[str], Path]
+
+ONE_STEP, THREE_STEPS = 1e-5, 1e-3
+OTHER_OPTIMIZERS = [
+    "sgd_decay",  # a slot of ones
+    "adam_decay",  # weight decay in a sum, two slots
+    "adam_weight_decay_decomposed",  # plain arithmetic
+    "adagrad",  # a slot that starts from another number
+    "ftrl",
+    "momentum_rate_schedule",
+]
+
+
+def check(source: bc.Program, case: Case, pipeline: str = "normalised-head", steps: int = 3) -> bc.Program:
+    """Compares every step's state with that of ``case``, the network built with upstream's cell."""
+    program = bc.compile(source, pipeline)
+    ours, (initial, *expected) = run(program, case, steps), trained(case, steps)
+    assert_equal({name: program.state[name].initial for name in initial}, initial)
+    assert_close(ours[0], expected[0], initial, ONE_STEP)
+    assert_close(ours[-1], expected[-1], initial, THREE_STEPS)
+    assert not np.array_equal(ours[-1][multiplier(program)], initial[multiplier(program)])
+    return program
+
+
+def multiplier(program: bc.Program) -> str:
+    return next(name for name in program.reports[0].statistics["state added"] if name.endswith("multiplier"))
+
+
+@pytest.mark.parametrize("bias", ["keep", "drop"])
+@pytest.mark.parametrize(("name", "steps"), [("mlp", 3), ("lenet_bn_adam", 3), ("lstm", 3), ("resnet18", 1)])
+def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str, steps: int, bias: str) -> None:
+    source = bc.load(str(exported(name)))
+    case = with_normalised_head(CASES[name], bias)
+    program = check(source, case, f"normalised-head{{bias={bias}}}", steps)
+    layer = multiplier(program).removesuffix(".multiplier")
+    gone = {n for n in source.state if f"{layer}.bias" in n} if bias == "drop" else set()
+    assert source.state.keys() - program.state.keys() == gone
+    assert program.state[multiplier(program)].role == "weight"
+    assert program.state[multiplier(program)].trainable
+    assert bool(gone) == ("bias dropped" in program.reports[0].statistics)
+
+
+@pytest.mark.parametrize("name", OTHER_OPTIMIZERS)
+def test_the_multiplier_is_trained_as_the_weight_is(tmp_path: Path, name: str) -> None:
+    case = replace(CASES["mlp"], name=name, optimizer=OPTIMIZERS[name])
+    check(bc.load(str(export(case, tmp_path))), with_normalised_head(case))
+
+
+@pytest.mark.parametrize(
+    "cell", [cells.ClipGlobalNorm, cells.SkipLargeNorm, cells.GatedUpdate, cells.Average, cells.HandMomentum]
+)
+def test_the_multiplier_has_its_share_in_what_serves_all_weights(tmp_path: Path, cell: Callable[..., object]) -> None:
+    """A norm over all gradients, in a sum and in place; the optimizer in a function; an average of each weight."""
+    case = Case("cell", cells.Loss, momentum, CASES["mlp"].batch, wrap=cell)
+    check(bc.load(str(export(case, tmp_path))), with_normalised_head(case))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        scaling.as_gpu,
+        scaling.as_ascend_910a,
+        scaling.as_ascend_910b,
+        scaling.dynamic(2.0**10, 2),
+        scaling.dynamic(2.0**10, 2, scaling.AskedInBranch),
+    ],
+    ids=["gpu", "910a", "910b", "status", "branch"],
+)
+def test_cells_with_a_loss_scale(tmp_path: Path, wrap: Callable[..., object]) -> None:
+    case = replace(CASES["mlp"], name="scaled", wrap=wrap)
+    program = bc.compile(bc.load(str(export(case, tmp_path))), "normalised-head")
+    case = with_normalised_head(case)
+    batches = spoiled(case.batches(4), {1: np.inf})
+    expected = train_scaled(case, [[batch] for batch in batches])
+    assert expected.skipped == [False, True, False, False]
+    session = bc.Session(program, device="CPU")
+    for batch in batches:
+        session.step(*batch)
+    ours = session.state()
+    assert ours.keys() == expected.states[-1].keys()
+    assert_close(ours, expected.states[-1], expected.initial, THREE_STEPS)
+
+
+def test_an_overflow_of_the_multipliers_gradient_alone_skips_the_step(tmp_path: Path) -> None:
+    """The finite check asks about the new gradient: its product overflows where no other does."""
+    case = replace(CASES["mlp"], name="scaled", wrap=scaling.as_ascend_910b)
+    program = bc.compile(bc.load(str(export(case, tmp_path))), "normalised-head")
+    checks = [node for node in program.graphs["step"] if node.op.name == "IsFinite"]
+    shapes = [node.operand(0).type.shape for node in checks]  # type: ignore[attr-defined]
+    assert shapes.count((1,)) == 1
+    assert len(shapes) == 5
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_with_accumulation(exported: Exported, split: str) -> None:
+    case = with_normalised_head(CASES["lenet_bn_adam"])
+    data = case.cycles(3, 2)
+    expected = native.train_accumulated(case, data)
+    source = bc.load(str(exported("lenet_bn_adam")))
+    program = bc.compile(source, f"gradient-accumulation{{steps=2,split={split}}},normalised-head")
+    ours = boundary.train(program, bc.compile(source, "normalised-head"), data)
+    initial = native.initial_state(case)
+    noise = expected.noise()
+    assert_close(ours[0].state, expected.states[0], initial, ONE_STEP, noise)
+    assert_close(ours[-1].state, expected.states[-1], initial, THREE_STEPS, noise)
+
+
+def test_with_all_that_works_on_gradients(exported: Exported) -> None:
+    case = with_normalised_head(CASES["mlp"])
+    data = [list(cycle) for cycle in case.cycles(4, 2)]
+    data[2][1] = reference.overflowing(data[2][1])
+    source = bc.load(str(exported("mlp")))
+    pipeline = "gradient-accumulation{steps=2},overflow-check,loss-scale{mode=dynamic,init=1024,window=2}"
+    pipeline += ",clip-gradients{limit=0.5},normalised-head"
+    ours = boundary.train(bc.compile(source, pipeline), users := bc.compile(source, "normalised-head"), data)
+    expected = reference.train(
+        case, data, loss_scale=LossScale(1024.0, 2), overflow="skip-cycle", clip=reference.Clip("global-norm", 0.5)
+    )
+    assert [seen.overflow for seen in ours] == [False, False, True, False]
+    boundary.check(ours, expected, users)
+
+
+def test_together_with_less_bn(exported: Exported) -> None:
+    from tests.networks.residual import WITHOUT
+
+    case = with_normalised_head(replace(CASES["resnet18"], network=WITHOUT["resnet18"]))
+    source = bc.load(str(exported("resnet18")))
+    program = bc.compile(source, "less-bn,normalised-head")
+    [ours], (initial, expected) = run(program, case, 1), trained(case, 1)
+    assert_close(ours, expected, initial, ONE_STEP)
+
+
+def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), "normalised-head")
+    program.save(str(tmp_path / "alone.mindir"))
+    data = [[batch] for batch in CASES["mlp"].batches(3)]
+    theirs = boundary.train_file(tmp_path / "alone.mindir", program, data)
+    boundary.assert_same_training(boundary.train(program, program, data), theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpt_tied", "cannot be normalised"),
+        ("mlp_half_compute", "not cast"),
+        ("mlp_rprop", "cannot be repeated for another weight"),
+        ("mlp_adafactor", "cannot be repeated for another weight"),
+    ],
+)
+def test_what_cannot_be_rewritten_is_named(exported: Exported, name: str, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        bc.compile(bc.load(str(exported(name))), "normalised-head")
+
+
+def test_a_step_that_is_split_already_is_refused(exported: Exported) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=2}")
+    with pytest.raises(PassError, match="Put it into one pipeline"):
+        bc.compile(program, "normalised-head")
