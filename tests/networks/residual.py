@@ -260,7 +260,8 @@ class TwoImages(nn.Cell):
 
 def case(name: str, network: Callable[[], nn.Cell], **others: Any) -> Case:
     settings = {"optimizer": momentum, "batch": images, "loss": cross_entropy, **others}
-    return Case(name, network, tags=frozenset({"batchnorm", "conv", "residual"}), **settings)
+    tags = frozenset({"batchnorm", "conv", "residual"}) | settings.pop("tags", frozenset())
+    return Case(name, network, tags=tags, **settings)
 
 
 CASES = [
@@ -271,7 +272,7 @@ CASES = [
     case("residual_activations", activations),
     case("residual_pre_activation", pre_activation),
     case("residual_nested", nested),
-    case("residual_half", half),
+    case("residual_half", half, tags=frozenset({"half"})),
     case("residual_untrained", untrained),
     case("residual_shared", lambda: Network([Shared()], 8)),
     case("residual_regularized", Regularized, loss=None),

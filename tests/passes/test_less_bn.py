@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from boost_compile.ir.equal import structurally_equal
 from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.text import parse_program
+from boost_compile.passes.less_bn import LessBN
 from boost_compile.passes.pipeline import parse_pipeline
 
 import boost_compile as bc
@@ -27,6 +29,7 @@ from tests.networks.optimizers import OPTIMIZERS
 from tests.networks.residual import WITHOUT, bottlenecks, nothing, pre_activation
 from tests.networks.vision import adam, momentum
 from tests.reference import LossScale
+from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
 State = dict[str, np.ndarray]
@@ -299,6 +302,82 @@ def test_an_optimizer_of_functions(tmp_path: Path) -> None:
 
 def _data() -> tuple[Callable[..., object], Callable[[], object]]:
     return CASES["residual_after"].batch, CASES["residual_after"].loss  # type: ignore[return-value]
+
+
+# -- cost ----------------------------------------------------------------------------------------------------
+
+MAP = "float32[1,2,4,4]"
+NORM = f"({MAP}, float32[2], float32[2], float32[2], float32[2])"
+
+
+def blocks(count: int, far: bool) -> str:
+    """The text of a step that trains ``count`` blocks of two convolutions and two BatchNorms, whose gradients share a
+    norm. ``far``: every block adds the network's input, so that each stands inside the next."""
+    state, forward, backward, update = [], [], [], []
+    layers = [(i, j) for i in range(count) for j in (1, 2)]
+    for i, j in layers:
+        k = f"{i}_{j}"
+        state.append(f"state %w{k}: float32[2,2,1,1] role=weight")
+        state += [f"state %{p}{k}: float32[2] role=weight" for p in ("gamma", "beta")]
+        state += [f"state %{p}{k}: float32[2] role=statistic" for p in ("mean", "var")]
+        x = f"%r{i}" if j == 2 else f"%y{i}"
+        forward += [
+            f'%l{k} = Load(%w{k}, umonad) : float32[2,2,1,1] primal {{unique_id = "l{k}"}}',
+            f'%c{k} = Conv2D({x}, %l{k}) : {MAP} primal {{unique_id = "c{k}"}}',
+            f"%n{k} = BatchNorm(%c{k}, %gamma{k}, %beta{k}, %mean{k}, %var{k}, true, 1e-05, 0.1, 0, umonad) : {NORM}"
+            f' primal {{unique_id = "n{k}"}}',
+            f'%a{k} = TupleGetItem(%n{k}, 0) primal {{unique_id = "a{k}"}}',
+            f'%r{i} = ReLU(%a{k}) : {MAP} primal {{unique_id = "r{k}"}}'
+            if j == 1
+            else f'%y{i + 1} = Add(%y{0 if far else i}, %a{k}) primal {{unique_id = "y{k}"}}',
+        ]
+    for i, j in reversed(layers):
+        k, mark = f"{i}_{j}", f'primal {{forward_unique_id = "n{i}_{j}"}}'
+        backward += [
+            f"%s{k} = TupleGetItem(%n{k}, 3) {mark}",
+            f"%dn{k} = BatchNormGrad(%dy{i + 1}, %c{k}, %gamma{k}, %s{k}, %s{k}, %s{k}, true, 1e-05, 0)"
+            f" : ({MAP}, float32[2], float32[2]) {mark}"
+            if j == 2
+            else f"%dn{k} = BatchNormGrad(%dr{i}, %c{k}, %gamma{k}, %s{k}, %s{k}, %s{k}, true, 1e-05, 0)"
+            f" : ({MAP}, float32[2], float32[2]) {mark}",
+            f"%dc{k} = TupleGetItem(%dn{k}, 0) {mark}",
+            f"%dgamma{k} = TupleGetItem(%dn{k}, 1) {mark}",
+            f"%dbeta{k} = TupleGetItem(%dn{k}, 2) {mark}",
+            f"%dw{k} = Conv2DBackpropFilter(%dc{k}, %{'r' if j == 2 else 'y'}{i}, (2, 2, 1, 1))"
+            f" : float32[2,2,1,1] {mark}",
+            f"%{f'dr{i}' if j == 2 else f'dy{i}'} = Conv2DBackpropInput(%dc{k}, %l{k}, (1, 2, 4, 4)) : {MAP} {mark}",
+        ]
+    weights = [f"{p}{i}_{j}" for i, j in layers for p in ("w", "gamma", "beta")]
+    update += [f"%q{w} = ReduceSum(%d{w}, (), false, false) : float32[]" for w in weights]
+    update += [f"%qs = MakeTuple({', '.join(f'%q{w}' for w in weights)})", "%norm = AddN(%qs) : float32[]"]
+    update += [f"%z{w} = RealDiv(%d{w}, %norm)" for w in weights]
+    update += [f"%p{w} = AssignSub(%{w}, %z{w}, umonad)" for w in weights]
+    update += [f"%ps = MakeTuple({', '.join(f'%p{w}' for w in weights)})", "%u = UpdateState(umonad, %ps)"]
+    return "\n".join([
+        *state,
+        f"graph @step(%x: {MAP}) {{",
+        f'%y0 = ReLU(%x) : {MAP} primal {{unique_id = "y"}}',
+        *forward,
+        f'%loss = ReduceSum(%y{count}, (), false, false) : float32[] primal {{unique_id = "loss"}}',
+        f'%dy{count} = OnesLike(%y{count}) primal {{forward_unique_id = "loss"}}',
+        *backward,
+        *update,
+        "%r = Depend(%loss, %u)",
+        "return %r",
+        "}",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["chain", "far"])
+def test_the_cost_is_linear_in_the_blocks(far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(program: bc.Program) -> Callable[[], object]:
+        copy = program.copy()
+        return lambda: LessBN().run(copy)
+
+    programs = [parse_program(blocks(count, far)) for count in (20, 40, 80)]
+    result = LessBN().run(programs[0].copy())
+    assert (result.matched, result.changed) == (20, 20)
+    assert_linear(monkeypatch, prepare, programs)
 
 
 # -- what stays ----------------------------------------------------------------------------------------------
