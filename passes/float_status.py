@@ -6,9 +6,8 @@ from __future__ import annotations
 from ..ir.attributes import TensorValue
 from ..ir.data import ZeroData
 from ..ir.graph import Graph
-from ..ir.linearity import find_seeds
 from ..ir.reductions import reduce_any
-from ..ir.training import network_parts
+from ..ir.training import BACKWARD, network_parts
 from ..ir.types import DType, TensorType, is_monad
 from ..ir.values import Input, Node, Value
 from .crossings import crossings
@@ -17,7 +16,7 @@ from .crossings import crossings
 def float_status(graph: Graph, loss: Value, *, scope: str) -> Value:
     """A scalar bool: whether the backward part overflowed.
 
-    The flag is cleared after the loss and before the seeds of the backward part, and read after all gradients, as
+    The flag is cleared after the loss and before backward begins, and read after all gradients, as
     ``nn.TrainOneStepWithLossScaleCell`` does; Depends say so.
     """
     type_ = TensorType(DType.INT32, (8,))
@@ -27,19 +26,20 @@ def float_status(graph: Graph, loss: Value, *, scope: str) -> Value:
         waiting = graph.create("Depend", [empty, after], scope=scope)
         return graph.create(op, [waiting], type_, scope=scope)
 
-    wanted = crossings(graph)
-    gradients = dict.fromkeys(user.operand(i) for user, i in wanted)
+    gradients = dict.fromkeys(user.operand(i) for user, i in crossings(graph))
     cleared = status("NPUClearFloatStatusV2", loss)
-    for seed in find_seeds(graph, network_parts(graph), wanted):
-        if isinstance(seed.value, Node):
-            _wait(graph, seed.value, cleared, scope)
+    parts = network_parts(graph)
+    for node in list(graph):
+        operands = [v for v in node.operands if isinstance(v, Node)] if parts.get(node) == BACKWARD else []
+        if operands and not any(parts.get(v) == BACKWARD for v in operands):
+            _wait(graph, node, cleared, scope)
     read = status("NPUGetFloatStatusV2", graph.create("MakeTuple", list(gradients), scope=scope))
     return reduce_any(graph, graph.create("NotEqual", [read, empty], scope=scope), scope=scope)
 
 
-def _wait(graph: Graph, seed: Node, cleared: Node, scope: str) -> None:
-    """The node that computes a seed runs after the flag was cleared."""
-    for i, operand in enumerate(seed.operands):
+def _wait(graph: Graph, node: Node, cleared: Node, scope: str) -> None:
+    """Where backward begins, a node runs after the flag was cleared."""
+    for i, operand in enumerate(node.operands):
         if isinstance(operand, (Node, Input)) and not is_monad(operand.type):
-            seed.set_operand(i, graph.create("Depend", [operand, cleared], scope=scope, sources=[operand]))
+            node.set_operand(i, graph.create("Depend", [operand, cleared], scope=scope, sources=[operand]))
             return
