@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 import boost_compile as bc
 from tests.compare import Comparison, State, assert_close, assert_equal
@@ -37,6 +39,11 @@ class Seen:
     norm: float | None
     state: State
     own: State
+
+
+def slow(*names: str) -> list[Any]:
+    """Parameters that only the long sweeps take."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def train(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:

@@ -11,7 +11,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import assert_same_training, check, train, train_file
+from tests.boundary import assert_same_training, check, slow, train, train_file
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch
 from tests.reference import Clip, LossScale, Run, overflowing
@@ -120,7 +120,7 @@ ORDERS = [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (1, 0, 3, 4, 2, 5), (4, 5, 3, 
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ["mlp_adam_decay", *slow("lenet_bn_decay")])
 def test_the_order_of_writing_does_not_matter(exported: Exported, name: str, split: str) -> None:
     """One call of compile or one for each pass: the same training, bit for bit, and the native composition's."""
     source = bc.load(str(exported(name)))

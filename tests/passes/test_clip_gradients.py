@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import LAST, assert_same_training, check, train, train_file, train_in
+from tests.boundary import LAST, assert_same_training, check, slow, train, train_file, train_in
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, names
 from tests.reference import Clip, LossScale
@@ -20,7 +20,7 @@ Exported = Callable[[str], Path]
 OPTIMIZERS = ["mlp_momentum_decay", "mlp_sgd_decay", "mlp_adam_decay", "mlp_adam_weight_decay_decomposed"]
 OPTIMIZERS += ["mlp_rmsprop_decay", "mlp_asgd_decay", "mlp_rprop", "mlp_momentum_groups", "mlp_adafactor"]
 OTHERS = [name for name in names("optimizer", runs_on_cpu=True) if name not in OPTIMIZERS]
-STRUCTURES = ["gpt", "gpt_tied", "shared_weights", "recurrence_unrolled", "frozen_prefix", "lstm", "experts"]
+STRUCTURES = ["gpt_tied", "shared_weights", "lstm", *slow("gpt", "recurrence_unrolled", "frozen_prefix", "experts")]
 ACTIVE, INACTIVE = 0.05, 1e4
 
 
@@ -58,7 +58,7 @@ def test_shared_and_tied_weights_count_once(exported: Exported, name: str) -> No
     check(train(bc.compile(source, clipping("global-norm", ACTIVE)), source, plain), run, source)
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZERS, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+@pytest.mark.parametrize("name", [*OPTIMIZERS, *slow(*OTHERS)])
 def test_clipping_stands_before_weight_decay(exported: Exported, name: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(2, 1)

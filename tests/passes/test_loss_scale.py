@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import Seen, assert_same_training, check, train, train_file, train_in
+from tests.boundary import Seen, assert_same_training, check, slow, train, train_file, train_in
 from tests.compare import State, assert_equal
 from tests.networks import CASES, Batch, names
 from tests.reference import Cycle, LossScale, overflowing
@@ -40,7 +40,7 @@ def with_overflows(name: str, cycles: int, steps: int, *places: tuple[int, int])
     return data
 
 
-@pytest.mark.parametrize("name", [*LINEAR, *(pytest.param(n, marks=pytest.mark.slow) for n in FLOAT32)])
+@pytest.mark.parametrize("name", [*LINEAR, *slow(*FLOAT32)])
 def test_powers_of_two_change_no_bit(exported: Exported, name: str) -> None:
     """In float32 a scale that is a power of two is exact on the way in and out, wherever the gradient is linear in its
     seed; a seed that was missed, or a factor that is not undone, shows at once."""
@@ -56,7 +56,7 @@ def test_powers_of_two_change_no_bit(exported: Exported, name: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["lenet_bn_decay", "gpt", "token_cross_entropy_masked"])
+@pytest.mark.parametrize("name", ["lenet_bn_decay", "token_cross_entropy_masked", *slow("gpt")])
 def test_powers_of_two_change_no_bit_of_accumulated_training(exported: Exported, name: str, split: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(2, 3)

@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import Cycles, assert_same_training, check, moved_only_statistics, train, train_file, train_in
+from tests.boundary import Cycles, assert_same_training, check, moved_only_statistics, slow, train, train_file, train_in
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch, names
 from tests.reference import overflowing
@@ -83,7 +83,7 @@ def test_without_accumulation(exported: Exported, name: str, policy: str) -> Non
     check(ours, reference.train(name, data, overflow="skip-cycle"), source)
 
 
-@pytest.mark.parametrize("name", [*SCHEDULES, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+@pytest.mark.parametrize("name", [*SCHEDULES, *slow(*OTHERS)])
 def test_step_count_and_rate_stay_where_they_are(exported: Exported, name: str) -> None:
     """Rates that change with the step, beta powers, and slots that advance without a gradient."""
     source = bc.load(str(exported(name)))
@@ -92,7 +92,7 @@ def test_step_count_and_rate_stay_where_they_are(exported: Exported, name: str) 
     check(ours, reference.train(name, data, overflow="skip-cycle"), source)
 
 
-@pytest.mark.parametrize("name", ["gpt_tied", "lstm", "shared_weights", "frozen_prefix", "branch", "two_inputs"])
+@pytest.mark.parametrize("name", ["lstm", "frozen_prefix", "branch", *slow("gpt_tied", "shared_weights", "two_inputs")])
 @pytest.mark.parametrize("split", ["apply", "fused"])
 def test_without_an_overflow_no_bit_changes(exported: Exported, name: str, split: str) -> None:
     source = bc.load(str(exported(name)))
