@@ -24,7 +24,7 @@ from .options import option
 
 SCOPE = "normalised-head"
 PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Matmul", "Mm", "Addmm"})
-"""Ops by which a dense layer may be exported; of these, MatMul can be rewritten."""
+"""Ops by which a dense layer may be exported; of these, MatMul and Dense can be rewritten."""
 ONE_NUMBER = tensor("float32", 1)
 EPSILON = 9.999999747378752e-05
 """The least square of a length: 1e-4 in float32, as MindSpore's L2Normalize has it by default."""
@@ -85,8 +85,7 @@ class NormalisedHead(Pass):
         dropped = ""
         if self.bias == "drop":
             dropped = _drop_bias(program, graph)
-        found = anatomy(graph)
-        head = find_head(found)
+        head = find_head(found := _split(anatomy(graph)))
         if head is None:
             result.miss(graph.name, "no dense layer: no product of a value with a matrix that is trained")
             return result
@@ -282,9 +281,29 @@ def _tensor(value: Value) -> TensorType:
     return TensorType(value.type.dtype, value.type.shape)
 
 
+def _split(found: TrainingAnatomy) -> TrainingAnatomy:
+    """The anatomy once the last product, where it adds a bias itself (Dense), is a product and an addition."""
+    product = _last_product(found)
+    if product is None or product.op.name != "Dense":
+        return found
+    graph = found.graph
+    x, weight, bias = product.operands[:3]
+    with graph.inserting_before(product):
+        flags = [graph.constant(False), graph.constant(True)]
+        result = graph.create("MatMul", [x, weight, *flags], product.type, scope=product.scope, sources=[product])
+        result.primal = product.primal
+        if isinstance(bias.type, TensorType):
+            operands = [result, bias, graph.constant(0)]
+            result = graph.create("BiasAdd", operands, product.type, scope=product.scope, sources=[product])
+            result.primal = product.primal
+    product.replace_uses(result)
+    graph.erase(product)
+    return anatomy(graph)
+
+
 def _drop_bias(program: Program, graph: Graph) -> str:
     """Removes the bias of the last dense layer; its name, or "" where it has none."""
-    found = anatomy(graph)
+    found = _split(anatomy(graph))
     head = find_head(found)
     if head is None or head.bias_add is None:
         return ""

@@ -6,19 +6,33 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mindspore import nn
+from mindspore import mint, nn
 from mindspore.boost.less_batch_normalization import CommonHeadLastFN
 
 from .case import Case
 
 HEADS = {
     "MLP": "output",
+    "MintMLP": "output",
     "LeNetBatchNorm": "fc2",
     "ResNet": "classifier",
     "LSTMClassifier": "head",
     "Loss": "network.output",
 }
 """The name of the last dense layer, by class of network."""
+
+
+class MintMLP(nn.Cell):
+    """Layers of `mindspore.mint`: one primitive for product and bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = mint.nn.Linear(8, 16)
+        self.relu = mint.nn.ReLU()
+        self.output = mint.nn.Linear(16, 4)
+
+    def construct(self, x):
+        return self.output(self.relu(self.hidden(x)))
 
 
 def normalised_head(network: nn.Cell, bias: str = "keep") -> nn.Cell:
@@ -28,7 +42,8 @@ def normalised_head(network: nn.Cell, bias: str = "keep") -> nn.Cell:
     for step in path:
         owner = getattr(owner, step)
     dense = getattr(owner, name)
-    head = CommonHeadLastFN(dense.in_channels, dense.out_channels, has_bias=bias == "keep")
+    outputs, inputs = dense.weight.shape
+    head = CommonHeadLastFN(inputs, outputs, has_bias=bias == "keep")
     head.weight.set_data(dense.weight.value())
     if bias == "keep":
         head.bias.set_data(dense.bias.value())

@@ -17,7 +17,7 @@ from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, export
 from tests.networks import loss_scale as scaling
 from tests.networks import training_cells as cells
-from tests.networks.heads import with_normalised_head
+from tests.networks.heads import MintMLP, with_normalised_head
 from tests.networks.mlp import momentum
 from tests.networks.optimizers import OPTIMIZERS
 from tests.passes.test_less_bn import run, trained
@@ -63,6 +63,12 @@ def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str
     assert program.state[multiplier(program)].role == "weight"
     assert program.state[multiplier(program)].trainable
     assert bool(gone) == ("bias dropped" in program.reports[0].statistics)
+
+
+@pytest.mark.parametrize("bias", ["keep", "drop"])
+def test_a_layer_of_one_primitive(tmp_path: Path, bias: str) -> None:
+    case = replace(CASES["mlp"], name="mint", network=MintMLP)
+    check(bc.load(str(export(case, tmp_path))), with_normalised_head(case, bias), f"normalised-head{{bias={bias}}}")
 
 
 @pytest.mark.parametrize("name", OTHER_OPTIMIZERS)
