@@ -68,7 +68,7 @@ class ParameterGroups(Pass):
     """Likewise."""
 
     name = "parameter-groups"
-    gradient_split_groups: tuple[int, ...] = option((), help="split points")
+    split_points: tuple[int, ...] = option((), help="split points")
 
 
 class AdaSum(Pass):
@@ -301,12 +301,12 @@ def test_the_flags_of_less_bn(auto_boost: Callable[..., Any]) -> None:
 @pytest.mark.usefixtures("every_pass")
 def test_split_points_belong_to_less_bn() -> None:
     common = {"gradient_split_groups": [50, 100]}
-    assert translated(manual("less_bn", common=common))["parameter-groups"] == {"gradient_split_groups": (50, 100)}
+    assert translated(manual("less_bn", common=common))["parameter-groups"] == {"split_points": (50, 100)}
     assert "parameter-groups" not in translated(manual("less_bn"))
     assert "parameter-groups" not in translated(manual("grad_freeze", common=common))
     # AutoBoost means to take an int too, but fails on it.
     one = translated(manual("less_bn", common={"gradient_split_groups": 0}))
-    assert one["parameter-groups"] == {"gradient_split_groups": (0,)}
+    assert one["parameter-groups"] == {"split_points": (0,)}
 
 
 def test_the_guide_names_the_whole_api_every_key_and_every_pass() -> None:
@@ -462,7 +462,7 @@ def test_a_pass_that_lacks_the_option_is_refused_as_well(monkeypatch: pytest.Mon
     with pytest.raises(bc.Error) as caught:
         bc.from_boost_config(manual("less_bn", common={"gradient_split_groups": [50, 100]}))
     assert (
-        "common.gradient_split_groups = [50,100] asks for the option 'gradient_split_groups' of the pass "
+        "common.gradient_split_groups = [50,100] asks for the option 'split_points' of the pass "
         "'parameter-groups'" in str(caught.value)
     )
 
