@@ -17,6 +17,7 @@ from boost_compile.ir.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
 from boost_compile.passes.less_bn import LessBN
 from boost_compile.passes.pipeline import parse_pipeline
+from mindspore import mint, nn
 
 import boost_compile as bc
 from tests import boundary, native, reference
@@ -135,7 +136,7 @@ def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path
 
 def train_upstream(name: str, steps: int) -> tuple[list[float], State]:
     """With mindspore.boost.LessBN around the network with its loss; names as in the file."""
-    from mindspore import boost, nn
+    from mindspore import boost
 
     def wrap(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
         return nn.TrainOneStepCell(boost.LessBN(network), optimizer)
@@ -221,8 +222,6 @@ class Loss(cells.Loss):
 
 def pair(tmp_path: Path, case: Case, network: Callable[..., object]) -> tuple[bc.Program, Case]:
     """The file of ``case`` with a network, and the case with the network without its inner normalisations."""
-    from mindspore import nn
-
     full = replace(case, network=lambda: network(nn.BatchNorm2d))
     return bc.load(str(export(full, tmp_path))), replace(case, network=lambda: network(nothing))
 
@@ -302,6 +301,34 @@ def test_an_optimizer_of_functions(tmp_path: Path) -> None:
 
 def _data() -> tuple[Callable[..., object], Callable[[], object]]:
     return CASES["residual_after"].batch, CASES["residual_after"].loss  # type: ignore[return-value]
+
+
+class MintBlock(nn.Cell):
+    """A block of `mindspore.mint`, whose primitives have no CPU kernels; its BatchNorm is another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = mint.nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.bn1 = mint.nn.BatchNorm2d(3)
+        self.conv2 = mint.nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.bn2 = mint.nn.BatchNorm2d(3)
+        self.relu = mint.nn.ReLU()
+        self.head = mint.nn.Linear(3, 10)
+
+    def construct(self, x):
+        x = mint.add(x, self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))))
+        return self.head(x.mean((2, 3)))
+
+
+def test_the_other_batch_norm_goes_too(tmp_path: Path) -> None:
+    """Its count of batches is a state of its own, tied to the layer by nothing but its name: it stays."""
+    case = replace(CASES["residual_after"], name="mint", network=MintBlock)
+    source = bc.load(str(export(case, tmp_path)))
+    program = bc.compile(source, "less-bn")
+    names = {f"bn1.{p}" for p in ("weight", "bias", "running_mean", "running_var")}
+    assert removed_state(source, program) == names | {"moments.bn1.weight", "moments.bn1.bias"}
+    used = [node.op.name for node in program.graphs["step"]]
+    assert (used.count("BatchNormExt"), used.count("BatchNormGradExt")) == (1, 1)
 
 
 # -- cost ----------------------------------------------------------------------------------------------------
