@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.attributes import TensorValue
+from ..ir.attributes import scalar_tensor
 from ..ir.choice import INTERVAL, KINDS, Choice
-from ..ir.data import BytesData
 from ..ir.effects import Effects, location
 from ..ir.errors import PassError
 from ..ir.flops import estimated_flops
@@ -16,7 +15,7 @@ from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, network_parts
-from ..ir.types import DType, TensorType, tensor
+from ..ir.types import tensor
 from ..ir.values import Node, State, Value
 from .base import Pass
 from .options import option
@@ -119,7 +118,7 @@ def _layers(program: Program) -> list[list[str]]:
 
 def _count_cycle(graph: Graph) -> None:
     fx = Effects(graph)
-    one = graph.constant(TensorValue(TensorType(DType.INT32, ()), BytesData((1).to_bytes(4, "little"))))
+    one = graph.constant(scalar_tensor("int32", 1))
     fx.append("AssignAdd", [graph.state(CYCLE, tensor("int32")), one], scope=SCOPE)
     fx.commit()
 
