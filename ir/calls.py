@@ -13,6 +13,12 @@ from .graph import Graph
 from .types import is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, Value
 
+Calls = tuple[Node, ...]
+"""The calls that were entered on the way to a value inside functions, innermost last: of all that call such a function,
+the one where the way goes on outside of it."""
+
+_DEEPEST = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -110,37 +116,67 @@ def _references(graph: Graph) -> Iterator[str]:
         yield graph.result.graph.name
 
 
+def entered(calls: Calls, call: Node) -> Calls:
+    """The calls on the way to the result of what ``call`` calls; none where the way goes round or is too deep to be
+    told from others."""
+    return (*calls, call) if call not in calls and len(calls) < _DEEPEST else ()
+
+
+def actuals(formal: Input, calls: Calls, bound: Mapping[Input, Sequence[Value]]) -> list[tuple[Value, Calls]]:
+    """The caller's values that a function input stands for where the innermost of ``calls`` has entered the function,
+    each with the calls that remain; those of all callers where there is none."""
+    if calls:
+        *rest, call = calls
+        found = [
+            actual
+            for target in targets(call) or ()
+            for own, actual in zip(target.function.inputs, target.arguments, strict=False)
+            if own is formal
+        ]
+        if found:
+            return [(actual, tuple(rest)) for actual in found]
+    return [(actual, ()) for actual in bound.get(formal, ())]
+
+
 def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
     """What a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see :func:`bindings`).
 
     None where ``value`` is no TupleGetItem or where the tuple cannot be followed.
     """
+    found = picked_within(value, (), bound)
+    return None if found is None else list(dict.fromkeys(item for item, _ in found))
+
+
+def picked_within(
+    value: Value, calls: Calls, bound: Mapping[Input, Sequence[Value]]
+) -> list[tuple[Value, Calls]] | None:
+    """As :func:`picked`, for a value reached by entering ``calls``; with the calls that each item is behind."""
     if not (isinstance(value, Node) and value.op.name == "TupleGetItem"):
         return None
     index = value.operand(1)
     i = index.value if isinstance(index, Constant) else None
     if not isinstance(i, int):
         return None
-    found: list[Value] = []
-    stack = [value.operand(0)]
-    seen: set[Value] = set()
+    found: list[tuple[Value, Calls]] = []
+    stack = [(value.operand(0), calls)]
+    seen: set[tuple[Value, Calls]] = set()
     while stack:
-        source = stack.pop()
+        source, within = stack.pop()
         while isinstance(source, Node) and source.op.name == "Depend":
             source = source.operand(0)
-        if source in seen:
+        if (source, within) in seen:
             continue
-        seen.add(source)
+        seen.add((source, within))
         if isinstance(source, Node) and source.op.name == "MakeTuple":
             if not -source.num_operands <= i < source.num_operands:
                 return None
-            found.append(source.operand(i))
+            found.append((source.operand(i), within))
         elif isinstance(source, Node) and source.op is CALL and (reached := targets(source)):
-            stack.extend(t.function.result for t in reversed(reached))
-        elif isinstance(source, Node) and (inner := picked(source, bound)) is not None:
+            stack.extend((t.function.result, entered(within, source)) for t in reversed(reached))
+        elif isinstance(source, Node) and (inner := picked_within(source, within, bound)) is not None:
             stack.extend(inner)
-        elif isinstance(source, Input) and bound.get(source):
-            stack.extend(bound[source])
+        elif isinstance(source, Input) and (given := actuals(source, within, bound)):
+            stack.extend(given)
         else:
             return None
     return found

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .attributes import TensorValue
-from .calls import bindings, called_functions, picked, targets
+from .calls import Calls, actuals, bindings, called_functions, entered, picked, picked_within, targets
 from .effects import Effect, describe, location, result_value, summarize
 from .errors import AnatomyError
 from .forward_side import adopt_forward, carried_operands
@@ -208,11 +208,24 @@ class _Analysis:
                 part = mark(node)
                 if part is not None:
                     self.parts[node] = part
+        self._mark_forward_calls()
         for graph in self.graph.all_graphs():
             self._spread(graph)
         for node in self.graph:
             if node in self.parts:
                 self._mark_functions(node, self.parts[node])
+
+    def _mark_forward_calls(self) -> None:
+        """A call of functions that hold forward nodes and no backward nodes is forward: where a network is one loop,
+        the main graph has no marked node to start from."""
+        marked: dict[str, set[str]] = {}
+        for node in self.graph:
+            functions = called_functions(node) if node.op is CALL and node not in self.parts else []
+            for f in functions:
+                if f.name not in marked:
+                    marked[f.name] = {self.parts[n] for n in f if n in self.parts}
+            if functions and all(marked[f.name] == {FORWARD} for f in functions):
+                self.parts[node] = FORWARD
 
     def _spread(self, graph: Graph) -> None:
         """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
@@ -395,20 +408,21 @@ class _Analysis:
     def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
         """The constants that stand where gradients should: the loss does not depend on the weight, or is linear in
         it."""
-        stack = [v for n in updates for v in self._gradient_operands(n)]
-        seen: dict[Value, None] = dict.fromkeys(stack)
+        stack: list[tuple[Value, Calls]] = [(v, ()) for n in updates for v in self._gradient_operands(n)]
+        seen = dict.fromkeys(stack)
         while stack:
-            value = stack.pop()
-            following = self.bound.get(value, []) if isinstance(value, Input) else []
+            value, calls = stack.pop()
+            following = actuals(value, calls, self.bound) if isinstance(value, Input) else []
             if isinstance(value, Node) and value.op.name != "Load":
                 if self.parts.get(value) in (FORWARD, BACKWARD):
                     return ()
-                following = self._upward(value, linear=True)
+                following = self._upward(value, calls, linear=True)
             for v in following:
                 if v not in seen:
                     seen[v] = None
                     stack.append(v)
-        return tuple(v for v in seen if isinstance(v, Constant) and isinstance(v.value, TensorValue))
+        values = dict.fromkeys(v for v, _ in seen)
+        return tuple(v for v in values if isinstance(v, Constant) and isinstance(v.value, TensorValue))
 
     def _takes_nothing(self, updates: list[Node]) -> bool:
         """Whether the updates take no value of this step's forward or backward: the loss does not depend on the
@@ -447,19 +461,19 @@ class _Analysis:
     def _sources(self, update: Node, *, linear: bool) -> Iterator[Node]:
         """Where the value written by ``update`` comes from, walking up through the update side only: backward nodes,
         and Loads."""
-        stack = list(reversed(self._gradient_operands(update)))
-        seen: set[Value] = set(stack)
+        stack: list[tuple[Value, Calls]] = [(v, ()) for v in reversed(self._gradient_operands(update))]
+        seen = set(stack)
         while stack:
-            value = stack.pop()
+            value, calls = stack.pop()
             if isinstance(value, Node):
                 part = self.parts.get(value)
                 if part == BACKWARD or value.op.name == "Load":
                     yield value
                 if part is not None and part != OPTIMIZER:
                     continue
-                following = self._upward(value, linear)
+                following = self._upward(value, calls, linear)
             elif isinstance(value, Input):
-                following = self.bound.get(value, [])
+                following = actuals(value, calls, self.bound)
             else:
                 continue
             for v in reversed(following):
@@ -488,14 +502,20 @@ class _Analysis:
         shape = getattr(update.operand(0).type, "shape", None)
         return [v for v in update.operands[1:] if isinstance(v.type, TensorType) and v.type.shape == shape]
 
-    def _upward(self, node: Node, linear: bool) -> list[Value]:
+    def _upward(self, node: Node, calls: Calls, linear: bool) -> list[tuple[Value, Calls]]:
+        """The values behind an update-side node that carry the gradient on, and the calls that each is behind: a
+        function that several weights share (a clipping) is left where it was entered."""
+        if (items := picked_within(node, calls, self.bound)) is not None:
+            return items
+        if node.op is CALL:
+            inside = entered(calls, node)
+            return [(t.function.result, inside) for t in targets(node) or () if t.function.has_result]
+        return [(v, calls) for v in self._carrying(node, linear)]
+
+    def _carrying(self, node: Node, linear: bool) -> list[Value]:
         """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a
         gradient still, in a float type; else in any form (a sign, a comparison)."""
         name = node.op.name
-        if (items := picked(node, self.bound)) is not None:
-            return items
-        if node.op is CALL:
-            return [t.function.result for t in targets(node) or () if t.function.has_result]
         if name == "Depend":
             return [node.operand(0)]
         if name == "Load":

@@ -43,6 +43,23 @@ class Loop(nn.Cell):
         return self.output(x)
 
 
+class LoopAlone(nn.Cell):
+    """The loop comes first, and what follows it stands in its functions too: the main graph only calls them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = nn.Dense(8, 8)
+        self.output = nn.Dense(8, 4)
+        self.loss = cross_entropy()
+
+    def construct(self, x, labels):
+        count = ms.Tensor(0, ms.int32)
+        while count < 3:
+            x = x + 0.1 * ops.tanh(self.again(x))
+            count = count + 1
+        return self.loss(self.output(x), labels)
+
+
 class Printing(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
@@ -60,5 +77,6 @@ _FLOW = frozenset({"control_flow"})
 CASES = [
     Case("branch", Branch, momentum, classes, cross_entropy, tags=_FLOW),
     Case("loop", Loop, momentum, classes, cross_entropy, tags=_FLOW),
+    Case("loop_alone", LoopAlone, momentum, classes, tags=_FLOW),
     Case("printing", Printing, momentum, classes, cross_entropy, tags=frozenset({"io"})),
 ]

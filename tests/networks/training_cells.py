@@ -68,6 +68,34 @@ class ClipByNorm(nn.TrainOneStepCell):
         return ops.depend(loss, self.optimizer(ops.clip_by_norm(gradients, 0.1)))
 
 
+class Normalised(nn.Cell):
+    """Three of the weights have one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Dense(8, 16)
+        self.norm = nn.LayerNorm((16,))
+        self.output = nn.Dense(16, 4)
+        self.loss = cross_entropy()
+
+    def construct(self, x, labels):
+        return self.loss(self.output(ops.tanh(self.norm(self.hidden(x)))), labels)
+
+
+class ClipEach(Functional):
+    """Clips each gradient by its own norm: the functions of its branches are shared by the weights of one shape."""
+
+    limit = 0.1
+
+    def construct(self, x, labels):
+        loss, gradients = self.gradients(x, labels)
+        clipped = ()
+        for gradient in gradients:
+            clipped = (*clipped, ops.clip_by_norm(gradient, self.limit))
+        self.optimizer(clipped)
+        return loss
+
+
 class Accuracy(Functional):
     """Returns what it computes from the labels outside the differentiated function, and the optimizer's flags."""
 
@@ -312,6 +340,7 @@ _REFUSED = frozenset({"refused"})
 CASES = [
     Case("clip_global_norm", Loss, adam_weight_decay, classes, wrap=ClipGlobalNorm, tags=_CELL),
     Case("clip_by_norm", Loss, momentum, classes, wrap=ClipByNorm, tags=_CELL),
+    Case("clip_each", Normalised, momentum, classes, wrap=ClipEach, tags=_CELL),
     Case("accuracy", Loss, adam, classes, wrap=Accuracy, tags=_CELL),
     Case("gated_update", Loss, momentum, classes, wrap=GatedUpdate, tags=_CELL),
     Case("skip_large_norm", Loss, adam, classes, wrap=SkipLargeNorm, tags=_CELL),

@@ -27,6 +27,7 @@ State = dict[str, np.ndarray]
 CELLS = names("training_cell")
 CLEANUP = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
 NATIVE = ["hidden_state", "running_average", "branch_state", "loop_weights", "experts", "stopped_target", "regularized"]
+NATIVE += ["loop_alone"]
 """Ordinary TrainOneStepCells, for which there is native accumulation."""
 
 
@@ -88,6 +89,19 @@ def test_different_micro_batches_are_one_step_on_all_rows(exported: Exported, na
     program = bc.compile(accumulated(exported(name), 2, split=split), CLEANUP)
     ours = run(program, [one, two])
     assert_close(ours, of(state_of(cell), ours), initial, 2 * ONE_CYCLE)
+
+
+def test_gradients_that_pass_through_shared_functions_are_told_apart(exported: Exported) -> None:
+    """After the first step a slot of Momentum holds the gradient, which the cell itself leaves as it is here."""
+    batch = CASES["clip_each"].batches(1)[0]
+    cell = build(CASES["clip_each"]).train_step
+    cell.limit = 1e3
+    cell(*native.tensors(batch))
+    slots = {name: value for name, value in state_of(cell).items() if name.startswith("moments.")}
+    assert sum((np.abs(value) > 1e-3).any() for value in slots.values()) == len(slots)
+    program = bc.compile(bc.load(str(exported("clip_each"))), "clip-gradients{by=value,limit=0.001}")
+    ours = run(program, [batch])
+    assert_equal({name: ours[name] for name in slots}, {name: value.clip(-1e-3, 1e-3) for name, value in slots.items()})
 
 
 @pytest.mark.parametrize("name", NATIVE)
