@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import compile_cost, machine, startup, step_time
+from benchmarks import compile_cost, less_bn, machine, startup, step_time
 from benchmarks.tables import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -32,6 +32,7 @@ def main() -> None:
     page.append(f"## Whole runs of boost-compile\n\n{startup.run()}")
     page.append(f"## What a node costs\n\n{compile_cost.run(million)}")
     page.append(f"## What a pass costs in a step\n\n{step_time.run()}")
+    page.append(f"## What fewer BatchNorms save\n\n{less_bn.run()}")
     PAGE.write_text("\n\n".join(part.strip() for part in page) + "\n", encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
 
