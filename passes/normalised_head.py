@@ -18,7 +18,7 @@ from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
-from ..ir.values import Constant, Node, Op, State, Value
+from ..ir.values import CALL, Constant, Node, Op, State, Value
 from .base import Pass
 from .options import option
 
@@ -127,7 +127,7 @@ def find_head(found: TrainingAnatomy) -> Head | None:
             raise _refusal(product, f"{value!r} is no float32 matrix")
     if _flag(product, 2):
         raise _refusal(product, "its input is transposed")
-    others = [n for n in weight.uses if n is not product and found.part(n) == FORWARD and n.op.name != "UpdateState"]
+    others = [n for n in _takers(weight) if n is not product and found.part(n) == FORWARD]
     if others:
         raise _refusal(product, f"%{others[0].name} takes its weight too")
     bias_add = _bias_add(found, product)
@@ -137,17 +137,17 @@ def find_head(found: TrainingAnatomy) -> Head | None:
         bias = next((w for w in found.weights if b is not None and w.name == b.name), None)
     [dweight, dz] = _gradient(product, info, x)
     dx, dbias = [], []
-    for user in dz.uses:
+    for user in _takers(dz):
         if user is dweight or found.part(user) != BACKWARD:
             continue
         if user.op.name == "MatMul" and weight in user.operands:
             dx.append(user)
         elif bias_add is not None and user.op.name in ("BiasAddGrad", "ReduceSum", "SumExt"):
             dbias.append(user)
-        elif user.op.name != "Depend" or user.operand(0) is dz:
+        else:
             raise _refusal(product, f"%{user.name} ({user.op.name}) takes the gradient of its result too")
-    for user in weight.uses:
-        if found.part(user) == BACKWARD and user not in dx and user.op.name != "UpdateState":
+    for user in _takers(weight):
+        if found.part(user) == BACKWARD and user not in dx:
             raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
     return Head(info, product, x, weight, bool(_flag(product, 3)), bias_add, bias, dz, dweight, tuple(dx), tuple(dbias))
 
@@ -158,19 +158,44 @@ def _last_product(found: TrainingAnatomy) -> Node | None:
     trained = {info.name for info in found.weights}
     fed: set[Value] = set(without_tokens(found.graph.inputs))
     weights: set[Value] = {s for s in found.graph.states.values() if s.name in trained and _rank(s) >= 2}
+    inside = [
+        (node, function.name)
+        for function in found.graph.functions.values()
+        for node in function
+        if node.op.name in PRODUCTS and found.part(node) == FORWARD
+    ]
     product: Node | None = None
+    called = False
     for node in found.graph:
         if found.part(node) != FORWARD or node.op.name == "UpdateState":
             continue
         takes_fed = any(v in fed for v in node.operands)
         takes_weight = any(v in weights for v in node.operands)
+        called |= node.op is CALL
         if takes_fed and takes_weight and node.op.name in PRODUCTS:
-            product = node
+            product, called = node, False
         if takes_fed:
             fed.add(node)
         elif takes_weight and not is_effect(node):
             weights.add(node)
+    if called and inside:
+        node, name = inside[-1]
+        raise _refusal(node, f"it may stand inside function '{name}'")
     return product
+
+
+def _takers(value: Value) -> list[Node]:
+    """Who takes a value, and does not merely wait for it."""
+    return [
+        user
+        for user, i in value.use_sites()
+        if not _orders(user, i)
+        and not (user.op.name == "MakeTuple" and all(_orders(u, k) for u, k in user.use_sites()))
+    ]
+
+
+def _orders(user: Node, i: int) -> bool:
+    return user.op.name == "UpdateState" or (user.op.name == "Depend" and i == 1)
 
 
 def _rank(value: Value) -> int:
@@ -190,7 +215,7 @@ def _flag(node: Node, i: int) -> Attribute:
 
 def _bias_add(found: TrainingAnatomy, product: Node) -> Node | None:
     """The addition of a vector of the network's own that is all that takes the product."""
-    users = [n for n in product.uses if found.part(n) in (FORWARD, BACKWARD) and n.op.name != "UpdateState"]
+    users = [n for n in _takers(product) if found.part(n) in (FORWARD, BACKWARD)]
     if len(users) != 1 or users[0].op.name not in ("BiasAdd", "Add", "AddExt") or users[0].operand(0) is not product:
         return None
     return users[0] if _state(users[0].operand(1)) is not None else None
@@ -207,7 +232,8 @@ def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
 
 
 def _refusal(product: Node, reason: str) -> PassError:
-    return PassError(f"the last dense layer, {product!r} (scope {product.scope}), cannot be normalised: {reason}")
+    where = f"%{product.name} ({product.op.name}, scope {product.scope})"
+    return PassError(f"the last dense layer, {where}, cannot be normalised: {reason}")
 
 
 # -- rewriting -----------------------------------------------------------------------------------------------

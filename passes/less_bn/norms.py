@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...ir.branch import plain
 from ...ir.closures import element
 from ...ir.effects import location, place
 from ...ir.graph import Graph
@@ -112,12 +113,12 @@ def _obstacle(norm: BatchNorm, saved: list[Node]) -> str:
             if user.op.name not in ("TupleGetItem", "UpdateState", "Depend", "MakeTuple"):
                 return f"%{user.name} ({user.op.name}) takes all results of %{node.name} at once"
     for output in norm.outputs:
-        if output.type != norm.x.type:
+        if plain(output.type) != plain(norm.x.type):
             return f"it makes {output.type} of {norm.x.type}"
         if _overwritten(output) and any(user not in own for user in norm.x.uses if user.op.name != "UpdateState"):
             return "its result is overwritten in place, and what it takes is needed elsewhere"
     for item, dy in norm.dx():
-        if item.type != dy.type:
+        if plain(item.type) != plain(dy.type):
             return f"its gradient makes {item.type} of {dy.type}"
     return ""
 

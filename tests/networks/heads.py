@@ -16,6 +16,7 @@ HEADS = {
     "MintMLP": "output",
     "LeNetBatchNorm": "fc2",
     "ResNet": "classifier",
+    "Printing": "output",
     "LSTMClassifier": "head",
     "Loss": "network.output",
 }

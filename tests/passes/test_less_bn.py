@@ -474,6 +474,24 @@ def test_by_scope(exported: Exported) -> None:
     run(program, CASES["residual_after"], 1)
 
 
+@pytest.mark.parametrize("join", ["after", "in_place"])
+def test_every_batch_norm_by_scope(exported: Exported, join: str) -> None:
+    """Those next to an addition too; one that is done in place then writes what the convolution made."""
+
+    def bare() -> nn.Cell:
+        network = bottlenecks(join, nothing)
+        network.bn = nothing(8)
+        for block in network.blocks:
+            block.bn3 = nothing(16)
+        network.blocks[0].down[1] = nothing(16)
+        return network
+
+    name = f"residual_{join}"
+    source = bc.load(str(exported(name)))
+    program = check(source, replace(CASES[name], network=bare), 'less-bn{select=scope,scope="*"}')
+    assert program.reports[0].changed == 11
+
+
 @pytest.mark.parametrize("options", ["select=scope", "scope=a", "select=inner,scope=a", "max_removed=0"])
 def test_options_that_do_not_fit(options: str) -> None:
     with pytest.raises(OptionError):

@@ -52,7 +52,9 @@ def multiplier(program: bc.Program) -> str:
 
 
 @pytest.mark.parametrize("bias", ["keep", "drop"])
-@pytest.mark.parametrize(("name", "steps"), [("mlp", 3), ("lenet_bn_adam", 3), ("lstm", 3), ("resnet18", 1)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("mlp", 3), ("lenet_bn_adam", 3), ("lstm", 3), ("printing", 2), ("resnet18", 1)]
+)
 def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str, steps: int, bias: str) -> None:
     source = bc.load(str(exported(name)))
     case = with_normalised_head(CASES[name], bias)
@@ -174,6 +176,8 @@ def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path
     [
         ("gpt_tied", "cannot be normalised"),
         ("mlp_half_compute", "not cast"),
+        ("loop", "stand inside function"),
+        ("penalized", "takes its weight too"),
         ("mlp_rprop", "cannot be repeated for another weight"),
         ("mlp_adafactor", "cannot be repeated for another weight"),
     ],
