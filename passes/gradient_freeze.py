@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.attributes import scalar_tensor
+from ..ir.calls import bindings
 from ..ir.choice import INTERVAL, KINDS, Choice
 from ..ir.effects import Effects, location
 from ..ir.errors import PassError
@@ -16,7 +17,7 @@ from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, network_parts
 from ..ir.types import tensor
-from ..ir.values import Node, State, Value
+from ..ir.values import CALL, Input, Node, State, Value
 from .base import Pass
 from .options import option
 
@@ -129,12 +130,16 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
     kept = {n for n, v in program.state.items() if n in frozen or v.weight in frozen}
     accumulators = {n for n in kept if program.state[n].role == "accumulator"}
     values = _gradients(graph, frozen, accumulators)
-    fx = Effects(graph)
-    # Updates, and what adds to accumulators and clears them: those stay zero. Functions are looked into below.
-    idle = [e for e in fx.list if e.writes and all(state.name in kept for state in e.writes)]
-    if idle:
-        fx.drop(idle)
-        fx.commit()
+    # Updates, and what adds to accumulators and clears them: those stay zero. What a function returns is seen to below.
+    states = _StatesOf(graph)
+    for body in (*graph.functions.values(), graph):
+        fx = Effects(body)
+        idle = [e for e in fx.list if e.writes and all(states.within(value, kept) for value in e.writes)]
+        if body is not graph:
+            idle = [e for e in idle if e.node.op is not CALL and _only_orders(e.node)]
+        if idle:
+            fx.drop(idle)
+            fx.commit()
     alive = [v for v in values if v.graph is graph]
     if alive:
         found = TrainingAnatomy(graph, graph.result, [], {}, [], network_parts(graph), {})
@@ -153,6 +158,39 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
                 f"graph '{source.name}': {effect.node!r} updates '{written[0]}' together with other weights"
             )
     return graph
+
+
+def _only_orders(node: Node) -> bool:
+    """Whether others wait for a node and none computes from it."""
+    return all(
+        user.op.name == "UpdateState"
+        or (user.op.name == "Depend" and i == 1)
+        or (user.op.name == "MakeTuple" and _only_orders(user))
+        for user, i in node.use_sites()
+    )
+
+
+class _StatesOf:
+    """The states that the inputs of functions stand for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._bound = bindings(graph)
+
+    def within(self, value: Value, names: set[str]) -> bool:
+        """Whether a location is one of these states, at every call."""
+        stack: list[Value] = [value]
+        seen: set[Value] = set()
+        while stack:
+            here = location(stack.pop())
+            if here is None or (isinstance(here, State) and here.name not in names):
+                return False
+            if isinstance(here, Input) and here not in seen:
+                seen.add(here)
+                callers = self._bound.get(here, ())
+                if not callers:
+                    return False
+                stack.extend(callers)
+        return True
 
 
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:
