@@ -85,7 +85,8 @@ of micro-batches. {exact} of {len(rows)} rows are equal in every bit of every pa
 
 The others are of two cases. `gpt_tied_momentum_decay` adds the two summands of a tied weight's gradient and its weight
 decay in another order. `mlp_half_weights` has float16 weights, of which one unit in the last place is 5e-4 to 1e-3 of
-the value; its gradients are added up in float32 here, in float16 natively. Networks with dropout draw other random numbers and are left out; their tests are statistical.
+the value; its gradients are added up in float32 here, in float16 natively. Networks with dropout draw other random
+numbers and are left out; their tests are statistical.
 
 Repeat with `python -m benchmarks.accuracy`.
 

@@ -12,7 +12,7 @@ Anything else that takes a dead value, and serves other state or the result, is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .attributes import TensorValue
@@ -23,7 +23,7 @@ from .data import to_numpy
 from .effects import Effects, describe, summarize, token_slots
 from .graph import Graph
 from .ops import is_effect
-from .training import BACKWARD, FORWARD, TrainingAnatomy
+from .training import BACKWARD, FORWARD, WeightInfo
 from .types import IOMONAD, TensorType, TupleType, Type, is_monad
 from .values import CALL, RETURN, Constant, Input, Node, State, Value
 
@@ -70,12 +70,13 @@ class Plan:
 class Removal:
     """Plans and makes removals from one training graph."""
 
-    def __init__(self, found: TrainingAnatomy):
-        self.found = found
-        self.graph = found.graph
+    def __init__(self, graph: Graph, parts: Mapping[Node, str], weights: Sequence[WeightInfo] = ()):
+        """``parts``: the forward and backward nodes of ``graph``."""
+        self.graph = graph
+        self.parts = parts
         self.closures = Closures(self.graph)
         self.known = summarize(self.graph)
-        self._slots = {info.name: info.slots for info in found.weights}
+        self._slots = {info.name: info.slots for info in weights}
         self._formals: dict[Site, list[Input]] = {}
         for formal, sites in self.closures.bound.items():
             for site in sites:
@@ -204,13 +205,13 @@ class Removal:
         elif name in _MERGING and self._is_number(user) and user.operand(1 - i).type == user.type:
             plan.merges.setdefault(user, {})[i] = None
         else:
-            if self.found.part(user) in (FORWARD, BACKWARD) and name != "Load":
+            if self.parts.get(user) in (FORWARD, BACKWARD) and name != "Load":
                 plan.network[user] = None
             self._kill(plan, user, ())
 
     def _is_number(self, node: Node) -> bool:
         """Whether the update side makes one number (a norm, a verdict): what many values are merged into."""
-        if self.found.part(node) in (FORWARD, BACKWARD):
+        if self.parts.get(node) in (FORWARD, BACKWARD):
             return False
         return isinstance(node.type, TensorType) and node.type.is_static and node.type.size == 1
 
@@ -221,7 +222,7 @@ class Removal:
         elif len(path) == 1 and name in _STACKING and _is_summed(user):
             pass  # a zero stands in its place
         elif name == "AddN":
-            if self.found.part(user) in (FORWARD, BACKWARD):
+            if self.parts.get(user) in (FORWARD, BACKWARD):
                 plan.network[user] = None
             self._kill(plan, user, ())
         else:
@@ -321,7 +322,7 @@ class Removal:
         for node in plan.network:
             for operand in node.operands:
                 if not (isinstance(operand, Constant) or is_monad(operand.type) or self._all_dead(plan, operand)):
-                    return f"{_show(node)} of the {self.found.part(node)} part takes it too"
+                    return f"{_show(node)} of the {self.parts.get(node)} part takes it too"
         return ""
 
     def _check_inputs(self, plan: Plan) -> None:

@@ -36,8 +36,8 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
     cycle = program.schedule.cycle
     if program.schedule.choice is not None:
         raise Error(
-            f"the program chooses among {program.schedule.num_variants} variants of its graphs each cycle, which has no "
-            "self-contained form; save a program directory"
+            f"the program chooses among {program.schedule.num_variants} variants of its graphs each cycle, which has "
+            "no self-contained form; save a program directory"
         )
     if len(cycle) == 1 and cycle[0].repeat == 1:
         graph = program.graphs[cycle[0].graph].clone(program.name)[0]

@@ -15,7 +15,7 @@ from ..ir.graph import Graph
 from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, network_parts
+from ..ir.training import BACKWARD, FORWARD, network_parts
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
 from .base import Pass
@@ -142,8 +142,7 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
             fx.commit()
     alive = [v for v in values if v.graph is graph]
     if alive:
-        found = TrainingAnatomy(graph, graph.result, [], {}, [], network_parts(graph), {})
-        removal = Removal(found)
+        removal = Removal(graph, network_parts(graph))
         plan = removal.plan(kept, alive, (), kept=True)
         if plan.obstacle:
             raise PassError(

@@ -90,7 +90,7 @@ class NormalisedHead(Pass):
             result.miss(graph.name, "no dense layer: no product of a value with a matrix that is trained")
             return result
         own = (head.product, head.dweight, *head.dx)
-        repeat = plan_repeat(Removal(found), head.info, own)
+        repeat = plan_repeat(Removal(found.graph, found.parts, found.weights), head.info, own)
         name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")
         names = [name, *(new_name(head.info.name, name, slot) for slot in head.info.slots)]
         for taken in names:
@@ -336,7 +336,7 @@ def _drop_bias(program: Program, graph: Graph) -> str:
     add, product = head.bias_add, head.product
     state = _state(add.operand(1))
     assert state is not None
-    removal = Removal(found)
+    removal = Removal(found.graph, found.parts, found.weights)
     gradients = head.bias.gradient if head.bias is not None else ()
     plan = removal.plan_all([state.name], gradients, (add,))
     if plan.obstacle:

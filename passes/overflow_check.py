@@ -215,7 +215,8 @@ def _refuse_own_check(graph: Graph, updates: Sequence[Effect]) -> None:
     for effect in updates:
         switch = effect.node.operand(0) if effect.node.op is CALL else None
         if isinstance(switch, Node) and switch.op.name == "Switch":
-            found = next((n for n in live_nodes([switch.operand(0)]) if n.op.name in ASKS_FOR_OVERFLOW), None)
+            asked = live_nodes([switch.operand(0)])
+            found = next((n for n in graph if n in asked and n.op.name in ASKS_FOR_OVERFLOW), None)
             if found is not None:
                 raise PassError(
                     f"graph '{graph.name}' skips its update by itself where gradients overflow (by {found!r}): leave "

@@ -107,8 +107,9 @@ class Engine:
             scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
             where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
             return RuntimeFailure(
-                f"graph '{graph.name}': MindSpore has no {self.device} kernel for primitive {primitive}{where}. Run it "
-                f"on a device that has one, or replace the layer or optimizer it comes from and export again."
+                f"graph '{graph.name}': MindSpore has no {self.device} kernel for primitive {primitive}{where}. "
+                f"boost-compile --target {self.device.lower()} replaces what it can; else run it on a device that has "
+                "one, or replace the layer or optimizer it comes from and export again."
             )
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"

@@ -66,7 +66,7 @@ class LessBN(Pass):
         (step,) = program.graphs.values()
         found = anatomy(step)
         norms = batch_norms(found)
-        removal = Removal(found)
+        removal = Removal(found.graph, found.parts, found.weights)
         chosen = self._choose(found, norms, removal, result)
         plan = _together(removal, chosen)
         if plan.obstacle:

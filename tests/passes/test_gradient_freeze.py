@@ -63,8 +63,8 @@ def _paths(graph: Any) -> list[Any]:
 )  # fmt: skip
 @pytest.mark.parametrize("pipeline", ["", ACCUMULATE, f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale"])
 def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str, exported: Any) -> None:
-    """Every optimizer of these treats each weight by itself, so a cycle that freezes some leaves the others what the same
-    cycle without freezing makes of them, bit for bit."""
+    """Every optimizer of these treats each weight by itself, so a cycle that freezes some leaves the others what the
+    same cycle without freezing makes of them, bit for bit."""
     source = bc.load(str(exported(name)))
     base = bc.compile(source, pipeline) if pipeline else source
     program = bc.compile(source, f"{pipeline},{FREEZE}" if pipeline else FREEZE)
