@@ -61,7 +61,14 @@ def _paths(graph: Any) -> list[Any]:
         "mlp_asgd",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "",
+        pytest.param(ACCUMULATE, marks=pytest.mark.slow),
+        f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale",
+    ],
+)
 def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str, exported: Any) -> None:
     """Every optimizer of these treats each weight by itself, so a cycle that freezes some leaves the others what the
     same cycle without freezing makes of them, bit for bit."""

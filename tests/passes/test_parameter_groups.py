@@ -40,9 +40,15 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any], initial: dict[str, Any
     assert_close(*pick, tolerance=2e-6)
 
 
-@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, "overflow-check"])
-@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-@pytest.mark.parametrize("own", ["rate", "decay", "no-decay", "both"])
+CHOICES = [
+    pytest.param(optimizer, own, pipeline, marks=() if not pipeline or own == "both" else pytest.mark.slow)
+    for optimizer in OPTIMIZERS
+    for own in ("rate", "decay", "no-decay", "both")
+    for pipeline in ("", ACCUMULATE, "overflow-check")
+]
+
+
+@pytest.mark.parametrize(("optimizer", "own", "pipeline"), CHOICES)
 def test_groups_train_as_mindspores_do(optimizer: str, own: str, pipeline: str, tmp_path: Path) -> None:
     base = CASES["mlp"]
     make = OPTIMIZERS[optimizer]
