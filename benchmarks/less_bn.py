@@ -8,26 +8,17 @@ Both programs run in one process, in turns; the ratio is that of the medians.
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Sequence
 
 from boost_compile.ir.flops import estimated_flops
 
 import boost_compile as bc
+from benchmarks.sessions import seconds_a_step
 from benchmarks.tables import table
 from tests.conftest import export_once, zoo_folder
 from tests.networks import CASES
 
 NETWORKS = ("residual_after", "resnet18", "resnet50", "mobilenet_v2")
 ROUNDS, STEPS = 9, 4
-
-
-def _time(session: bc.Session, batches: Sequence[tuple[object, ...]]) -> float:
-    start = time.perf_counter()
-    for batch in batches:
-        result = session.step(*batch)
-    _ = result.loss  # waits for the device
-    return (time.perf_counter() - start) / len(batches)
 
 
 def _row(name: str) -> list[str]:
@@ -43,10 +34,10 @@ def _row(name: str) -> list[str]:
     batches = CASES[name].batches(STEPS)
     times: list[list[float]] = [[], []]
     for session in sessions:
-        _time(session, batches)  # compiles
+        seconds_a_step(session, batches)  # compiles
     for _ in range(ROUNDS):
         for session, into in zip(sessions, times, strict=True):
-            into.append(_time(session, batches))
+            into.append(seconds_a_step(session, batches))
     before, after = (statistics.median(t) * 1e3 for t in times)
     found = program.reports[0].statistics
     return [

@@ -8,10 +8,9 @@ Both run in one process, in turns, and the ratio is that of the medians; a row i
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Sequence
 
 import boost_compile as bc
+from benchmarks.sessions import seconds_a_step
 from benchmarks.tables import table
 from tests.conftest import export_once, zoo_folder
 from tests.networks import CASES
@@ -33,14 +32,6 @@ ROUNDS, STEPS = 15, 8
 FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0}"
 
 
-def _time(session: bc.Session, batches: Sequence[tuple[object, ...]]) -> float:
-    start = time.perf_counter()
-    for batch in batches:
-        result = session.step(*batch)
-    _ = result.loss  # waits for the device
-    return (time.perf_counter() - start) / len(batches)
-
-
 def _ratio(name: str, base: str, more: str) -> str:
     source = bc.load(str(export_once(name, zoo_folder())))
     plain = bc.Session(bc.compile(source, base) if base else source)
@@ -48,10 +39,10 @@ def _ratio(name: str, base: str, more: str) -> str:
     batches = CASES[name].batches(STEPS)
     times: tuple[list[float], list[float]] = ([], [])
     for session in (plain, rewritten):
-        _time(session, batches)  # compiles
+        seconds_a_step(session, batches)  # compiles
     for _ in range(ROUNDS):
         for session, into in zip((plain, rewritten), times, strict=True):
-            into.append(_time(session, batches))
+            into.append(seconds_a_step(session, batches))
     return f"{statistics.median(times[1]) / statistics.median(times[0]):.2f}"
 
 
@@ -64,12 +55,12 @@ def _frozen(name: str) -> list[str]:
     by_variant: dict[int, list[float]] = {}
     for k in range((ROUNDS * 2 + 1) * program.schedule.num_variants):
         variant = session.variant
-        seconds = _time(session, [batch])
+        seconds = seconds_a_step(session, [batch])
         if k >= program.schedule.num_variants:  # the first run of each compiles
             by_variant.setdefault(variant, []).append(seconds)
     plain = bc.Session(source)
-    _time(plain, [batch])
-    base = statistics.median(_time(plain, [batch]) for _ in range(ROUNDS * 2))
+    seconds_a_step(plain, [batch])
+    base = statistics.median(seconds_a_step(plain, [batch]) for _ in range(ROUNDS * 2))
     return [f"{statistics.median(by_variant[v]) / base:.2f}" for v in sorted(by_variant)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,18 +34,19 @@ class MappedFile:
         return self._view
 
 
-class Data:
+class Data(ABC):
     """The bytes of one tensor, little-endian and row-major."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
-        raise NotImplementedError  # pragma: no cover - abstract
+        """How many bytes there are."""
 
+    @abstractmethod
     def view(self) -> memoryview:
         """The bytes without a copy where the source allows it."""
-        raise NotImplementedError  # pragma: no cover - abstract
 
     def digest(self) -> str:
         """sha256 of the bytes, in hex."""

@@ -15,7 +15,7 @@ readers of level k-1)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .attributes import MonadValue
@@ -87,6 +87,23 @@ def place(value: Value) -> Value | None:
         else:
             return value
     return value if isinstance(value, (State, Input)) and not is_monad(value.type) else None
+
+
+def states_behind(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[State]:
+    """The states that a location stands for, through function inputs (``bound``: :func:`.calls.bindings`)."""
+    found: list[State] = []
+    stack: list[Value] = [value]
+    seen: set[Value] = set()
+    while stack:
+        here = location(stack.pop())
+        if here is None or here in seen:
+            continue
+        seen.add(here)
+        if isinstance(here, State):
+            found.append(here)
+        elif isinstance(here, Input):
+            stack.extend(bound.get(here, ()))
+    return found
 
 
 def summarize(main: Graph) -> dict[str, Summary]:
@@ -188,6 +205,18 @@ def _aliases(value: Value) -> bool:
     return isinstance(value.type, TensorType) and bool(value.type.ref)
 
 
+def orders_only(user: Node, i: int) -> bool:
+    """Whether a use of a value merely waits for it: in a token, in what a Depend waits for, or in a tuple of these."""
+    name = user.op.name
+    if name == "MakeTuple":
+        return all(_waits(u, at) for u, at in user.use_sites())
+    return _waits(user, i)
+
+
+def _waits(user: Node, i: int) -> bool:
+    return user.op.name == "UpdateState" or (user.op.name == "Depend" and i == 1)
+
+
 def result_value(graph: Graph) -> Value:
     """What a graph computes: its result without the Depends that only keep effects alive."""
     value = graph.result
@@ -274,9 +303,7 @@ class Effects:
                 user.replace_uses(user.operand(0))
                 if self.graph.result is user:
                     self.graph.result = user.operand(0)
-            elif user.op.name == "MakeTuple" and all(
-                u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites()
-            ):
+            elif user.op.name == "MakeTuple" and orders_only(user, i):
                 user.set_operand(i, self.graph.constant(True))
 
     def append(self, op: str, operands: list[Value], *, scope: str = "", sources: Iterable[Value] = ()) -> Node:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from .attributes import Attribute, TensorValue
 from .calls import bindings
-from .effects import location
+from .effects import orders_only, states_behind
 from .errors import AnatomyError
 from .graph import Graph
 from .ops import is_effect, written_operands
@@ -222,11 +222,7 @@ class _Walk:
         takers: list[Use] = []
         measures: list[Use] = []
         for user, i in value.use_sites():
-            if self.parts.get(user) in (FORWARD, BACKWARD) or user.op.name == "UpdateState":
-                continue
-            if user.op.name == "Depend" and i == 1:
-                continue
-            if user.op.name == "ZerosLike" or self._orders_only(user):
+            if self.parts.get(user) in (FORWARD, BACKWARD) or user.op.name == "ZerosLike" or orders_only(user, i):
                 continue
             asked = self._asked(user, i)
             if asked != FINITE:
@@ -241,38 +237,18 @@ class _Walk:
         seen: set[Node] = set()
         while stack:
             here, at = stack.pop()
-            if here in seen or here.op.name == "UpdateState" or (here.op.name == "Depend" and at == 1):
+            if here in seen or (here.op.name != "MakeTuple" and orders_only(here, at)):
                 continue
             seen.add(here)
             function = here.operand(0) if here.num_operands else None
             if isinstance(function, GraphRef) and (here.op is CALL or here.op.name == "Partial"):
                 stack.extend(function.graph.inputs[at - 1].use_sites())
             elif is_effect(here):
-                names.update(name for k in written_operands(here) for name in self._named(here.operand(k)))
+                for k in written_operands(here):
+                    names.update(state.name for state in states_behind(here.operand(k), self.bound))
             else:
                 stack.extend(here.use_sites())
         return names
-
-    def _named(self, value: Value) -> set[str]:
-        """The states that a location stands for."""
-        names: set[str] = set()
-        stack: list[Value] = [value]
-        seen: set[Value] = set()
-        while stack:
-            here = location(stack.pop())
-            if here is None or here in seen:
-                continue
-            seen.add(here)
-            if isinstance(here, State):
-                names.add(here.name)
-            else:
-                stack.extend(self.bound.get(here, ()))  # type: ignore[call-overload]
-        return names
-
-    def _orders_only(self, node: Node) -> bool:
-        return node.op.name == "MakeTuple" and all(
-            u.op.name == "UpdateState" or (u.op.name == "Depend" and i == 1) for u, i in node.use_sites()
-        )
 
     def _asked(self, user: Node, i: int) -> str | None:
         """What a use of a gradient asks of it, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient on."""

@@ -97,6 +97,10 @@ class Graph:
         """This graph and its functions."""
         return [self, *self.functions.values()] if self.owner is None else [self]
 
+    def total_nodes(self) -> int:
+        """How many nodes the graph and its functions have."""
+        return sum(map(len, self.all_graphs()))
+
     def to_networkx(self) -> networkx.MultiDiGraph:
         """Nodes and operands as a networkx graph, for analyses that are plain graph theory (not for hot paths)."""
         import networkx as nx

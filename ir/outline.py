@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from .attributes import MonadValue, scalar_tensor
 from .branch import plain, zeros
-from .effects import Effect, Effects, result_value
+from .effects import Effect, Effects, orders_only, result_value
 from .errors import VerifyError
 from .graph import Graph
 from .ops import is_random, written_operands
@@ -62,15 +62,7 @@ def skip_where(
 
 def _value_uses(node: Node, moved: Collection[Node] = ()) -> list[tuple[Node, int]]:
     """Uses of an effect's result outside of ``moved`` that take its value and do not merely wait for it."""
-    found: list[tuple[Node, int]] = []
-    for user, i in node.use_sites():
-        name = user.op.name
-        waits = name == "UpdateState" or (name == "Depend" and i == 1)
-        if name == "MakeTuple":
-            waits = all(u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites())
-        if not waits and user not in moved:
-            found.append((user, i))
-    return found
+    return [(user, i) for user, i in node.use_sites() if user not in moved and not orders_only(user, i)]
 
 
 def _reload_results(fx: Effects, chosen: set[Node]) -> None:

@@ -20,7 +20,7 @@ from .branch import plain, zeros
 from .calls import reachable_functions
 from .closures import Closures, Path, element
 from .data import to_numpy
-from .effects import Effects, describe, summarize, token_slots
+from .effects import Effects, describe, orders_only, summarize, token_slots
 from .graph import Graph
 from .ops import is_effect
 from .training import BACKWARD, FORWARD, WeightInfo
@@ -386,7 +386,7 @@ class Removal:
         stand in their places."""
         graph = node.graph
         assert graph is not None
-        if all(u.op.name == "UpdateState" or (u.op.name == "Depend" and i == 1) for u, i in node.use_sites()):
+        if orders_only(node, 0):
             rest = [v for i, v in enumerate(node.operands) if i not in at]
             with graph.inserting_before(node):
                 node.replace_uses(graph.create("MakeTuple", rest, scope=node.scope, sources=[node]))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from .attributes import TensorValue
 from .calls import Calls, actuals, bindings, called_functions, entered, picked, picked_within, targets
-from .effects import Effect, describe, location, result_value, summarize
+from .effects import Effect, describe, result_value, states_behind, summarize
 from .errors import AnatomyError
 from .forward_side import adopt_forward, carried_operands
 from .graph import Graph
@@ -323,27 +323,11 @@ class _Analysis:
 
     # -- weights ---------------------------------------------------------------------------------------------
 
-    def states_of(self, value: Value) -> list[State]:
-        """The state variables that a location stands for (through function inputs)."""
-        found: list[State] = []
-        stack: list[Value] = [value]
-        seen: set[Value] = set()
-        while stack:
-            here = location(stack.pop())
-            if here is None or here in seen:
-                continue
-            seen.add(here)
-            if isinstance(here, State):
-                found.append(here)
-            elif isinstance(here, Input):
-                stack.extend(self.bound.get(here, ()))
-        return found
-
     def _written_states(self, updates: list[Effect]) -> dict[str, list[Node]]:
         written: dict[str, list[Node]] = {}
         for effect in updates:
             for value in sorted(effect.writes, key=lambda v: v.name):
-                for state in self.states_of(value):
+                for state in states_behind(value, self.bound):
                     nodes = written.setdefault(state.name, [])
                     if not nodes or nodes[-1] is not effect.node:
                         nodes.append(effect.node)
@@ -452,7 +436,11 @@ class _Analysis:
         fact = facts(node.op)
         if node.op.name == "AdamNoUpdateParam":
             return False  # it writes slots alone
-        return fact.gradient is not None and bool(fact.writes) and state in self.states_of(node.operand(fact.writes[0]))
+        return (
+            fact.gradient is not None
+            and bool(fact.writes)
+            and state in states_behind(node.operand(fact.writes[0]), self.bound)
+        )
 
     def _gradients(self, update: Node, *, linear: bool) -> list[Node]:
         """Backward nodes that the value written by ``update`` is made from."""
@@ -485,7 +473,7 @@ class _Analysis:
         """The write whose value a Load sees, where this step's update side wrote it: a slot that is updated first
         and then used (a hand-written momentum). A weight's own value is no gradient, whoever wrote it."""
         found: Node | None = None
-        for state in self.states_of(load.operand(0)):
+        for state in states_behind(load.operand(0), self.bound):
             if state.name in self.read:
                 continue
             for node in self.written.get(state.name, ()):
@@ -586,7 +574,9 @@ class _Analysis:
                         if source in owner_of_gradient:
                             owners.add(owner_of_gradient[source])
                         elif source.op.name == "Load":
-                            owners.update(s.name for s in self.states_of(source.operand(0)) if s.name in hits)
+                            owners.update(
+                                s.name for s in states_behind(source.operand(0), self.bound) if s.name in hits
+                            )
             if len(owners) == 1:
                 slots.setdefault(owners.pop(), []).append(name)
         return slots
@@ -602,7 +592,7 @@ class _Analysis:
                 if self.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
                     effect = describe(node, self.known)
                     if effect is not None:
-                        statistics.update(s.name for v in effect.writes for s in self.states_of(v))
+                        statistics.update(s.name for v in effect.writes for s in states_behind(v, self.bound))
         roles: dict[str, str] = {}
         for name in self.graph.states:
             if name in trained:

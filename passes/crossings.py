@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.effects import orders_only
 from ..ir.graph import Graph
 from ..ir.training import BACKWARD, FORWARD, network_parts
 from ..ir.types import TensorType
@@ -24,10 +25,5 @@ def crossings(graph: Graph) -> list[tuple[Node, int]]:
 
 
 def takes_value(user: Node, i: int) -> bool:
-    """Whether a use takes the value, and does not merely wait for it."""
-    name = user.op.name
-    if name == "UpdateState" or name == "ZerosLike" or (name == "Depend" and i == 1):
-        return False
-    return name != "MakeTuple" or not all(
-        u.op.name == "UpdateState" or (u.op.name == "Depend" and at == 1) for u, at in user.use_sites()
-    )
+    """Whether a use takes the value: it neither merely waits for it nor asks for its shape alone."""
+    return user.op.name != "ZerosLike" and not orders_only(user, i)

@@ -21,6 +21,7 @@ from .normalisation import declare_divisor, divide, find_divisor, forget_divisor
 from .options import option
 from .overflow_check import EACH, SKIPPED
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
+from .step import the_step
 
 COUNT = "accumulation.count"
 WEIGHT = "accumulation.weight"
@@ -78,17 +79,12 @@ class GradientAccumulation(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        if len(program.graphs) != 1 or program.micro_batches() != 1:
-            raise PassError(
-                f"{self.name} needs a program with one step graph; this one has {', '.join(program.graphs)} "
-                f"(schedule: {program.schedule}). Apply it once, before passes that split the step."
-            )
+        step = the_step(program, self.name)
         if SKIPPED in program.state and EACH in program.state[SKIPPED].info:
             raise PassError(
                 "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
                 f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
             )
-        (step,) = program.graphs.values()
         found = anatomy(step)
         cut = find_cut(found)
         gradients = self._accumulators(program, cut)

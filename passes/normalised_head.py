@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.calls import without_tokens
-from ..ir.effects import Effects
+from ..ir.effects import Effects, orders_only
 from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.new_weight import new_name, plan_repeat, repeat_update
@@ -21,6 +21,7 @@ from ..ir.types import DType, TensorType, tensor
 from ..ir.values import CALL, Constant, Node, Op, State, Value
 from .base import Pass
 from .options import option
+from .step import the_step
 
 SCOPE = "normalised-head"
 PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Matmul", "Mm", "Addmm"})
@@ -74,14 +75,8 @@ class NormalisedHead(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        if len(program.graphs) != 1 or program.micro_batches() != 1:
-            raise PassError(
-                f"{self.name} changes the network, so it needs a program with one step graph; this one has "
-                f"{', '.join(program.graphs)} (schedule: {program.schedule}). Put it into one pipeline with the passes "
-                "that split the step: it runs before them."
-            )
-        (graph,) = program.graphs.values()
-        nodes = _size(graph)
+        graph = the_step(program, self.name)
+        nodes = graph.total_nodes()
         dropped = ""
         if self.bias == "drop":
             dropped = _drop_bias(program, graph)
@@ -101,7 +96,7 @@ class NormalisedHead(Pass):
         repeat_update(program, repeat, name, gradient, one, [dweight])
         result.matched = result.changed = 1
         result.statistics = {"weight": head.info.name, "state added": names, "nodes before": nodes}
-        result.statistics["nodes after"] = _size(graph)
+        result.statistics["nodes after"] = graph.total_nodes()
         if dropped:
             result.statistics["bias dropped"] = dropped
         result.summary = f"'{head.info.name}' normalised, with multiplier '{name}'"
@@ -186,16 +181,7 @@ def _last_product(found: TrainingAnatomy) -> Node | None:
 
 def _takers(value: Value) -> list[Node]:
     """Who takes a value, and does not merely wait for it."""
-    return [
-        user
-        for user, i in value.use_sites()
-        if not _orders(user, i)
-        and not (user.op.name == "MakeTuple" and all(_orders(u, k) for u, k in user.use_sites()))
-    ]
-
-
-def _orders(user: Node, i: int) -> bool:
-    return user.op.name == "UpdateState" or (user.op.name == "Depend" and i == 1)
+    return [user for user, i in value.use_sites() if not orders_only(user, i)]
 
 
 def _rank(value: Value) -> int:
@@ -348,7 +334,3 @@ def _drop_bias(program: Program, graph: Graph) -> str:
 
 def _skip(node: Node, value: Value) -> None:
     node.replace_uses(value)
-
-
-def _size(graph: Graph) -> int:
-    return sum(map(len, graph.all_graphs()))

@@ -144,7 +144,8 @@ class OverflowCheck(Pass):
             one = None if own is None else graph.constant(scalar_tensor("float32", 1.0))
             fed = _total(fx, count, one)
             dropped = _total(fx, DROPPED, None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE))
-            overflows.append(_is_above(graph, dropped, 0.0))
+            zero = graph.constant(scalar_tensor("float32", 0.0))
+            overflows.append(graph.create("Greater", [dropped, zero], scope=SCOPE))
             if self.policy == "skip-micro":
                 # Where none is left the sums are zero, and an update by zero would still move what has momentum.
                 skips.append(graph.create("LessEqual", [fed, dropped], scope=SCOPE))
@@ -186,10 +187,6 @@ def _total(fx: Effects, state: str, own: Value | None) -> Value:
     """A count over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
     loaded = fx.load(fx.graph.state(state, tensor("float32")), scope=SCOPE)
     return loaded if own is None else fx.graph.create("Add", [loaded, own], scope=SCOPE)
-
-
-def _is_above(graph: Graph, value: Value, limit: float) -> Value:
-    return graph.create("Greater", [value, graph.constant(scalar_tensor("float32", limit))], scope=SCOPE)
 
 
 def _any(graph: Graph, conditions: Sequence[Value]) -> Value:

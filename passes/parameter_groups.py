@@ -13,7 +13,7 @@ from ..ir.effects import Effects, location
 from ..ir.errors import OptionError, PassError, nearest
 from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
 from ..ir.graph import Graph, tensor_type
-from ..ir.ops import OPS, facts, written_operands
+from ..ir.ops import facts, written_operands
 from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.types import DType
@@ -60,6 +60,15 @@ class ParameterGroups(Pass):
         super().__post_init__()
         if self.fusion is not None and self.split_points:
             raise OptionError(f"pass '{self.name}': fusion and split_points both number groups: give one of them")
+        if not self._given():
+            raise OptionError(
+                f"pass '{self.name}' is told which weights, not what they get: give lr_factor, weight_decay, "
+                "centralize, fusion or split_points"
+            )
+
+    def _given(self) -> dict[str, Any]:
+        """What the group gets."""
+        return {k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank")}
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -79,7 +88,10 @@ class ParameterGroups(Pass):
                 if name not in changed:
                     result.miss(name, "nothing updates it from a gradient")
         for at, name in enumerate(group):
-            self._tag(program.state[name].info, len(program.state[name].shape))
+            rank = len(program.state[name].shape)
+            self._tag(program.state[name].info, rank)
+            if self.centralize and rank <= 1:
+                result.miss(name, "it has one axis at most: nothing is left to take a mean over")
             if self.split_points:
                 program.state[name].info[FUSION] = 1 + sum(point <= at for point in self.split_points)
         for point in self.split_points:
@@ -87,8 +99,7 @@ class ParameterGroups(Pass):
                 result.miss(f"split point {point}", f"only {len(group)} weights match")
         tags = self.centralize is not None or self.fusion is not None or bool(self.split_points)
         result.changed = len(group) if tags else len(changed)
-        given = {k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank")}
-        result.summary = f"{len(group)} weights get {', '.join(f'{k} {v}' for k, v in given.items()) or 'nothing'}"
+        result.summary = f"{len(group)} weights get {', '.join(f'{k} {v}' for k, v in self._given().items())}"
         return result
 
     def _matches(self, name: str, rank: int) -> bool:
@@ -113,6 +124,10 @@ class _Group:
         self.lr_factor = lr_factor
         self.weight_decay = weight_decay
         self.closures = Closures(graph)
+        self.formals: dict[tuple[Node, int], list[Input]] = {}
+        for formal, sites in self.closures.bound.items():
+            for site in sites:
+                self.formals.setdefault(site, []).append(formal)
         self.effects = {body: Effects(body) for body in graph.all_graphs()}
         self.rates: dict[tuple[Graph, Value], Value] = {}
 
@@ -132,16 +147,12 @@ class _Group:
         """The nodes that write a weight, in the main graph or in functions."""
         stack: list[Value] = [self.graph.states[name]]
         seen: set[Value] = set(stack)
-        formals: dict[tuple[Node, int], list[Input]] = {}
-        for formal, sites in self.closures.bound.items():
-            for site in sites:
-                formals.setdefault(site, []).append(formal)
         while stack:
             place = stack.pop()
             for user, i in place.use_sites():
                 if i in written_operands(user):
                     yield user
-                for formal in formals.get((user, i), ()):
+                for formal in self.formals.get((user, i), ()):
                     if formal not in seen:
                         seen.add(formal)
                         stack.append(formal)
@@ -202,19 +213,14 @@ class _Group:
                 node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
         elif path is not None and path.has("weight-decay"):
             self._replace_decay(path, updates)
-        elif path is not None and all(OPS[n.op.name].gradient is not None for n in updates if n.op.name in OPS):
-            if any(n.op.name not in OPS or facts(n.op).gradient is None for n in updates):
-                raise PassError(self._cannot_tell(name))
+        elif path is not None and all(facts(node.op).gradient is not None for node in updates):
             if self.weight_decay:
                 path.put("weight-decay", lambda body, value: self._decayed(body, value, updates))
         else:
-            raise PassError(self._cannot_tell(name))
-
-    def _cannot_tell(self, name: str) -> str:
-        return (
-            f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays inside "
-            "the update, if at all: set its weight decay when you build it, or export a fused optimizer"
-        )
+            raise PassError(
+                f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays "
+                "inside the update, if at all: set its weight decay when you build it, or export a fused optimizer"
+            )
 
     def _replace_decay(self, path: GradientPath, updates: list[Node]) -> None:
         at = next(i for i, p in enumerate(path.points) if p.stage == "weight-decay")

@@ -178,7 +178,7 @@ def describe_schedule(program: Program) -> str:
 
 def count_nodes(program: Program, name: str) -> int:
     """Nodes of a graph and its functions."""
-    return sum(map(len, program.graphs[name].all_graphs()))
+    return program.graphs[name].total_nodes()
 
 
 def size_on_disk(path: str) -> int:

@@ -15,6 +15,7 @@ from ...ir.types import TensorType
 from ...ir.values import Node, Value
 from ..base import Pass
 from ..options import option
+from ..step import the_step
 from .norms import BatchNorm, batch_norms
 from .residual import Join, residual_joins
 from .upstream import removed_upstream
@@ -57,13 +58,7 @@ class LessBN(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        if len(program.graphs) != 1 or program.micro_batches() != 1:
-            raise PassError(
-                f"{self.name} changes the network, so it needs a program with one step graph; this one has "
-                f"{', '.join(program.graphs)} (schedule: {program.schedule}). Put it into one pipeline with the passes "
-                "that split the step: it runs before them."
-            )
-        (step,) = program.graphs.values()
+        step = the_step(program, self.name)
         found = anatomy(step)
         norms = batch_norms(found)
         removal = Removal(found.graph, found.parts, found.weights)
@@ -74,7 +69,7 @@ class LessBN(Pass):
                 f"{self.name} cannot remove these BatchNorms together: {plan.obstacle}. Remove fewer (max_removed)"
             )
         result.matched = len(chosen)
-        nodes = _size(step)
+        nodes = step.total_nodes()
         gone = [program.state[name] for name in sorted(plan.states)]
         if not self.dry_run and chosen:
             removal.apply(plan, lambda: _rewire(step, chosen))
@@ -87,7 +82,7 @@ class LessBN(Pass):
             "parameters removed": sum(v.type.size for v in gone if v.role == "weight"),
             "state bytes removed": sum(v.nbytes for v in gone),
             "nodes before": nodes,
-            "nodes after": _size(step),
+            "nodes after": step.total_nodes(),
         }
         verb = "would go" if self.dry_run else "removed"
         result.summary = f"{len(chosen)} of {len(norms)} BatchNorms {verb}"
@@ -181,7 +176,3 @@ def _fold_casts(node: Node) -> None:
         and wide.dtype.itemsize > narrow.dtype.itemsize
     ):
         node.replace_uses(source)
-
-
-def _size(graph: Graph) -> int:
-    return sum(map(len, graph.all_graphs()))

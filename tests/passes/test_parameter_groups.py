@@ -145,6 +145,10 @@ def test_what_matches_nothing_or_cannot_be_told_says_so(exported: Any) -> None:
         bc.compile(source, "parameter-groups{match=[nowhere.*],lr_factor=2.0}")
     program = bc.compile(source, "parameter-groups{match=[*.bias,hiden.weight],lr_factor=2.0}")
     assert [m.site for m in program.reports[-1].misses] == ["hiden.weight"]
+    with pytest.raises(bc.Error, match="not what they get"):
+        bc.compile(source, "parameter-groups{match=[hidden.*]}")
+    tagged = bc.compile(source, "parameter-groups{match=[hidden.*],centralize=true}").reports[-1]
+    assert [m.site for m in tagged.misses] == ["hidden.bias"]
     decomposed = bc.load(str(exported("mlp_adam_weight_decay_decomposed")))
     with pytest.raises(bc.Error, match="many primitives"):
         bc.compile(decomposed, "parameter-groups{weight_decay=0.1}")

@@ -1,0 +1,19 @@
+"""The step graph: what a program has before a pass splits it."""
+
+from __future__ import annotations
+
+from ..ir.errors import PassError
+from ..ir.graph import Graph
+from ..ir.program import Program
+
+
+def the_step(program: Program, name: str) -> Graph:
+    """The one graph of a program that is not split; :class:`PassError`, saying what pass ``name`` needs, for others."""
+    if len(program.graphs) != 1 or program.micro_batches() != 1:
+        raise PassError(
+            f"{name} needs a program with one step graph; this one has {', '.join(program.graphs)} "
+            f"(schedule: {program.schedule}). Put it into one pipeline with the passes that split the step: it runs "
+            "before them, and once."
+        )
+    (step,) = program.graphs.values()
+    return step
