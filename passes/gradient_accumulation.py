@@ -37,6 +37,18 @@ class Kept:
     type: TensorType
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What both halves are made from. ``weight``: what the gradients of a micro-batch are multiplied by, if
+    anything."""
+
+    found: TrainingAnatomy
+    cut: Cut
+    gradients: list[Kept]
+    carried: list[Kept]
+    weight: Value | None
+
+
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
 
@@ -95,12 +107,13 @@ class GradientAccumulation(Pass):
             weight = find_weight(found, self.weight)
             program.add_state(WEIGHT, tensor("float32"), "accumulator")
 
-        accumulate = self._accumulate(step, found, cut, gradients, carried, weight)
-        apply = self._update(step, found, cut, gradients, carried, weight, fused=False)
+        split = Split(found, cut, gradients, carried, weight)
+        accumulate = self._accumulate(split)
+        apply = self._update(split, fused=False)
         graphs = {"accumulate": accumulate, "apply": apply}
         cycle: tuple[Entry, ...] = (Entry("accumulate", self.steps), Entry("apply"))
         if self.split == "fused":
-            graphs["step"] = self._update(step, found, cut, gradients, carried, weight, fused=True)
+            graphs["step"] = self._update(split, fused=True)
             # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut
             # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
@@ -177,18 +190,11 @@ class GradientAccumulation(Pass):
 
     # -- graphs ----------------------------------------------------------------------------------------------
 
-    def _accumulate(
-        self,
-        step: Graph,
-        found: TrainingAnatomy,
-        cut: Cut,
-        gradients: list[Kept],
-        carried: list[Kept],
-        weight: Value | None,
-    ) -> Graph:
-        graph, twin = step.clone("accumulate")
+    def _accumulate(self, split: Split) -> Graph:
+        graph, twin = split.found.graph.clone("accumulate")
+        gradients, carried, weight = split.gradients, split.carried, split.weight
         fx = Effects(graph)
-        drop_update_side(fx, parts_of_clone(found, twin))
+        drop_update_side(fx, parts_of_clone(split.found, twin))
         factor = None if weight is None else scalar_weight(graph, twin[weight], scope=SCOPE)
         for k in gradients:
             value = twin[k.crossing.value]
@@ -203,7 +209,7 @@ class GradientAccumulation(Pass):
             fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
         one = graph.constant(scalar_tensor("float32", 1.0))
         fx.append("AssignAdd", [graph.state(COUNT, tensor("float32")), one], scope=SCOPE)
-        fx.commit(pack(graph, [(name, twin[value]) for name, value in cut.outputs.network]))
+        fx.commit(pack(graph, [(name, twin[value]) for name, value in split.cut.outputs.network]))
         _forget_unused(graph)
         return graph
 
@@ -221,23 +227,13 @@ class GradientAccumulation(Pass):
         nothing = graph.create("ZerosLike", [scaled], scope=SCOPE)
         return graph.create("Select", [counts, scaled, nothing], scope=SCOPE, sources=[gradient])
 
-    def _update(
-        self,
-        step: Graph,
-        found: TrainingAnatomy,
-        cut: Cut,
-        gradients: list[Kept],
-        carried: list[Kept],
-        weight: Value | None,
-        *,
-        fused: bool,
-    ) -> Graph:
+    def _update(self, split: Split, *, fused: bool) -> Graph:
         """The update side fed from the accumulators; ``fused``: with forward and backward of the last micro-batch in
         front."""
-        graph, twin = step.clone("step" if fused else "apply")
+        found, cut, weight = split.found, split.cut, split.weight
+        graph, twin = found.graph.clone("step" if fused else "apply")
         fx = Effects(graph)
         count = graph.state(COUNT, tensor("float32"))
-        one = graph.constant(scalar_tensor("float32", 1.0))
         factor = scalar_weight(graph, twin[weight], scope=SCOPE) if fused and weight is not None else None
         if not fused:
             drop_network(fx, parts_of_clone(found, twin))
@@ -245,22 +241,13 @@ class GradientAccumulation(Pass):
         own_divisor = find_divisor(graph)
         if own_divisor is not None:
             forget_divisor(own_divisor)
-        divisor: Node | None = None
-        if self.reduction == "mean":
-            divisor = self._total(fx, count, one if fused else None)
-        elif self.reduction == "weighted":
-            divisor = self._total(fx, graph.state(WEIGHT, tensor("float32")), factor)
-            # All weights zero: the sum of nothing stays zero.
-            some = graph.create("NotEqual", [divisor, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
-            divisor = graph.create("Select", [some, divisor, one], scope=SCOPE)
-        if divisor is not None:
-            declare_divisor(divisor, counted=self.reduction == "mean")
+        divisor = self._divisor(fx, factor, fused=fused)
         trained: dict[Value, list[str]] = {}
         for info in found.weights:
             for gradient in info.gradient:
                 trained.setdefault(gradient, []).append(info.name)
         accumulators = []
-        for k in gradients:
+        for k in split.gradients:
             own = twin[k.crossing.value]
             accumulator = graph.state(k.name, k.type)
             value: Value = fx.load(accumulator, scope=SCOPE)
@@ -275,9 +262,9 @@ class GradientAccumulation(Pass):
             names = trained[k.crossing.value]
             mark(value, {GRADIENT: names[0] if len(names) == 1 else tuple(names), PART: k.crossing.part})  # type: ignore[arg-type]
             _rewire(k.crossing, twin, value)
-        _mark_constants(step, found, graph, twin)
+        _mark_constants(found, graph, twin)
         if not fused:
-            for k in carried:
+            for k in split.carried:
                 _rewire(k.crossing, twin, fx.load(graph.state(k.name, k.type), scope=SCOPE))
             for depend in cut.order_only:
                 waiting = twin[depend]
@@ -294,6 +281,21 @@ class GradientAccumulation(Pass):
         _forget_unused(graph)
         return graph
 
+    def _divisor(self, fx: Effects, factor: Value | None, *, fused: bool) -> Node | None:
+        """What the sums are divided by; None where they stay sums. ``factor``: the weight of the micro-batch in the
+        same graph."""
+        graph = fx.graph
+        one = graph.constant(scalar_tensor("float32", 1.0))
+        if self.reduction == "mean":
+            count = self._total(fx, graph.state(COUNT, tensor("float32")), one if fused else None)
+            return declare_divisor(count, counted=True)
+        if self.reduction == "sum":
+            return None
+        total = self._total(fx, graph.state(WEIGHT, tensor("float32")), factor)
+        # All weights zero: the sum of nothing stays zero.
+        some = graph.create("NotEqual", [total, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+        return declare_divisor(graph.create("Select", [some, total, one], scope=SCOPE))
+
     @staticmethod
     def _total(fx: Effects, state: Value, own: Value | None) -> Node:
         """A sum over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
@@ -309,13 +311,13 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
 
 
-def _mark_constants(step: Graph, found: TrainingAnatomy, graph: Graph, twin: dict[Value, Value]) -> None:
+def _mark_constants(found: TrainingAnatomy, graph: Graph, twin: dict[Value, Value]) -> None:
     """A constant is its own mean. It gets a node, so that the mark of a gradient can stand there."""
     if all(info.gradient for info in found.weights):
         return
-    for path in gradient_paths(step, found):
+    for path in gradient_paths(found.graph, found):
         start = path.points[0]
-        if isinstance(start.values[0], Constant) and start.graph is step:
+        if isinstance(start.values[0], Constant) and start.graph is found.graph:
             value = graph.create("TensorMove", [twin[start.values[0]]], scope=SCOPE)
             mark(value, {GRADIENT: path.weight})
             for user, i in start.takers:
