@@ -1,0 +1,110 @@
+"""Real ranks for tests: a module of tests run by `msrun` on this machine, and what each rank reported.
+
+A job is a module with a `main`; it calls `report` with its arrays. Starting a rank costs some ten seconds of processor
+time, so put many checks into one job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).parent.parent
+RESULTS = "BOOST_COMPILE_TEST_RESULTS"
+
+
+def run_ranks(module: str, ranks: int, *arguments: str, timeout: float = 300.0) -> list[dict[str, np.ndarray]]:
+    """Runs `python -m module arguments…` on `ranks` ranks and returns what each reported, in their order.
+
+    A rank that fails or a job that takes longer than `timeout` seconds is an AssertionError with the end of the logs;
+    no process of the job outlives the call.
+    """
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+        folder = Path(name)
+        ended = _run([module, *arguments], ranks, folder, timeout)
+        reports = [folder / f"rank_{rank}.npz" for rank in range(ranks)]
+        if ended != 0 or not all(path.exists() for path in reports):
+            how = "did not end in time" if ended is None else f"ended with {ended}"
+            raise AssertionError(f"the job {module} on {ranks} ranks {how}\n{_logs(folder)}")
+        return [_load(path) for path in reports]
+
+
+def report(values: Mapping[str, np.ndarray]) -> None:
+    """For the job: hands this rank's arrays to the test. Once, at its end."""
+    rank = int(os.environ["RANK_ID"])
+    path = Path(os.environ[RESULTS], f"rank_{rank}.npz")
+    unfinished = path.with_suffix(".part")
+    with open(unfinished, "wb") as file:
+        np.savez(file, **values)
+    unfinished.rename(path)
+
+
+def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | None:
+    """The exit code of msrun; None where it had to be stopped."""
+    binaries = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        RESULTS: str(folder),
+        # msrun starts what the shell calls python.
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+        "OMP_NUM_THREADS": "1",
+    }
+    arguments = ["--worker_num", str(ranks), "--local_worker_num", str(ranks), "--master_port", str(free_port())]
+    arguments += ["--join", "True", "--log_dir", str(folder / "logs"), "python", "-m", *command]
+    with open(folder / "msrun.txt", "w") as output:
+        job = subprocess.Popen(
+            [str(binaries / "msrun"), *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            return job.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _kill(job)
+
+
+def _kill(job: subprocess.Popen[bytes]) -> None:
+    """msrun, its scheduler and its ranks, which have sessions of their own."""
+    try:
+        family = psutil.Process(job.pid).children(recursive=True)
+        os.killpg(job.pid, signal.SIGKILL)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    job.wait()
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _logs(folder: Path) -> str:
+    files = [folder / "msrun.txt", *sorted((folder / "logs").glob("*.log"))]
+    return "\n".join(f"== {f.name}\n" + "\n".join(f.read_text(errors="replace").splitlines()[-25:]) for f in files)
