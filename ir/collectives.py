@@ -5,7 +5,8 @@ Attributes as MindSpore 2.10 exports them: ``group`` names who takes part (all r
 is a function of the operands of all ranks, so every rank must run the same ones in the same order. The runtime keeps
 the order of one graph; a pass must not put one where only some ranks come by (a branch taken on what differs by rank).
 
-CPU: AllReduce adds up float32 and float16; it has neither maximum nor integers. No target takes float64.
+CPU: AllReduce adds up float32 and float16; it has neither maximum nor integers. AllGather and Broadcast take all ranks,
+no group of some. No target takes float64.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from .attributes import Attribute
 from .calls import reachable_functions
-from .graph import Graph
+from .graph import Graph, tensor_type
 from .ops import ASCEND, CPU, GPU
 from .program import Program
 from .types import DType, TensorType, TupleType, Type
@@ -47,6 +48,18 @@ def all_reduce(
     """The sum of ``value`` over the ranks of ``group``; shape and type stay."""
     attributes: dict[str, Attribute] = {"group": group, "fusion": 0, "op": op, "no_eliminate": True, "index": 0}
     return graph.create("AllReduce", [value], attributes=attributes, scope=scope, sources=(value, *sources))
+
+
+def all_gather(
+    graph: Graph, value: Value, group: str, ranks: int, *, scope: str = "", sources: Iterable[Value] = ()
+) -> Node:
+    """The values of the ``ranks`` ranks of ``group``, one after the other along the first axis."""
+    attributes: dict[str, Attribute] = {
+        "group": group, "rank_size": ranks, "fusion": 0, "no_eliminate": True, "mean_flag": False,
+    }  # fmt: skip
+    type_ = tensor_type(value)
+    joined = TensorType(type_.dtype, (type_.shape[0] * ranks, *type_.shape[1:]))
+    return graph.create("AllGather", [value], joined, attributes=attributes, scope=scope, sources=(value, *sources))
 
 
 def group_of(node: Node) -> str:
