@@ -15,32 +15,47 @@ READABLE = (".safetensors", ".ckpt", ".npz")
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Name -> numpy array of every tensor in the file; bfloat16 (.ckpt only) as float32."""
+    return read_state_and_notes(path)[0]
+
+
+def read_state_and_notes(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors of the file as :func:`read_state` gives them, and the texts that stand beside them, by name."""
     path = Path(path)
     if path.suffix not in READABLE:
         raise RuntimeFailure(f"{path}: no state file by its name; load one of {', '.join(READABLE)}.")
     if not path.is_file():
         raise RuntimeFailure(f"{path}: no such file.")
-    reader = {".safetensors": _read_safetensors, ".ckpt": _read_ckpt, ".npz": read_npz}[path.suffix]
-    return reader(path)
+    if path.suffix == ".npz":
+        return read_npz(path), {}
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_ckpt(path)
 
 
-def write_state(path: str | os.PathLike[str], parameters: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Writes ``values`` (arrays) as .safetensors, or ``parameters`` as .ckpt. The whole file appears, or none."""
+def write_state(
+    path: str | os.PathLike[str],
+    parameters: Mapping[str, Any],
+    values: Mapping[str, Any],
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Writes ``values`` (arrays) as .safetensors, or ``parameters`` as .ckpt, with ``notes`` beside them.
+
+    The whole file appears, or none.
+    """
     path = Path(path)
     if path.suffix not in (".safetensors", ".ckpt"):
         raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")
     try:
         # In the target's folder, so that the rename stays inside one file system.
-        with tempfile.TemporaryDirectory(prefix=".boost-compile-", dir=path.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix(os.getpid()), dir=path.parent) as folder:
             temporary = Path(folder) / f"state{path.suffix}"
             if path.suffix == ".ckpt":
                 import mindspore
 
-                mindspore.save_checkpoint([{"name": n, "data": p} for n, p in parameters.items()], str(temporary))
+                listed = [{"name": n, "data": p} for n, p in parameters.items()]
+                mindspore.save_checkpoint(listed, str(temporary), append_dict=dict(notes) if notes else None)
             else:
                 from safetensors.numpy import save_file
 
-                save_file(dict(values), temporary)
+                save_file(dict(values), temporary, metadata=dict(notes) if notes else None)
             os.replace(temporary, path)
     except OSError as e:
         raise RuntimeFailure(
@@ -48,17 +63,22 @@ def write_state(path: str | os.PathLike[str], parameters: Mapping[str, Any], val
         ) from e
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+def scratch_prefix(pid: int) -> str:
+    """How the names of the folders begin in which process ``pid`` writes a state, beside the file that it replaces."""
+    return f".boost-compile-{pid}-"
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    from safetensors import SafetensorError, safe_open
 
     try:
-        return dict(load_file(path))
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeFailure(f"{path}: cannot be read as .safetensors: {e}.") from e
 
 
-def _read_ckpt(path: Path) -> dict[str, Any]:
+def _read_ckpt(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     import mindspore
 
     try:
@@ -66,7 +86,8 @@ def _read_ckpt(path: Path) -> dict[str, Any]:
     except Exception as e:
         raise RuntimeFailure(f"{path}: MindSpore cannot read it as a checkpoint: {e}") from e
     # A ModelCheckpoint may also record plain numbers and strings about the training.
-    return {name: tensor_to_numpy(value) for name, value in loaded.items() if isinstance(value, mindspore.Tensor)}
+    state = {name: tensor_to_numpy(value) for name, value in loaded.items() if isinstance(value, mindspore.Tensor)}
+    return state, {name: value for name, value in loaded.items() if isinstance(value, str)}
 
 
 def read_npz(path: Path) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,22 +14,40 @@ from ..ir.errors import RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.types import TensorType
 from .checkpoint import read_npz
+from .data_position import Order
 
 Batch = tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which part of the data this process takes.
+
+    With N ranks and micro-batches of B, step k consumes rows kNB to (k+1)NB of the order that all ranks share, and rank
+    r takes the r-th B of them: together they do what one process does with micro-batches of NB. What remains at the
+    end is dropped; where graphs take any number of rows, it is divided evenly and fewer than N rows are dropped.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+
+
 class Source(Protocol):
     """``batches`` is how many micro-batches an epoch has, None if not known; ``dropped`` how many samples at the end of
-    the last epoch did not fill one and were left out."""
+    the last epoch did not fill one (on all ranks) and were left out; ``order`` what decides which samples a micro-batch
+    holds."""
 
     batches: int | None
     dropped: int
+    order: Order
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """The micro-batches of epoch ``number``, counted from 0."""
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """The micro-batches of epoch ``number``, counted from 0, without the first ``start``."""
 
 
-def open_source(data: Any, graph: Graph, batch_size: int | None, shuffle: bool, seed: int) -> Source:
+def open_source(
+    data: Any, graph: Graph, batch_size: int | None, shuffle: bool, seed: int, shard: Shard = Shard()
+) -> Source:
     """The source for a tuple of arrays, a mapping of them by name, an ``.npz`` path, or a ``mindspore.dataset``."""
     size = micro_batch_size(graph)
     if size is not None and batch_size not in (None, size):
@@ -36,10 +57,6 @@ def open_source(data: Any, graph: Graph, batch_size: int | None, shuffle: bool, 
         )
     if batch_size is not None and batch_size < 1:
         raise RuntimeFailure(f"batch_size={batch_size}: give at least 1.")
-    from mindspore.dataset.engine.datasets import Dataset
-
-    if isinstance(data, Dataset):
-        return DatasetSource(data, graph, size or batch_size, static=size is not None)
     if isinstance(data, (str, os.PathLike)):
         if Path(data).suffix != ".npz":
             raise RuntimeFailure(f"{data}: training data is read from .npz files (numpy.savez).")
@@ -51,12 +68,17 @@ def open_source(data: Any, graph: Graph, batch_size: int | None, shuffle: bool, 
     elif isinstance(data, (tuple, list)):
         arrays = list(data)
     else:
+        from mindspore.dataset.engine.datasets import Dataset
+
+        if isinstance(data, Dataset):
+            return DatasetSource(data, graph, size or batch_size, static=size is not None, seed=seed, shard=shard)
         raise RuntimeFailure(
             f"cannot train on a {type(data).__name__}: give a tuple of arrays, an .npz path or a mindspore.dataset."
         )
     if size is None and batch_size is None:
         raise RuntimeFailure(f"graph '{graph.name}' takes micro-batches of any size: say batch_size=….")
-    return ArraySource(arrays, graph, size or batch_size or 1, static=size is not None, seed=seed if shuffle else None)
+    order_seed = seed if shuffle else None
+    return ArraySource(arrays, graph, size or batch_size or 1, static=size is not None, seed=order_seed, shard=shard)
 
 
 def micro_batch_size(graph: Graph) -> int | None:
@@ -92,7 +114,9 @@ def _by_input(graph: Graph, arrays: Mapping[str, Any], where: str) -> list[Any]:
 class ArraySource:
     """Arrays with one row a sample. ``seed`` shuffles the rows, differently in each epoch; None keeps their order."""
 
-    def __init__(self, arrays: Sequence[Any], graph: Graph, size: int, static: bool, seed: int | None):
+    def __init__(
+        self, arrays: Sequence[Any], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard = Shard()
+    ):
         import numpy as np
 
         if len(arrays) != len(graph.inputs):
@@ -101,25 +125,46 @@ class ArraySource:
         lengths = [len(a) if a.ndim else 0 for a in self.arrays]
         if len(set(lengths)) > 1:
             raise RuntimeFailure(f"the arrays differ in their number of samples: {', '.join(map(str, lengths))}.")
-        self.samples, self.size, self.seed = lengths[0], size, seed
-        self.dropped = self.samples % size if static else 0
-        self.batches: int | None = self.samples // size if static else -(-self.samples // size)
+        self.samples, self.seed, self.shard = lengths[0], seed, shard
+        self.step = size * shard.ranks
+        rest = self.samples % self.step
+        self.dropped = rest if static else rest % shard.ranks
+        self.batches: int | None = -(-(self.samples - self.dropped) // self.step)
+        self.order: Order = {"samples": self.samples, "batch": self.step, "seed": seed}
         if not self.batches:
-            raise RuntimeFailure(f"{self.samples} samples do not fill one micro-batch of {size}.")
+            where = f" on each of {shard.ranks} ranks" if shard.ranks > 1 else ""
+            needed = self.step if static else shard.ranks
+            raise RuntimeFailure(
+                f"{self.samples} samples do not fill one micro-batch of {size}{where}"
+                + (f": that takes {needed}." if shard.ranks > 1 else ".")
+            )
 
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         import numpy as np
 
         order = None if self.seed is None else np.random.default_rng((self.seed, number)).permutation(self.samples)
-        for start in range(0, self.samples - self.dropped, self.size):
-            rows: Any = slice(start, start + self.size) if order is None else order[start : start + self.size]
+        used = self.samples - self.dropped
+        for first in range(start * self.step, used, self.step):
+            share = min(self.step, used - first) // self.shard.ranks
+            begin = first + self.shard.rank * share
+            rows: Any = slice(begin, begin + share) if order is None else order[begin : begin + share]
             yield tuple(array[rows] for array in self.arrays)
 
 
-class DatasetSource:
-    """A ``mindspore.dataset``, batched or not, in the order that it gives itself."""
+UNSEEDED = 5489
+"""The seed of ``mindspore.dataset.config`` that stands for a different order in each process and run."""
 
-    def __init__(self, dataset: Any, graph: Graph, size: int | None, static: bool):
+
+class DatasetSource:
+    """A ``mindspore.dataset``, batched or not, in the order that it gives itself.
+
+    Every rank reads all of it and takes its share; a dataset that is divided by itself (``num_shards``, or a
+    DistributedSampler) is taken as it is. Where ranks share a dataset whose order has no seed, it gets one.
+    """
+
+    def __init__(
+        self, dataset: Any, graph: Graph, size: int | None, static: bool, seed: int = 0, shard: Shard = Shard()
+    ):
         shapes = dataset.output_shapes()
         if len(shapes) != len(graph.inputs):
             raise RuntimeFailure(
@@ -131,19 +176,72 @@ class DatasetSource:
             if size is None:
                 raise RuntimeFailure(f"graph '{graph.name}' takes micro-batches of any size: say batch_size=….")
             dataset = dataset.batch(size)
-        self.dataset, self.size, self.static = dataset, size, static
+        self.dataset, self.size, self.static, self.seed = dataset, size, static, seed
+        self.shard = Shard() if _is_divided(dataset) else shard
         self.batches: int | None = None
         self.dropped = 0
+        self.order: Order = {"batch": None if size is None else size * shard.ranks}
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        held: Batch | None = None
-        for batch in self.dataset.create_tuple_iterator(num_epochs=1, output_numpy=True):
-            if held is not None:
-                # It was not the last one after all: the step says what is wrong with its shape.
-                yield held
-                held = None
-            if self.static and self.size is not None and len(batch[0]) < self.size:
-                held = tuple(batch)
-            else:
-                yield tuple(batch)
-        self.dropped = 0 if held is None else len(held[0])
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        for i, batch in enumerate(self._batches(number)):
+            if i >= start:
+                yield batch
+
+    def _batches(self, number: int) -> Iterator[Batch]:
+        """This rank's batch of each group of as many batches as there are ranks."""
+        self.dropped = 0
+        size = self.size
+        group: list[Batch] = []
+        with self._seeded(number):
+            batches = self.dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
+        for batch in batches:
+            size = size or len(batch[0])
+            if len(group) == self.shard.ranks:
+                # Its short batch was not the last one after all: the step says what is wrong with its shape.
+                yield group[self.shard.rank]
+                group = []
+            group.append(tuple(batch))
+            if len(group) == self.shard.ranks and len(batch[0]) >= size:
+                yield group[self.shard.rank]
+                group = []
+        if group:
+            yield from self._rest(group)
+
+    def _rest(self, group: list[Batch]) -> Iterator[Batch]:
+        """This rank's share of the batches at the end, which do not fill a micro-batch on all ranks."""
+        import numpy as np
+
+        rows = sum(len(batch[0]) for batch in group)
+        share = 0 if self.static else rows // self.shard.ranks
+        self.dropped = rows - share * self.shard.ranks
+        if share:
+            begin = self.shard.rank * share
+            columns = (np.concatenate(column) for column in zip(*group, strict=True))
+            yield tuple(column[begin : begin + share] for column in columns)
+
+    @contextmanager
+    def _seeded(self, number: int) -> Iterator[None]:
+        from mindspore.dataset import config
+
+        before = config.get_seed()
+        if self.shard.ranks == 1 or before != UNSEEDED:
+            yield
+            return
+        digest = hashlib.sha256(repr((self.seed, number)).encode()).digest()
+        config.set_seed(int.from_bytes(digest[:4], "little") % (2**31 - 1))
+        try:
+            yield
+        finally:
+            config.set_seed(before)
+
+
+def _is_divided(dataset: Any) -> bool:
+    """Whether a dataset, or one that it is made of, gives each rank its own part already."""
+    pending = [dataset]
+    while pending:
+        node = pending.pop()
+        for place in (node, getattr(node, "sampler", None)):
+            if (getattr(place, "num_shards", None) or 1) > 1:
+                return True
+        pending.extend(node.children)
+    return False

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
-from .data import open_source
-from .progress import progress_bar
+from .data import Shard, open_source
+from .data_position import DataPosition, Order
+from .progress import Bar, Tally, progress_bar
 
 if TYPE_CHECKING:
     from .result import StepResult
@@ -22,7 +23,8 @@ Evaluate = Callable[["Session"], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One optimizer step. ``number`` counts from 1; ``loss`` is the mean over its micro-batches that this fit ran."""
+    """One optimizer step. ``number`` counts from 1, on from the last one where training was resumed; ``loss`` is the
+    mean over its micro-batches that this fit ran (NaN if it ran none of them)."""
 
     number: int
     loss: float
@@ -33,8 +35,9 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """``number`` counts from 1; ``loss`` is the mean over its micro-batches; ``dropped`` counts the samples at its end
-    that did not fill a micro-batch; ``seconds`` is training alone, without ``evaluation``."""
+    """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit); ``dropped``
+    counts the samples at its end that did not fill a micro-batch; ``seconds`` is training alone, without
+    ``evaluation``."""
 
     number: int
     loss: float
@@ -87,8 +90,10 @@ def fit(
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     evaluate: Evaluate | None = None,
-    progress: bool | None = None,
+    progress: bool | Bar | None = None,
     allow_nonfinite: bool = False,
+    resume: bool = False,
+    shard: bool = True,
 ) -> History:
     """Trains for ``epochs`` over ``data`` and returns what happened.
 
@@ -98,6 +103,12 @@ def fit(
     A micro-batch has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``.
     Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is
     open). Cycles run on across epochs; the one that is incomplete at the end is flushed.
+
+    In a job of several ranks each is given the same data and takes its own part (see :class:`.data.Shard`), so that N
+    ranks train as one process with N times the batch; ``shard=False`` says that the data is this rank's part already.
+
+    ``resume`` goes on where the state was saved that the session has loaded: it skips what was consumed then, and
+    trains up to ``epochs`` in all.
 
     ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr; by default only on a terminal.
 
@@ -112,37 +123,75 @@ def fit(
                 f"{type(callback).__name__} is no boost_compile callback (derive from runtime.fit.Callback). "
                 f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
             )
-    source = open_source(data, session.consumer, batch_size, shuffle, seed)
-    run = _Run(session, callbacks, allow_nonfinite)
-    with progress_bar(progress, None if source.batches is None else source.batches * epochs) as bar:
-        for number in range(epochs):
-            run.begin_epoch()
-            for batch in source.epoch(number):
+    source = open_source(data, session.consumer, batch_size, shuffle, seed, _own_shard() if shard else Shard())
+    start = _start(session, source.order) if resume else DataPosition(0, 0, 0, source.order)
+    with progress_bar(progress) as bar:
+        run = _Run(session, callbacks, allow_nonfinite, start, bar, source.batches, epochs)
+        for number in range(start.epoch, epochs):
+            consumed = start.micro_batch if number == start.epoch else 0
+            run.begin_epoch(number, consumed)
+            for batch in source.epoch(number, consumed):
                 run.step(batch)
-                bar.advance(len(batch[0]), run.history)
-            if not run.micro_batches:
+            if not run.micro_batches and not consumed:
                 raise RuntimeFailure("the data holds no complete micro-batch.")
             if number == epochs - 1:
                 run.flush()
-                bar.advance(0, run.history)
-            run.end_epoch(number + 1, source.dropped, evaluate)
+            if run.micro_batches:
+                run.end_epoch(source.dropped, evaluate)
     return run.history
+
+
+def _own_shard() -> Shard:
+    from mindspore import communication
+
+    if not communication.GlobalComm.INITED:
+        return Shard()
+    return Shard(communication.get_rank(), communication.get_group_size())
+
+
+def _start(session: Session, order: Order) -> DataPosition:
+    found = session.data_position
+    if found is None:
+        raise RuntimeFailure(
+            "resume: nothing says where in the data the session's state was saved. Load a file that was saved while "
+            "or after fit trained, and feed nothing by hand in between; or train on from the start of the data."
+        )
+    found.check(order)
+    return found
 
 
 class _Run:
     """The state of one call of ``fit``. Losses are read once a cycle, so that the steps within it need not wait."""
 
-    def __init__(self, session: Session, callbacks: Sequence[Callback], allow_nonfinite: bool):
+    def __init__(
+        self,
+        session: Session,
+        callbacks: Sequence[Callback],
+        allow_nonfinite: bool,
+        start: DataPosition,
+        bar: Bar,
+        batches: int | None,
+        epochs: int,
+    ):
         self.session = session
         self.callbacks = callbacks
         self.allow_nonfinite = allow_nonfinite
         self.history = History()
+        self.order = start.order
+        self.bar = bar
+        self.total = None if batches is None else batches * epochs
+        self.done = start.epoch * (batches or 0) + start.micro_batch
+        self.cycles = start.cycle
         self.steps = 0
+        self.all_samples = 0
         self.unread: list[tuple[int, StepResult]] = []
         self.cycle_losses: list[tuple[int, float]] = []
-        self.begin_epoch()
+        self.begin_epoch(start.epoch, start.micro_batch)
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, number: int, consumed: int) -> None:
+        """``number`` from 0; ``consumed`` micro-batches of it were trained on before this fit."""
+        self.epoch = number
+        self.consumed = consumed
         self.epoch_losses: list[float] = []
         self.micro_batches = 0
         self.samples = 0
@@ -153,24 +202,40 @@ class _Run:
         self.steps += 1
         self.micro_batches += 1
         self.samples += len(batch[0])
+        self.done += 1
+        self.all_samples += len(batch[0])
         self.unread.append((self.steps, result))
+        self.cycles += result.ended_cycle
+        self._stands_at(self.epoch, self.consumed + self.micro_batches)
         for callback in self.callbacks:
             callback.on_step(self.session, self.steps, result)
         if result.ended_cycle:
             self._end_cycle(result)
+        self._show()
 
     def flush(self) -> None:
         result = self.session.flush()
         if result is not None:
             self.history.flushed = len(self.cycle_losses) + len(self.unread)
+            self.cycles += 1
+            self._stands_at(self.epoch + 1, 0)
             self._end_cycle(result)
+            self._show()
 
-    def end_epoch(self, number: int, dropped: int, evaluate: Evaluate | None) -> None:
+    def _stands_at(self, epoch: int, micro_batch: int) -> None:
+        self.session.data_position = DataPosition(epoch, micro_batch, self.cycles, self.order)
+
+    def _show(self) -> None:
+        loss = self.history.cycles[-1].loss if self.history.cycles else None
+        self.bar.show(Tally(self.done, self.total, self.all_samples, self.cycles, loss))
+
+    def end_epoch(self, dropped: int, evaluate: Evaluate | None) -> None:
+        self._stands_at(self.epoch + 1, 0)
         self._read_losses()
         seconds = time.perf_counter() - self.started
         evaluation = None if evaluate is None else evaluate(self.session)
         loss = _mean(self.epoch_losses)
-        epoch = Epoch(number, loss, self.micro_batches, self.samples, dropped, seconds, evaluation)
+        epoch = Epoch(self.epoch + 1, loss, self.micro_batches, self.samples, dropped, seconds, evaluation)
         self.history.epochs.append(epoch)
         for callback in self.callbacks:
             callback.on_epoch(self.session, epoch)
@@ -187,7 +252,7 @@ class _Run:
                         f"compile with 'overflow-check' to skip such updates, or set allow_nonfinite=True to train on."
                     )
         losses = [loss for _, loss in self.cycle_losses]
-        cycle = Cycle(len(self.history.cycles) + 1, _mean(losses), len(losses), last.updated, last.overflow)
+        cycle = Cycle(self.cycles, _mean(losses), len(losses), last.updated, last.overflow)
         self.cycle_losses.clear()
         self.history.cycles.append(cycle)
         for callback in self.callbacks:
@@ -206,4 +271,4 @@ class _Run:
 
 
 def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)
+    return sum(losses) / len(losses) if losses else math.nan

@@ -5,43 +5,58 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .fit import History
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a training is: micro-batches of all epochs (``total``: None if not known), samples since it started or
+    was resumed, optimizer steps, and the loss of the last one."""
+
+    micro_batches: int
+    total: int | None
+    samples: int
+    cycles: int
+    loss: float | None
 
 
 class Bar(Protocol):
-    def advance(self, samples: int, history: History) -> None:
-        """One micro-batch with that many samples was consumed (none: a cycle was flushed)."""
+    def show(self, tally: Tally) -> None:
+        """After each micro-batch, and after a flush."""
 
 
 class NoBar:
-    def advance(self, samples: int, history: History) -> None:
+    def show(self, tally: Tally) -> None:
         pass
 
 
 class RichBar:
-    def __init__(self, progress: Any, total: int | None):
+    def __init__(self, progress: Any):
         self.progress = progress
-        self.task = progress.add_task("training", total=total, loss="", speed="", cycle=0)
+        self.task = progress.add_task("training", total=None, loss="–", speed="–", cycle=0)
         self.started = time.perf_counter()
-        self.samples = 0
 
-    def advance(self, samples: int, history: History) -> None:
-        self.samples += samples
-        speed = self.samples / max(time.perf_counter() - self.started, 1e-9)
-        loss = f"{history.cycles[-1].loss:.4f}" if history.cycles else "–"
+    def show(self, tally: Tally) -> None:
+        speed = tally.samples / max(time.perf_counter() - self.started, 1e-9)
         self.progress.update(
-            self.task, advance=1 if samples else 0, loss=loss, speed=f"{speed:,.0f}", cycle=len(history.cycles)
+            self.task,
+            completed=tally.micro_batches,
+            total=tally.total,
+            loss="–" if tally.loss is None else f"{tally.loss:.4f}",
+            speed=f"{speed:,.0f}",
+            cycle=tally.cycles,
         )
 
 
 @contextmanager
-def progress_bar(shown: bool | None, total: int | None) -> Iterator[Bar]:
-    """A bar over ``total`` micro-batches (None: not known). ``shown`` None means only where stderr is a terminal."""
+def progress_bar(shown: bool | Bar | None) -> Iterator[Bar]:
+    """A bar on stderr, or the one that is given. None means only where stderr is a terminal."""
     from rich.console import Console
 
+    if shown is not None and not isinstance(shown, bool):
+        yield shown
+        return
     console = Console(stderr=True)
     if not (console.is_terminal if shown is None else shown):
         yield NoBar()
@@ -56,4 +71,4 @@ def progress_bar(shown: bool | None, total: int | None) -> Iterator[Bar]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        yield RichBar(progress, total)
+        yield RichBar(progress)

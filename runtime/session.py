@@ -11,7 +11,8 @@ from ..ir.errors import RuntimeFailure, nearest
 from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.types import DType
-from .checkpoint import read_state, tensor_to_numpy, write_state
+from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
+from .data_position import NOTE, DataPosition
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
 from .plan import Turn, plan_turns
@@ -19,6 +20,7 @@ from .result import StepResult
 
 if TYPE_CHECKING:
     from .fit import Callback, Evaluate, History
+    from .progress import Bar
 
 
 class Session:
@@ -36,6 +38,9 @@ class Session:
         self._engine = Engine(program, device, seed)
         self._position = 0
         self._cycle = 0
+        self.data_position: DataPosition | None = None
+        """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
+        the state. Saved with it."""
         self._unread: StepResult | None = None
         self._resume()
 
@@ -87,6 +92,7 @@ class Session:
         outputs = flat_outputs(self._engine.graphs[name], self._engine.run(name, ()))
         self._position = 0
         self._cycle += 1
+        self.data_position = None
         return self._ended(StepResult(name, outputs, ended_cycle=True))
 
     def fit(
@@ -98,8 +104,10 @@ class Session:
         seed: int = 0,
         callbacks: Sequence[Callback] = (),
         evaluate: Evaluate | None = None,
-        progress: bool | None = None,
+        progress: bool | Bar | None = None,
         allow_nonfinite: bool = False,
+        resume: bool = False,
+        shard: bool = True,
     ) -> History:
         """Trains on ``data``: arrays, an ``.npz`` file or a ``mindspore.dataset``. See :func:`.fit.fit`."""
         from .fit import fit
@@ -115,6 +123,8 @@ class Session:
             evaluate=evaluate,
             progress=progress,
             allow_nonfinite=allow_nonfinite,
+            resume=resume,
+            shard=shard,
         )
 
     @cached_property
@@ -143,6 +153,7 @@ class Session:
             outputs.update(named)
         self._position = (self._position + 1) % self.cycle_length
         self._cycle += self._position == 0
+        self.data_position = None
         result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
         return self._ended(result) if result.ended_cycle else result
 
@@ -183,7 +194,7 @@ class Session:
         those of the state; without, those that both sides have are set. Returns the names that were set. An error
         changes nothing. A state saved in the middle of a cycle resumes there.
         """
-        given = read_state(source) if isinstance(source, (str, os.PathLike)) else dict(source)
+        given, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (dict(source), {})
         origin = str(source) if isinstance(source, (str, os.PathLike)) else "the given state"
         known = self._engine.types
         if strict:
@@ -201,21 +212,25 @@ class Session:
                 )
         values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
         position = self._position_from(values)
+        data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
         for name, value in values.items():
             self._engine.write(name, value)
         self._position = position
+        self.data_position = data_position
         choice = self.program.schedule.choice
         if choice is not None and choice.state in values:
             self._cycle = int(values[choice.state].item())
         return list(values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a ``.safetensors`` or ``.ckpt`` file; never leaves half a file behind.
+        """Writes the state, and where in the data ``fit`` stands, to a ``.safetensors`` or ``.ckpt`` file; never leaves
+        half a file behind.
 
         A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``.
         """
         values = {} if str(path).endswith(".ckpt") else self.state()
-        write_state(path, self._engine.parameters, values)
+        notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
+        write_state(path, self._engine.parameters, values, notes)
 
     def _checked(self, origin: str, name: str, value: Any) -> Any:
         import mindspore

@@ -1,0 +1,65 @@
+"""Where in the data a training stands, as it is kept with its state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.errors import RuntimeFailure
+
+NOTE = "boost_compile.data_position"
+"""The name of the position among the notes of a state file."""
+
+Order = Mapping[str, int | None]
+"""What decides which samples a micro-batch holds: number of samples, size of a micro-batch over all ranks, seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPosition:
+    """``epoch`` epochs are complete, and of the one after them each rank has consumed ``micro_batch`` micro-batches;
+    ``cycle`` optimizer steps were done in all."""
+
+    epoch: int
+    micro_batch: int
+    cycle: int
+    order: Order
+
+    def to_text(self) -> str:
+        fields = {"epoch": self.epoch, "micro_batch": self.micro_batch, "cycle": self.cycle, "order": dict(self.order)}
+        return json.dumps(fields, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> DataPosition:
+        """Raises RuntimeFailure, which names ``where``, for a text that is no position."""
+        try:
+            fields = json.loads(text)
+            numbers = (fields["epoch"], fields["micro_batch"], fields["cycle"])
+            order = dict(fields["order"])
+            whole = [*numbers, *(value for value in order.values() if value is not None)]
+        except (ValueError, TypeError, KeyError):
+            raise RuntimeFailure(f"{where}: its note of the position in the data cannot be read.") from None
+        if not all(type(value) is int for value in whole) or min(numbers) < 0:
+            raise RuntimeFailure(f"{where}: its note of the position in the data holds no whole numbers.")
+        return cls(*numbers, order)
+
+    def check(self, order: Order) -> None:
+        """RuntimeFailure where the data is divided into other micro-batches than those that have been consumed."""
+        for name, words in WORDS.items():
+            before, now = self.order.get(name), order.get(name)
+            if before != now:
+                raise RuntimeFailure(
+                    f"cannot go on where the state was saved: {words} {_shown(before)} then and {_shown(now)} now. "
+                    f"Use the same, or load the state without its position (load_state, --load)."
+                )
+
+
+WORDS = {
+    "samples": "the number of samples was",
+    "batch": "the samples of a micro-batch over all ranks were",
+    "seed": "the seed of the order of samples was",
+}
+
+
+def _shown(value: int | None) -> str:
+    return "not set" if value is None else str(value)
