@@ -11,11 +11,16 @@ from .data import Data, ZeroData, from_numpy, to_numpy
 from .errors import VerifyError
 from .graph import Graph
 from .report import PassResult
+from .search import Search
 from .types import DType, TensorType
 
-ROLES = ("weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "unknown")
+ROLES = (
+    "weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "fixed",
+    "unknown",
+)  # fmt: skip
 """``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles. ``loss-scale``: the
-factor on the loss, and what decides when it changes."""
+factor on the loss, and what decides when it changes. ``fixed``: part of the program, which no graph writes and no
+checkpoint holds."""
 CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})
 """State of the cycle itself, written whether the weights are updated or not."""
 
@@ -67,17 +72,19 @@ class Schedule:
     micro-batches of the running cycle (so that it survives a checkpoint), reset by the graph that updates.
     ``max_skipped``: training ends with an error after so many cycles in a row whose update was skipped, as the output
     ``skipped_cycles`` of the updating graph says (None: never). ``choice``: which variant of these graphs a cycle runs
-    (None: there is one)."""
+    (None: there is one). ``search``: what runs after the updating graph of each cycle (None: nothing)."""
 
     cycle: tuple[Entry, ...]
     flush: str | None = None
     count: str | None = None
     max_skipped: int | None = None
     choice: Choice | None = None
+    search: Search | None = None
 
     def graphs(self) -> tuple[str, ...]:
         """Names of all graphs that may run, those of variants last."""
         names = [e.graph for e in self.cycle] + ([self.flush] if self.flush else [])
+        names += [self.search.trial, self.search.judge] if self.search else []
         base = tuple(dict.fromkeys(names))
         return base + tuple(variant_name(g, k) for k in range(1, self.num_variants) for g in base)
 
@@ -94,7 +101,8 @@ class Schedule:
     def __str__(self) -> str:
         text = ", ".join(e.graph if e.repeat == 1 else f"{e.graph} x {e.repeat}" for e in self.cycle)
         text += f" (flush: {self.flush})" if self.flush else ""
-        return text + (f"; {self.choice}" if self.choice else "")
+        text += f"; {self.choice}" if self.choice else ""
+        return text + (f"; {self.search}" if self.search else "")
 
 
 def variant_name(graph: str, k: int) -> str:

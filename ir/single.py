@@ -39,6 +39,11 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
             f"the program chooses among {program.schedule.num_variants} variants of its graphs each cycle, which has "
             "no self-contained form; save a program directory"
         )
+    if program.schedule.search is not None:
+        raise Error(
+            "the program runs trials on the micro-batches of each cycle until one is accepted, which has no "
+            "self-contained form; save a program directory"
+        )
     if len(cycle) == 1 and cycle[0].repeat == 1:
         graph = program.graphs[cycle[0].graph].clone(program.name)[0]
         return graph, _used(program, graph)

@@ -21,6 +21,7 @@ from .document import Document
 from .errors import Error, FormatError
 from .program import ROLES, Entry, Program, Schedule, StateVariable
 from .report import PassResult
+from .search import Search
 from .types import DType, TensorType
 from .values import Origin
 
@@ -123,6 +124,7 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
             "count": schedule.count,
             "max_skipped": schedule.max_skipped,
             "choice": None if schedule.choice is None else asdict(schedule.choice),
+            "search": None if schedule.search is None else asdict(schedule.search),
         },
         "graphs": {
             name: {
@@ -258,6 +260,7 @@ def _schedule(document: Document, graphs: dict[str, Graph], state: dict[str, Sta
         count=None if count.value is None else count.one_of(tuple(state)),
         max_skipped=None if limit.value is None else limit.integer(1),
         choice=None if document["choice"].value is None else _choice(document["choice"], state),
+        search=None if document["search"].value is None else _search(document["search"], known, state),
     )
 
 
@@ -269,6 +272,16 @@ def _choice(document: Document, state: dict[str, StateVariable]) -> Choice:
         cycles=document["cycles"].integer(1),
         seed=document["seed"].integer(0),
         state=document["state"].one_of(tuple(state)),
+    )
+
+
+def _search(document: Document, graphs: tuple[str, ...], state: dict[str, StateVariable]) -> Search:
+    return Search(
+        trial=document["trial"].one_of(graphs),
+        judge=document["judge"].one_of(graphs),
+        pending=document["pending"].one_of(tuple(state)),
+        at_most=document["at_most"].integer(1),
+        kept=document["kept"].texts(),
     )
 
 

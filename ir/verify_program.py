@@ -89,8 +89,9 @@ def _check_schedule(program: Program, problems: Problems) -> None:
     for name in missing:
         report(f"the schedule names graph '{name}', which the program does not have", "name one of its graphs")
     fed: dict[str, list[tuple[str, object]]] = {}
+    trial = "" if schedule.search is None else schedule.search.trial
     for name in schedule.graphs():
-        graph = program.graphs.get(name)
+        graph = program.graphs.get(name) if name != trial else None
         if graph is not None and graph.inputs:
             fed[name] = [(v.name, v.type) for v in graph.inputs]
     first = next(iter(fed), "")
@@ -107,6 +108,7 @@ def _check_schedule(program: Program, problems: Problems) -> None:
         )
     if schedule.max_skipped is not None and schedule.max_skipped < 1:
         report(f"the schedule allows {schedule.max_skipped} skipped cycles", "allow at least 1, or leave the limit out")
+    _check_search(program, problems)
     if schedule.choice is not None:
         counter = program.state.get(schedule.choice.state)
         if counter is None or counter.type.size != 1:
@@ -117,6 +119,34 @@ def _check_schedule(program: Program, problems: Problems) -> None:
             report(f"the schedule counts in state '{schedule.count}', which the program does not have", "declare it")
         elif counter.type.size != 1 or counter.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
             report(f"the schedule counts in state '{schedule.count}', which is {counter.type}", "a count is one number")
+
+
+def _check_search(program: Program, problems: Problems) -> None:
+    report = problems.of_program
+    search = program.schedule.search
+    if search is None:
+        return
+    pending = program.state.get(search.pending)
+    if pending is None or pending.type.size != 1:
+        report(f"the search goes on while state '{search.pending}' says so, which is no number", "declare it")
+    if search.at_most < 1:
+        report(f"the search has at most {search.at_most} trials", "allow at least 1")
+    judge, trial = program.graphs.get(search.judge), program.graphs.get(search.trial)
+    if judge is not None and judge.inputs:
+        report(f"graph '{search.judge}', which judges a trial, takes inputs", "it runs once for a whole cycle")
+    for name in {e.graph for e in program.schedule.cycle}:
+        graph = program.graphs.get(name)
+        if graph is None or trial is None or not graph.inputs:
+            continue
+        lacking = [k for k in search.kept if k not in graph.outputs]
+        if lacking:
+            report(f"graph '{name}' does not return '{lacking[0]}', which a trial takes", "return it")
+        if len(trial.inputs) != len(graph.inputs) + len(search.kept):
+            report(
+                f"graph '{search.trial}' takes {len(trial.inputs)} inputs, and is given {len(graph.inputs)} and "
+                f"{len(search.kept)} kept outputs of graph '{name}'",
+                "a trial takes the inputs of a micro-batch, then what was kept of it",
+            )
 
 
 def _shown(inputs: list[tuple[str, object]]) -> str:

@@ -61,6 +61,18 @@ class StepResult:
         return None if value is None else float(value)
 
     @property
+    def trials(self) -> int | None:
+        """How many trials the line search of the cycle made; None where there was none."""
+        value = self._value("trials")
+        return None if value is None else int(value)
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether the line search of the cycle accepted its last trial; None where there was none."""
+        value = self._value("accepted")
+        return None if value is None else bool(value)
+
+    @property
     def updated(self) -> bool:
         """Whether the weights were updated: the step ended a cycle, and no overflow made the program skip that."""
         if not self.ended_cycle:

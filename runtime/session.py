@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ..ir.errors import RuntimeFailure, nearest
 from ..ir.graph import Graph
 from ..ir.program import Program
-from ..ir.types import DType
+from ..ir.types import DType, TensorType
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .data_position import NOTE, DataPosition
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
+from .line_search import LineSearch
 from .plan import Turn, plan_turns
 from .result import StepResult
 
@@ -36,6 +37,7 @@ class Session:
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
         self._plans = [plan_turns(program, variant) for variant in self._schedules]
         self._engine = Engine(program, device, seed)
+        self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
         self._position = 0
         self._cycle = 0
         self.data_position: DataPosition | None = None
@@ -89,7 +91,9 @@ class Session:
                 f"{self._position} of {self.cycle_length} micro-batches are pending, and the program has no graph that "
                 f"ends a cycle early. Feed {self.cycle_length - self._position} more."
             )
-        outputs = flat_outputs(self._engine.graphs[name], self._engine.run(name, ()))
+        outputs = dict(flat_outputs(self._engine.graphs[name], self._engine.run(name, ())))
+        if self._search is not None:
+            outputs.update(self._search.run())
         self._position = 0
         self._cycle += 1
         self.data_position = None
@@ -151,7 +155,11 @@ class Session:
             if "loss" in outputs:
                 named.pop("loss", None)
             outputs.update(named)
+        if self._search is not None:
+            self._search.keep(tensors, outputs)
         self._position = (self._position + 1) % self.cycle_length
+        if self._search is not None and self._position == 0:
+            outputs.update(self._search.run())
         self._cycle += self._position == 0
         self.data_position = None
         result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
@@ -184,8 +192,16 @@ class Session:
     # -- state -----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Name -> numpy array, a copy of every state variable by the names of the file; bfloat16 as float32 (exact)."""
-        return {name: self._engine.read(name) for name in self._engine.parameters}
+        """Name -> numpy array, a copy of every state variable by the names of the file; bfloat16 as float32 (exact).
+
+        What is a fixed part of the program is left out.
+        """
+        return {name: self._engine.read(name) for name in self._changing}
+
+    @cached_property
+    def _changing(self) -> dict[str, TensorType]:
+        """The types of all state but what is a fixed part of the program."""
+        return {n: t for n, t in self._engine.types.items() if self.program.state[n].role != "fixed"}
 
     def load_state(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
         """Sets state from arrays or Tensors by name, or from a ``.safetensors``, ``.ckpt`` or ``.npz`` file.
@@ -196,7 +212,7 @@ class Session:
         """
         given, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (dict(source), {})
         origin = str(source) if isinstance(source, (str, os.PathLike)) else "the given state"
-        known = self._engine.types
+        known = self._changing
         if strict:
             for name in given:
                 if name not in known:
@@ -230,7 +246,7 @@ class Session:
         """
         values = {} if str(path).endswith(".ckpt") else self.state()
         notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
-        write_state(path, self._engine.parameters, values, notes)
+        write_state(path, {name: self._engine.parameters[name] for name in self._changing}, values, notes)
 
     def _checked(self, origin: str, name: str, value: Any) -> Any:
         import mindspore
@@ -256,7 +272,7 @@ class Session:
     def _position_from(self, values: Mapping[str, Any]) -> int:
         count = self.program.schedule.count
         if count is None:
-            return 0 if len(values) == len(self._engine.types) else self._position
+            return 0 if len(values) == len(self._changing) else self._position
         if count not in values:
             return self._position
         position = int(values[count].item())
@@ -265,4 +281,6 @@ class Session:
                 f"state '{count}' says that {position} micro-batches are pending, but a cycle has {self.cycle_length}: "
                 f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
             )
+        if self._search is not None:
+            self._search.resume(position)
         return position

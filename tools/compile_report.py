@@ -79,6 +79,7 @@ def schedule_json(program: Program) -> dict[str, Any]:
         "count": schedule.count,
         "max_skipped": schedule.max_skipped,
         "choice": None if schedule.choice is None else asdict(schedule.choice),
+        "search": None if schedule.search is None else asdict(schedule.search),
         "micro_batches": program.micro_batches(),
         "text": describe_schedule(program),
     }
@@ -164,6 +165,7 @@ def describe_schedule(program: Program) -> str:
     """The schedule in words."""
     schedule = program.schedule
     choice = f"; each cycle runs {schedule.choice}" if schedule.choice else ""
+    choice += f"; {schedule.search}" if schedule.search else ""
     if schedule.flush is None and len(schedule.cycle) == 1 and schedule.cycle[0].repeat == 1:
         return f"every micro-batch runs '{schedule.cycle[0].graph}' and is one optimizer step{choice}"
     runs: list[str] = []

@@ -14,6 +14,7 @@ from ..data import Data, ZeroData
 from ..errors import nearest
 from ..graph import Graph
 from ..program import ROLES, Entry, Program, Schedule, StateVariable
+from ..search import Search
 from .graph_parser import GraphParser
 
 _FRACTION = re.compile(r"[01](\.\d+)?(e-?\d+)?")
@@ -105,7 +106,7 @@ class _Parser(GraphParser):
             entries.append(Entry(graph, repeat))
             if not self.accept(","):
                 break
-        flush = count = limit = choice = None
+        flush = count = limit = choice = search = None
         while self.accept(";"):
             if self.accept_word("flush"):
                 self.expect("@")
@@ -117,11 +118,27 @@ class _Parser(GraphParser):
                 limit = self.integer()
             elif self.accept_word("choice"):
                 choice = self.choice()
+            elif self.accept_word("search"):
+                search = self.search()
             else:
                 raise self.error(
-                    f"expected 'flush @graph', 'count %state', 'max_skipped number' or 'choice …', found {self.found()}"
+                    "expected 'flush @graph', 'count %state', 'max_skipped number', 'choice …' or 'search …', "
+                    f"found {self.found()}"
                 )
-        return Schedule(tuple(entries), flush, count, limit, choice)
+        return Schedule(tuple(entries), flush, count, limit, choice, search)
+
+    def search(self) -> Search:
+        """``search @trial @judge %pending at_most %kept…``."""
+        self.expect("@", "before a graph's name")
+        trial = self.name("a graph's name")
+        self.expect("@", "before a graph's name")
+        judge = self.name("a graph's name")
+        self.expect("%", "before a state's name")
+        pending, at_most = self.name("a state's name"), self.integer()
+        kept = []
+        while self.accept("%"):
+            kept.append(self.name("an output's name"))
+        return Search(trial, judge, pending, at_most, tuple(kept))
 
     def choice(self) -> Choice:
         """``choice variants kind probability cycles seed %state``."""

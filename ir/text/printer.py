@@ -132,6 +132,9 @@ class _Printer:
             text += f"; max_skipped {schedule.max_skipped}"
         if (c := schedule.choice) is not None:
             text += f"; choice {c.variants} {c.kind} {c.probability!r} {c.cycles} {c.seed} %{spell(c.state)}"
+        if (s := schedule.search) is not None:
+            text += f"; search @{spell(s.trial)} @{spell(s.judge)} %{spell(s.pending)} {s.at_most}"
+            text += "".join(f" %{spell(name)}" for name in s.kept)
         return text
 
     def variable(self, name: str, variable: StateVariable) -> str:

@@ -1,0 +1,50 @@
+"""The search at the end of a cycle: trials on the cycle's micro-batches, which are kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.errors import RuntimeFailure
+from ..ir.search import Search
+from .engine import Engine, flat_outputs
+
+
+class LineSearch:
+    """Keeps what each micro-batch of the running cycle was fed with, and runs the search when the cycle ends."""
+
+    def __init__(self, engine: Engine, search: Search):
+        self._engine = engine
+        self._search = search
+        self._kept: list[tuple[Any, ...]] = []
+
+    def keep(self, inputs: tuple[Any, ...], outputs: dict[str, Any]) -> None:
+        """One micro-batch; takes what is meant for the trials alone out of ``outputs``."""
+        self._kept.append((*inputs, *(outputs.pop(name) for name in self._search.kept)))
+
+    def run(self) -> Mapping[str, Any]:
+        """Trials until one is accepted or there are no more; the outputs of the last judge, none if none was due.
+
+        Waits for the device before each trial.
+        """
+        outputs: dict[str, Any] = {}
+        judge = self._engine.graphs[self._search.judge]
+        for _ in range(self._search.at_most):
+            if not self._engine.read(self._search.pending).item():
+                break
+            for inputs in self._kept:
+                self._engine.run(self._search.trial, inputs)
+            outputs.update(flat_outputs(judge, self._engine.run(self._search.judge, ())))
+        self._kept.clear()
+        return outputs
+
+    def resume(self, position: int) -> None:
+        """The cycle stands at ``position`` now; RuntimeFailure where its micro-batches were fed to another session."""
+        if position and position != len(self._kept):
+            raise RuntimeFailure(
+                f"{position} micro-batches of a cycle are pending in this state, and the line search at the cycle's "
+                "end needs them again, which a state does not hold. Save the state at the end of a cycle "
+                "(StepResult.ended_cycle), or call flush() first."
+            )
+        if not position:
+            self._kept.clear()
