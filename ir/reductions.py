@@ -31,12 +31,16 @@ def _reduce(graph: Graph, op: str, value: Value, axes: Sequence[int], keep: bool
 
 
 def all_finite(graph: Graph, values: Sequence[Value], *, scope: str) -> Value:
-    """A scalar bool: whether every element of every value is finite. The answers are joined pairwise, so that no long
-    chain has to run in order."""
+    """A scalar bool: whether every element of every value is finite."""
     answers: list[Value] = []
     for value in values:
         finite: Value = graph.create("IsFinite", [value], scope=scope, sources=[value])
         answers.append(reduce_all(graph, finite, scope=scope))
+    return all_true(graph, answers, scope=scope)
+
+
+def all_true(graph: Graph, answers: Sequence[Value], *, scope: str) -> Value:
+    """Whether all of these scalar bools are true, joined pairwise, so that no long chain has to run in order."""
     while len(answers) > 1:
         pairs = [answers[i : i + 2] for i in range(0, len(answers), 2)]
         answers = [graph.create("LogicalAnd", p, scope=scope) if len(p) == 2 else p[0] for p in pairs]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from ..ir.attributes import scalar_tensor
 from ..ir.effects import Effects
+from ..ir.errors import PassError
 from ..ir.gradient_path import updating_graphs
 from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.types import tensor
 from ..ir.values import Value
+from .group_scale_rule import put_group_rule, value_of
 from .results import named_results
 
 SCOPE = "loss-scale"
@@ -20,11 +22,19 @@ SCALE = "loss_scale.value"
 CLEAN = "loss_scale.clean_cycles"
 
 
+def refuse_second_scale(program: Program) -> None:
+    """A program has one loss scale, or one for each group of layers."""
+    if SCALE in program.state or value_of(0) in program.state:
+        raise PassError("the program scales its loss already: ask for loss-scale or group-loss-scale, and once")
+
+
 def put_scale_rule(program: Program) -> None:
     """On overflow the scale shrinks by its factor, after ``window`` cycles in a row without one it grows by it.
 
-    Does nothing where the scale is static, or no graph knows of overflows (yet).
+    Does nothing where the scale is static, or no graph knows of overflows (yet). Scales of groups have a rule of their
+    own.
     """
+    put_group_rule(program)
     if CLEAN not in program.state:
         return
     rule = program.state[SCALE].info

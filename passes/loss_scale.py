@@ -17,7 +17,7 @@ from ..ir.types import tensor
 from ..ir.values import Node
 from .base import Pass
 from .crossings import crossings, takes_value
-from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule
+from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule, refuse_second_scale
 from .normalisation import change_divisor, divide_gradients
 from .options import option
 from .overflow_check import SKIPPED
@@ -75,8 +75,7 @@ class LossScale(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        if SCALE in program.state:
-            raise PassError("the program scales its loss already: ask for loss-scale once")
+        refuse_second_scale(program)
         for name, graph in program.graphs.items():
             if "loss_scale" in graph.outputs:
                 raise PassError(f"graph '{name}' scales its loss by itself: leave loss-scale out, or export without it")

@@ -13,6 +13,7 @@ from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .gradient_freeze import GradientFreeze
+from .group_loss_scale import GroupLossScale
 from .legalize import Legalize
 from .less_bn import LessBN
 from .loss_scale import LossScale
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type[Pass]] = {
         EffectChainMinimization,
         GradientAccumulation,
         GradientFreeze,
+        GroupLossScale,
         Legalize,
         LowerGradientCentralization,
         LessBN,

@@ -55,6 +55,14 @@ class StepResult:
         return None if value is None else float(value)
 
     @property
+    def loss_scales(self) -> tuple[float, ...] | None:
+        """The scale of each group of layers, in the order of their numbers; None without ``group-loss-scale``."""
+        scales: list[float] = []
+        while (value := self._value(f"loss_scale_{len(scales)}")) is not None:
+            scales.append(float(value))
+        return tuple(scales) or None
+
+    @property
     def gradient_norm(self) -> float | None:
         """The norm of all gradients of the cycle before clipping; None where none is due, or none is reported."""
         value = self._value("gradient_norm")

@@ -1,0 +1,299 @@
+"""A loss scale for each group of layers: the derivative is scaled anew where it passes from one group to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from ..ir.attributes import scalar_tensor
+from ..ir.effects import Effects
+from ..ir.errors import OptionError, PassError, nearest
+from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
+from ..ir.graph import Graph
+from ..ir.linearity import Seed, find_seeds, scale_seeds
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.training import BACKWARD, network_parts
+from ..ir.types import tensor
+from ..ir.values import Constant, Node, State, Value
+from .base import Pass
+from .crossings import crossings, takes_value
+from .depth import layers_by_depth
+from .dynamic_loss_scale import put_scale_rule, refuse_second_scale
+from .group_scale_rule import SCOPE, steps_of, value_of
+from .normalisation import divide
+from .options import option
+from .overflow_check import SKIPPED
+from .results import with_results
+
+Use = tuple[Node, int]
+
+
+class GroupLossScale(Pass):
+    """Keeps an own dynamic loss scale for each group of layers.
+
+    A scale that suits the last layers may be too small for the gradients of the first ones, or too large. Here the
+    gradients of each group are computed from that group's multiple of the loss: at the seeds the derivative is
+    multiplied by the scale of the group next to the loss, and where it passes from one group to another by the ratio
+    of their scales. Where that is follows from the graph: the places at which a factor reaches all gradients of a group
+    and of those nearer to the input, and no others, proven operator by operator as for ``loss-scale``. So branches,
+    residual sums, weights that are used in several groups, and functions are right, or the pass refuses. Each gradient
+    is divided by its group's scale once, before all else.
+
+    ``groups`` puts about as many layers into each group, by depth; ``match`` names the weights of each group instead,
+    by globs (several in one group: ``"conv*|bn*"``; the first that matches counts). Groups are numbered from 0, in the
+    order given, or from the input to the loss.
+
+    After each cycle a group whose gradients are not all finite divides its scale by √2, the others multiply theirs by
+    2^(1/``window``); any overflow skips the update of all weights, and so ``overflow-check`` comes along. An infinity
+    flows on to all groups nearer to the input: it counts as an overflow of the group nearest to the loss. The scale
+    that is applied is the power of two below, so that it changes no bit. ``min`` and ``max`` are powers of two.
+    ``init`` is one number, or one for each group.
+
+    Outputs: ``loss_scale_0`` …, the scales that the step's gradients had (``StepResult.loss_scales``). State:
+    ``loss_scale.group0.value``, ``loss_scale.group0.steps``, ….
+
+    Preserves: training is the same, bit for bit, where nothing under- or overflows. Replaces
+    ``mindspore.boost.GroupLossScaleManager``.
+    """
+
+    name = "group-loss-scale"
+    stage = "unscale"
+    groups: int = option(4, help="how many groups, by depth", minimum=2)
+    match: tuple[str, ...] = option((), help="globs over the names of weights instead, one for each group")
+    init: tuple[float, ...] = option(
+        (4096.0,), help="the scale to begin with, or one for each group", minimum=2.0**-24, maximum=2.0**64
+    )
+    window: int = option(1000, help="cycles without overflow in which a scale doubles, an even number", minimum=2)
+    min: float = option(1.0, help="least scale", minimum=2.0**-24)
+    max: float = option(2.0**24, help="largest scale", maximum=2.0**64)
+    assume_linear: tuple[str, ...] = option((), help="operators taken as linear in their first backward operand")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window % 2:
+            raise OptionError(f"pass '{self.name}': option 'window' must be even, not {self.window}")
+        for name, bound in (("min", self.min), ("max", self.max)):
+            if math.frexp(bound)[0] != 0.5:
+                raise OptionError(f"pass '{self.name}': option '{name}' must be a power of two, not {bound:g}")
+        if not self.init:
+            raise OptionError(f"pass '{self.name}': option 'init' is empty")
+        for value in self.init:
+            if not self.min <= value <= self.max:
+                raise OptionError(
+                    f"pass '{self.name}': init={value:g} is not between min={self.min:g} and max={self.max:g}"
+                )
+        if len(self.match) == 1:
+            raise OptionError(f"pass '{self.name}': one group is what loss-scale is for: give match two globs or more")
+
+    def needs(self, program: Program) -> Sequence[str]:
+        return ["overflow-check"] if SKIPPED not in program.state else []
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        refuse_second_scale(program)
+        for name, graph in program.graphs.items():
+            if "loss_scale" in graph.outputs:
+                raise PassError(f"graph '{name}' scales its loss itself: leave {self.name} out, or export without it")
+        layers = layers_by_depth(program)
+        members = self._members(result, layers)
+        depth = {weight: at for at, weight in enumerate(w for layer in layers for w in layer)}
+        order = sorted(range(len(members)), key=lambda k: min(depth[w] for w in members[k]))
+        self._add_state(program, order, members)
+        group_of = {weight: k for k, weights in enumerate(members) for weight in weights}
+        updating = updating_graphs(program)
+        for name, graph in program.graphs.items():
+            places, gradients = _scale(
+                program, graph, group_of, order, updates=graph in updating, assume_linear=self.assume_linear
+            )
+            result.matched = max(result.matched, gradients)
+            if gradients:
+                result.statistics[f"places scaled in {name}"] = places
+        put_scale_rule(program)
+        result.changed = result.matched
+        for k, weights in enumerate(members):
+            shown = ", ".join(weights[:3]) + (", …" if len(weights) > 3 else "")
+            result.statistics[f"group {k}"] = f"{len(weights)} weights ({shown})"
+        places = max((v for k, v in result.statistics.items() if k.startswith("places")), default=0)
+        sizes = ", ".join(str(len(m)) for m in members)
+        result.summary = f"{result.matched} gradients in {len(members)} groups ({sizes}) scaled at {places} places"
+        return result
+
+    def _members(self, result: PassResult, layers: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The weights of each group."""
+        weights = [w for layer in layers for w in layer]
+        if not self.match:
+            n = min(self.groups, len(layers))
+            if n < 2:
+                raise PassError(f"the network has {len(layers)} layer with trained weights: there is nothing to group")
+            if n < self.groups:
+                result.miss("groups", f"the network has {n} layers with trained weights, so {n} groups")
+            ends = [k * len(layers) // n for k in range(n + 1)]
+            return [[w for layer in layers[a:b] for w in layer] for a, b in pairwise(ends)]
+        members: list[list[str]] = [[] for _ in self.match]
+        for weight in weights:
+            found = next((k for k, globs in enumerate(self.match) if _matches(weight, globs)), None)
+            if found is None:
+                raise PassError(
+                    f"weight '{weight}' is in no group: no glob of match matches it. Add it, or end with a group \"*\""
+                )
+            members[found].append(weight)
+        for globs, group in zip(self.match, members, strict=True):
+            if not group:
+                raise PassError(f"group '{globs}' has no weight of its own{nearest(globs, weights)}")
+        return members
+
+    def _add_state(self, program: Program, order: Sequence[int], members: Sequence[Sequence[str]]) -> None:
+        if len(self.init) not in (1, len(order)):
+            raise PassError(f"init has {len(self.init)} scales for {len(order)} groups: give one, or one for each")
+        number = tensor("float32")
+        rule = {"order": list(order), "window": self.window, "min": self.min, "max": self.max}
+        for k in range(len(order)):
+            wanted = self.init[k if len(self.init) > 1 else 0]
+            octaves, steps = divmod(round(math.log2(wanted) * self.window), self.window)
+            for name, value in ((value_of(k), 2.0**octaves), (steps_of(k), steps)):
+                program.add_state(name, number, "loss-scale", scalar_tensor("float32", value).data)
+            program.state[value_of(k)].info.update(rule, weights=list(members[k]))
+
+
+def _matches(weight: str, globs: str) -> bool:
+    return any(fnmatchcase(weight, glob.strip()) for glob in globs.split("|"))
+
+
+def _scale(
+    program: Program,
+    graph: Graph,
+    group_of: Mapping[str, int],
+    order: Sequence[int],
+    *,
+    updates: bool,
+    assume_linear: Sequence[str],
+) -> tuple[int, int]:
+    """Returns at how many places the derivative was multiplied, for how many gradients."""
+    parts = network_parts(graph)
+    wanted = crossings(graph)
+    own = _gradients(program, graph, parts, group_of)
+    # What no weight is known to take is computed next to the loss, where every derivative comes from.
+    group = {(user, i): own.get(user.operand(i), order[-1]) for user, i in wanted}
+    places = _places(graph, parts, group, order, assume_linear)
+    fx = Effects(graph)
+    scales = _load(fx, order)
+    for positions, seeds in places.items():
+        scale_seeds(graph, seeds, _factor(graph, scales, order, positions), scope=SCOPE)
+    if updates:
+        # Loaded anew: what the update side takes from the backward part would have to be carried to it.
+        scales = _load(fx, order)
+        _unscale(graph, _accumulated(graph, group_of, order) or group, scales)
+    # Copies: what is returned must not be the memory that the end of the cycle writes.
+    shown = [(f"loss_scale_{k}", graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]
+    fx.commit(with_results(graph, shown))
+    return sum(len(seeds) for seeds in places.values()), len({user.operand(i) for user, i in wanted})
+
+
+def _places(
+    graph: Graph,
+    parts: Mapping[Node, str],
+    group: Mapping[Use, int],
+    order: Sequence[int],
+    assume_linear: Sequence[str],
+) -> dict[tuple[int, ...], list[Seed]]:
+    """Where to multiply, by what: the seeds of all gradients of ``order[0]`` to ``order[p]``, for each p. A use that is
+    in several of these sets (a connection that skips groups) is multiplied once, by what they are together.
+
+    Each set alone multiplies its gradients and no others; factors multiply, so together they give each gradient the
+    product over all sets that it is in."""
+    together: dict[Use, list[int]] = {}
+    for p in range(len(order)):
+        inner = set(order[: p + 1])
+        uses = [use for use, k in group.items() if k in inner]
+        if uses:
+            for seed in find_seeds(graph, parts, uses, assume_linear=assume_linear):
+                for use in seed.uses:
+                    together.setdefault(use, []).append(p)
+    places: dict[tuple[int, ...], dict[Value, Seed]] = {}
+    for (user, i), positions in together.items():
+        value = user.operand(i)
+        places.setdefault(tuple(positions), {}).setdefault(value, Seed(value)).uses.append((user, i))
+    return {positions: list(seeds.values()) for positions, seeds in places.items()}
+
+
+def _factor(graph: Graph, scales: Mapping[int, Value], order: Sequence[int], positions: Sequence[int]) -> Value:
+    """The product of the ratios at ``positions``: at p the scale of ``order[p]`` to that of the next, to 1 at the
+    last."""
+    factor: Value | None = None
+    ends = [p for p in positions if p + 1 not in positions]
+    starts = [p for p in positions if p - 1 not in positions]
+    for first, last in zip(starts, ends, strict=True):
+        ratio = scales[order[first]]
+        if last + 1 < len(order):
+            ratio = graph.create("RealDiv", [ratio, scales[order[last + 1]]], scope=SCOPE)
+        factor = ratio if factor is None else graph.create("Mul", [factor, ratio], scope=SCOPE)
+    assert factor is not None
+    return factor
+
+
+def _load(fx: Effects, order: Sequence[int]) -> dict[int, Value]:
+    return {k: fx.load(fx.graph.state(value_of(k), tensor("float32")), scope=SCOPE) for k in order}
+
+
+def _unscale(graph: Graph, group: Mapping[Use, int], scales: Mapping[int, Value]) -> None:
+    """Divides what these users take, each value once."""
+    quotients: dict[Value, Value] = {}
+    for (user, i), k in group.items():
+        value = user.operand(i)
+        if value not in quotients:
+            quotients[value] = divide(graph, value, scales[k], scope=SCOPE)
+            mark(quotients[value], {STAGE: "unscale"})  # type: ignore[arg-type]
+        user.set_operand(i, quotients[value])
+
+
+def _accumulated(graph: Graph, group_of: Mapping[str, int], order: Sequence[int]) -> dict[Use, int]:
+    """The uses of gradients that come from accumulators, with their groups."""
+    found: dict[Use, int] = {}
+    for node in graph:
+        weights = node.marks.get(GRADIENT)
+        if weights is None or (node.op.name == "TensorMove" and isinstance(node.operand(0), Constant)):
+            continue  # a constant has no derivative in it to be scaled
+        k = group_of.get(weights if isinstance(weights, str) else weights[0], order[-1])
+        found.update(dict.fromkeys(((u, i) for u, i in node.use_sites() if takes_value(u, i)), k))
+    return found
+
+
+def _gradients(
+    program: Program, graph: Graph, parts: Mapping[Node, str], group_of: Mapping[str, int]
+) -> dict[Value, int]:
+    """The group of each gradient, as it leaves the backward part."""
+    found: dict[Value, int] = {}
+    for node in graph:
+        if node.marks.get(STAGE) != "accumulate" or node.op.name not in ("Add", "AssignAdd"):
+            continue
+        sum_ = node.operand(0)
+        state = sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_
+        k = group_of.get(program.state[state.name].weight) if isinstance(state, State) else None
+        if k is not None:
+            found.update((value, k) for value in _summands(node.operand(1), parts))
+    if not any(GRADIENT in node.marks for node in graph) and graph in updating_graphs(program):
+        for path in gradient_paths(graph):
+            for value in path.points[0].values:
+                if path.weight in group_of:
+                    found.setdefault(value, group_of[path.weight])
+    return found
+
+
+def _summands(term: Value, parts: Mapping[Node, str]) -> list[Value]:
+    """What of the backward part an accumulator is given, weighted, or replaced by zeros, as it may be."""
+    found: list[Value] = []
+    stack = [term]
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node):
+            continue
+        if parts.get(value) == BACKWARD:
+            found.append(value)
+        elif value.op.name == "Select":
+            stack.extend(value.operands[1:3])
+        elif value.op.name in ("Cast", "Mul"):
+            stack.append(value.operand(0))
+    return found
