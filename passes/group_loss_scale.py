@@ -117,8 +117,7 @@ class GroupLossScale(Pass):
             shown = ", ".join(weights[:3]) + (", …" if len(weights) > 3 else "")
             result.statistics[f"group {k}"] = f"{len(weights)} weights ({shown})"
         places = max((v for k, v in result.statistics.items() if k.startswith("places")), default=0)
-        sizes = ", ".join(str(len(m)) for m in members)
-        result.summary = f"{result.matched} gradients in {len(members)} groups ({sizes}) scaled at {places} places"
+        result.summary = f"{result.matched} gradients in {len(members)} groups, scaled at {places} places"
         return result
 
     def _members(self, result: PassResult, layers: Sequence[Sequence[str]]) -> list[list[str]]:
