@@ -140,10 +140,9 @@ def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
 
 
 def updating_graphs(program: Program) -> list[Graph]:
-    """The graphs of a program that update weights: its one step graph, or those fed from accumulators."""
-    if len(program.graphs) == 1 and program.micro_batches() <= 1:
-        return list(program.graphs.values())
-    return [g for g in program.graphs.values() if any(GRADIENT in n.marks for n in g)]
+    """The graphs of a program that update weights: those fed from accumulators, or its step graph with its variants."""
+    fed = [g for g in program.graphs.values() if any(GRADIENT in n.marks for n in g)]
+    return fed or (list(program.graphs.values()) if program.micro_batches() <= 1 else [])
 
 
 def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[GradientPath]:

@@ -50,6 +50,9 @@ class Pass:
     """True for what must run before all other passes."""
     late: ClassVar[bool] = False
     """True for what works on what all others have made, but for clean-ups after it."""
+    redone: ClassVar[bool] = False
+    """True for what must be the last to touch the program: a later compilation takes it out (:meth:`undo`) and runs it
+    again after its own passes."""
     may_match_nothing: ClassVar[bool] = False
     """True for clean-ups, which need nothing to do; any other pass fails when it matches nothing."""
 
@@ -82,6 +85,9 @@ class Pass:
     def needs(self, program: Program) -> Sequence[str]:
         """Names of passes without which this one does not work on ``program``: run too unless they are asked for."""
         return ()
+
+    def undo(self, program: Program) -> None:
+        """Takes what :meth:`run` with the same options put into ``program`` out again, where the pass is ``redone``."""
 
     def run(self, program: Program) -> PassResult:
         """Rewrites ``program`` in place (the manager hands over a private copy) and says what was done.

@@ -22,6 +22,7 @@ from .options import option
 from .overflow_check import EACH, SKIPPED
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
 from .step import the_step
+from .tally import declare_tally
 
 COUNT = "accumulation.count"
 WEIGHT = "accumulation.weight"
@@ -288,10 +289,10 @@ class GradientAccumulation(Pass):
         one = graph.constant(scalar_tensor("float32", 1.0))
         if self.reduction == "mean":
             count = self._total(fx, graph.state(COUNT, tensor("float32")), one if fused else None)
-            return declare_divisor(count, counted=True)
+            return declare_divisor(declare_tally(count, COUNT), counted=True)
         if self.reduction == "sum":
             return None
-        total = self._total(fx, graph.state(WEIGHT, tensor("float32")), factor)
+        total = declare_tally(self._total(fx, graph.state(WEIGHT, tensor("float32")), factor), WEIGHT)
         # All weights zero: the sum of nothing stays zero.
         some = graph.create("NotEqual", [total, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
         return declare_divisor(graph.create("Select", [some, total, one], scope=SCOPE))

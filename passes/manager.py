@@ -17,7 +17,7 @@ from .instrumentation import Instrumentation
 from .legalize import Legalize
 from .legalize.legalize import needs_legalization
 from .pipeline import parse_pipeline, print_pipeline
-from .registry import find
+from .registry import REGISTRY, find
 from .reproducer import write_reproducer
 
 
@@ -65,6 +65,10 @@ def compile_program(
     instrumentation = instrumentation or Instrumentation()
     _check_selection(instrumentation, ordered)
     if verify_each:
+    program, again = _reopened(program, passes)
+    ordered = canonical_order(_with_needs([*passes, *again], program))
+    instrumentation = instrumentation or Instrumentation()
+    _check_selection(instrumentation, ordered)
         from ..ir.verify import verify
 
         verify(program)
@@ -89,6 +93,19 @@ def compile_program(
         current.reports.append(result)
         done.append(p)
     current.pipeline = _joined(current.pipeline, done)
+def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:
+    """The program without what earlier compilations put in as the last thing, and the passes that put it in again."""
+    options = {r.name: r.options for r in program.reports if r.name in REGISTRY and REGISTRY[r.name].redone}
+    if not options or not passes:
+        return program, []
+    program = program.copy()
+    again = [REGISTRY[name](**given) for name, given in options.items()]
+    for p in reversed(again):
+        p.undo(program)
+    asked = {p.name for p in passes}
+    return program, [p for p in again if p.name not in asked]
+
+
     return current
 
 
@@ -114,7 +131,7 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
     staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
     ordered = [p if p.stage is None else next(staged) for p in passes]
     early = [p for p in ordered if p.early]
-    late = [p for p in ordered if p.late]
+    late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
     others = [p for p in ordered if not p.early and not p.late]
     # Late passes go after the last pass that is no clean-up.
     at = max((i + 1 for i, p in enumerate(others) if not p.may_match_nothing), default=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..ir.dtypes import cast
-from ..ir.gradient_path import STAGE, mark
+from ..ir.gradient_path import STAGE, Use, mark
 from ..ir.graph import Graph, tensor_type
 from ..ir.types import DType
 from ..ir.values import Node, Value
@@ -53,19 +53,26 @@ def change_divisor(graph: Graph, make: Callable[[Node], Node]) -> bool:
     old = find_divisor(graph)
     if old is None:
         return False
-    _replace(graph, old, make)
+    # A loss scale is a divisor and multiplies the seeds too: those stay.
+    _replace(old, make, [(user, i) for user, i in old.use_sites() if _divides(user, i)])
     return True
+
+
+def _divides(user: Node, i: int) -> bool:
+    if user.op.name == "Cast":
+        return all(_divides(u, at) for u, at in user.use_sites())
+    return user.op.name == "RealDiv" and i == 1
 
 
 def change_count(graph: Graph, make: Callable[[Node], Node]) -> None:
     """Replaces the number of micro-batches in the divisor, if it stands there, by what ``make`` creates from it."""
     counted = next((n for n in graph if COUNTED in n.marks), None)
     if counted is not None:
-        _replace(graph, counted, make)
+        uses = [(user, i) for user, i in counted.use_sites() if user.op.name in ("RealDiv", "Cast", "Mul")]
+        _replace(counted, make, uses)
 
 
-def _replace(graph: Graph, old: Node, make: Callable[[Node], Node]) -> None:
-    uses = [(user, i) for user, i in old.use_sites() if user.op.name in ("RealDiv", "Cast", "Mul")]
+def _replace(old: Node, make: Callable[[Node], Node], uses: Iterable[Use]) -> None:
     new = make(old)
     if old.marks.get(STAGE) == NORMALISATION:
         forget_divisor(old)
@@ -80,7 +87,7 @@ def forget_divisor(node: Node) -> None:
     node.name = node.op.name + "." + NORMALISATION
 
 
-def divide_gradients(graph: Graph, uses: Iterable[tuple[Node, int]], divisor: Node, *, scope: str) -> None:
+def divide_gradients(graph: Graph, uses: Iterable[Use], divisor: Node, *, scope: str) -> None:
     """Divides what these users take, in a graph that has no divisor yet; each value once."""
     declare_divisor(divisor)
     quotients: dict[Value, Value] = {}

@@ -21,11 +21,13 @@ from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass
 from .dynamic_loss_scale import put_scale_rule
+from .data_parallel import DataParallel, reduces_gradients
 from .float_status import float_status
 from .normalisation import change_count
 from .options import option
 from .results import named_results, with_results
 
+from .tally import declare_tally, find_tally
 SCOPE = "overflow-check"
 SKIPPED = "overflow.skipped_cycles"
 DROPPED = "overflow.dropped_micro_batches"
@@ -68,6 +70,10 @@ class OverflowCheck(Pass):
     max_skipped: int = option(50, help="skipped cycles in a row that end training; 0: never", minimum=0)
 
     def run(self, program: Program) -> PassResult:
+    def needs(self, program: Program) -> Sequence[str]:
+        # Where the file sums gradients over ranks, all ranks must also skip together.
+        return [DataParallel.name] if reduces_gradients(program) else []
+
         result = self.result()
         if SKIPPED in program.state:
             raise PassError(
@@ -142,8 +148,9 @@ class OverflowCheck(Pass):
             skips.extend(overflows)
         if count is not None:
             one = None if own is None else graph.constant(scalar_tensor("float32", 1.0))
-            fed = _total(fx, count, one)
-            dropped = _total(fx, DROPPED, None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE))
+            fed = find_tally(graph, count) or declare_tally(_total(fx, count, one), count)
+            own_number = None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE)
+            dropped = declare_tally(_total(fx, DROPPED, own_number), DROPPED)
             zero = graph.constant(scalar_tensor("float32", 0.0))
             overflows.append(graph.create("Greater", [dropped, zero], scope=SCOPE))
             if self.policy == "skip-micro":
@@ -153,8 +160,11 @@ class OverflowCheck(Pass):
             else:
                 skips.append(overflows[-1])
         elif own is not None:
-            overflows.append(own)
-            skips.append(own)
+            number = cast(graph, own, DType.FLOAT32, scope=SCOPE)
+            assert isinstance(number, Node)
+            zero = graph.constant(scalar_tensor("float32", 0.0))
+            overflows.append(graph.create("Greater", [declare_tally(number, "overflow"), zero], scope=SCOPE))
+            skips.append(overflows[-1])
         self._skip(fx, updates, _any(graph, overflows), _any(graph, skips), counting=count is not None)
         return [path.weight for path in paths]
 
@@ -183,7 +193,7 @@ def _return_network_values(graph: Graph) -> None:
         graph.result = with_results(graph, own)
 
 
-def _total(fx: Effects, state: str, own: Value | None) -> Value:
+def _total(fx: Effects, state: str, own: Value | None) -> Node:
     """A count over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
     loaded = fx.load(fx.graph.state(state, tensor("float32")), scope=SCOPE)
     return loaded if own is None else fx.graph.create("Add", [loaded, own], scope=SCOPE)

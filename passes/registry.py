@@ -10,6 +10,7 @@ from .base import Pass
 from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .dead_code_elimination import DeadCodeElimination
+from .data_parallel import DataParallel
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .gradient_freeze import GradientFreeze
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type[Pass]] = {
         DeadCodeElimination,
         EffectChainMinimization,
         GradientAccumulation,
+        DataParallel,
         GradientFreeze,
         GroupLossScale,
         Legalize,

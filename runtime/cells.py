@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import mindspore
-from mindspore import nn
+from mindspore import nn, ops
 
 
 class GraphRunner(nn.Cell):  # type: ignore[misc]
@@ -48,6 +48,17 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
             self._alone.append(alone)
             return result
         raise error
+
+
+class SumOverRanks(nn.Cell):  # type: ignore[misc]
+    """The sum of a tensor over all ranks of the job."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.sum = ops.AllReduce()
+
+    def construct(self, values):  # type: ignore[no-untyped-def]
+        return self.sum(values)
 
 
 class ProgramCell(nn.Cell):  # type: ignore[misc]

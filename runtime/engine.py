@@ -16,7 +16,9 @@ from ..ir.program import Program, StateVariable
 from ..ir.types import DType
 from .anchor import anchor_state
 from .environment import prepare_environment
+from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
+from .ranks import graph_of_ranks, join_ranks
 from .seeding import seed_graph
 
 log = logging.getLogger("boost_compile")
@@ -31,6 +33,7 @@ class Engine:
         prepare_environment()
         _set_device(device)
         self.device = device
+        self.ranks = join_ranks()
         self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
         self.types = {name: variable.type for name, variable in program.state.items()}
         self.parameters = {name: _parameter(variable) for name, variable in program.state.items()}
@@ -42,14 +45,15 @@ class Engine:
         from ..ir.mindir.writer import write_mindir
         from .cells import GraphRunner
 
+        graph = graph_of_ranks(graph, self.ranks, self.device.lower())
         if seed is not None:
             graph = graph.clone()[0]
-            for node in seed_graph(graph, seed):
+            for node in seed_graph(graph, seed, self.ranks.rank):
                 log.warning(
                     "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
                 )
         if self.device == "CPU":
-            graph = widen_half_updates(graph)
+            graph = shorten_finite_tests(widen_half_updates(graph))
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"
@@ -83,19 +87,22 @@ class Engine:
         # asnumpy() shares the memory that the next step writes.
         return np.array(parameter.asnumpy())
 
+    def tensor(self, name: str, value: Any) -> Any:
+        """A value for a state, of its shape and dtype (float32 for bfloat16), as MindSpore holds it."""
+        import mindspore
+
+        return mindspore.Tensor(value, mindspore.bfloat16 if self.types[name].dtype is DType.BFLOAT16 else None)
+
     def write(self, name: str, value: Any) -> None:
         """Sets a state's value, of its shape and dtype (float32 for bfloat16)."""
         import mindspore
         from mindspore import ops
 
         parameter = self.parameters[name]
-        if self.types[name].dtype is DType.BFLOAT16:
-            tensor = mindspore.Tensor(value, mindspore.bfloat16)
-            if self.device == "CPU":  # has no Assign kernel for bfloat16
-                parameter.set_data(tensor)
-                return
-        else:
-            tensor = mindspore.Tensor(value)
+        tensor = self.tensor(name, value)
+        if tensor.dtype == mindspore.bfloat16 and self.device == "CPU":  # has no Assign kernel for bfloat16
+            parameter.set_data(tensor)
+            return
         # set_data can give the Parameter other memory than the compiled graph writes; assign cannot.
         ops.assign(parameter, tensor)
 

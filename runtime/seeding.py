@@ -13,8 +13,9 @@ SEED_OPERANDS = {"Dropout": (2, 3)}
 SEED_ATTRIBUTES = (("seed", "seed2"), ("Seed0", "Seed1"), ("seed0", "seed1"))
 
 
-def seed_graph(graph: Graph, seed: int) -> list[Node]:
+def seed_graph(graph: Graph, seed: int, rank: int = 0) -> list[Node]:
     """Gives every random node of ``graph`` and its functions its own seeds, derived from ``seed`` and where it stands.
+    The ranks of a job draw differently, the first as a process that is alone.
 
     Changes the graph. Returns the random nodes whose seeds are neither known operands nor attributes.
     """
@@ -25,7 +26,7 @@ def seed_graph(graph: Graph, seed: int) -> list[Node]:
             if not is_random(node):
                 continue
             serial += 1
-            number = _derive(seed, graph.name, serial)
+            number = _derive(seed, graph.name, serial, *([rank] if rank else []))
             positions = SEED_OPERANDS.get(node.op.name)
             names = next((pair for pair in SEED_ATTRIBUTES if all(n in node.attributes for n in pair)), None)
             if positions is not None:

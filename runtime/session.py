@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..ir.collectives import LOCAL
 from ..ir.errors import RuntimeFailure, nearest
 from ..ir.graph import Graph
 from ..ir.program import Program
@@ -17,6 +18,7 @@ from .engine import Engine, flat_outputs
 from .inputs import to_tensors
 from .line_search import LineSearch
 from .plan import Turn, plan_turns
+from .ranks import Exchange, Ranks
 from .result import StepResult
 
 if TYPE_CHECKING:
@@ -27,16 +29,27 @@ if TYPE_CHECKING:
 class Session:
     """Runs ``program`` on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
 
+    In a process that msrun started (or in which MindSpore's communication was initialised) the session is one rank of
+    the job, and every rank must do the same with its own: a program with collectives, from data-parallel, waits for the
+    others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` asks :meth:`check_replicas`
+    after every K-th cycle.
+
     The program is not changed, and sessions share nothing. ``seed`` makes random primitives (Dropout) repeatable from
     one session to the next; without it they keep the seeds of the file, where zero means a different run each time.
     """
 
-    def __init__(self, program: Program, device: str = "CPU", seed: int | None = None):
+    def __init__(
+        self, program: Program, device: str = "CPU", seed: int | None = None, check_replicas: int | None = None
+    ):
+        if check_replicas is not None and check_replicas < 1:
+            raise RuntimeFailure(f"check_replicas={check_replicas}: give a number of cycles, at least 1.")
         self.program = program
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
         self._plans = [plan_turns(program, variant) for variant in self._schedules]
         self._engine = Engine(program, device, seed)
+        self._exchange = Exchange(self._engine.ranks)
+        self._check_every = check_replicas
         self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
         self._position = 0
         self._cycle = 0
@@ -45,6 +58,11 @@ class Session:
         the state. Saved with it."""
         self._unread: StepResult | None = None
         self._resume()
+
+    @property
+    def ranks(self) -> Ranks:
+        """Which rank of how many this session is."""
+        return self._engine.ranks
 
     @property
     def position(self) -> int:
@@ -167,6 +185,8 @@ class Session:
 
     def _ended(self, result: StepResult) -> StepResult:
         """Looks at the cycle before the one that has just been started on the device, so as not to wait for it."""
+        if self._check_every is not None and self._cycle % self._check_every == 0:
+            self.check_replicas()
         previous, self._unread = self._unread, result
         if previous is not None:
             self.check_skipped(previous)
@@ -238,15 +258,39 @@ class Session:
             self._cycle = int(values[choice.state].item())
         return list(values)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def check_replicas(self) -> None:
+        """RuntimeFailure, on all ranks, if a weight does not have the same bits on all of them: it names the first such
+        weight and the ranks. All ranks must call it; what is compared is a hash of each weight."""
+        compared = [n for n, v in self.program.state.items() if v.role == "weight" and not v.info.get(LOCAL)]
+        self._exchange.check_equal({name: self._engine.read(name) for name in compared})
+
+    def save(self, path: str | os.PathLike[str], sync: str = "none") -> None:
         """Writes the state, and where in the data ``fit`` stands, to a ``.safetensors`` or ``.ckpt`` file; never leaves
         half a file behind.
 
-        A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``.
+        A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``. In a job of several ranks all of
+        them must call it, and the first one writes. ``sync=average`` writes BatchNorm statistics averaged over the
+        ranks, ``none`` those of the first; what a cycle has accumulated is averaged in any case, so that ranks that
+        load it have the same sum together.
         """
-        values = {} if str(path).endswith(".ckpt") else self.state()
+        if sync not in ("none", "average"):
+            raise RuntimeFailure(f"sync={sync!r}: give 'none' or 'average'.")
+        averaged = self._exchange.mean({name: self._engine.read(name) for name in self._differing(sync == "average")})
+        if self.ranks.rank != 0:
+            return
+        values = {} if str(path).endswith(".ckpt") else {**self.state(), **averaged}
         notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
-        write_state(path, {name: self._engine.parameters[name] for name in self._changing}, values, notes)
+        parameters = {name: self._engine.parameters[name] for name in self._changing}
+        parameters.update({name: self._engine.tensor(name, value) for name, value in averaged.items()})
+        write_state(path, parameters, values, notes)
+
+    def _differing(self, statistics: bool) -> list[str]:
+        """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm
+        statistics."""
+        if self.ranks.size == 1:
+            return []
+        parts = ({"accumulator", "counter"} if self._position else set()) | ({"statistic"} if statistics else set())
+        return [name for name, v in self.program.state.items() if v.role in parts and v.dtype.is_float]
 
     def _checked(self, origin: str, name: str, value: Any) -> Any:
         import mindspore

@@ -1,0 +1,518 @@
+"""Data parallelism: every rank trains on its own part of the data, and all update by the same gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.adasum import ADASUM, DEVICES, neighbours
+from ..ir.attributes import TensorValue, scalar_tensor
+from ..ir.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
+from ..ir.collectives import (
+    LOCAL,
+    SUMMED,
+    WORLD,
+    all_reduce,
+    collectives,
+    cycle_traffic,
+    group_of,
+    is_collective,
+    is_world,
+)
+from ..ir.data import to_numpy
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.gradient_path import GRADIENT, PART, STAGE, GradientPath, Use, gradient_paths, mark, updating_graphs
+from ..ir.graph import Graph, tensor_type
+from ..ir.ops import CPU
+from ..ir.program import Program, StateVariable
+from ..ir.report import PassResult
+from ..ir.training import BACKWARD, FORWARD, anatomy, network_parts
+from ..ir.types import DType, TensorType, is_monad
+from ..ir.values import Constant, Node, Value
+from .base import Pass
+from .crossings import takes_value
+from .normalisation import COUNTED, NORMALISATION, change_divisor, declare_divisor, divide, find_divisor
+from .options import option
+from .parameter_groups import FUSION
+from .tally import TALLY, declare_tally, move_marks, tallies
+
+SCOPE = "data-parallel"
+RANKS = "ranks"
+"""The tally of the ranks themselves: one each."""
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
+MEGABYTE = 2**20
+_MOST_RANKS = 2**16
+
+
+class DataParallel(Pass):
+    """Sums the gradients of all ranks, once a cycle, before anything else is done to them.
+
+    Each gradient that updates a weight is replaced by its sum over the ranks of the job, in float32 where it is half;
+    what follows (unscaling, finite check, clipping, weight decay, update) sees the same on every rank, so weights
+    that began equal stay equal in every bit. With accumulation the sums of a whole cycle are exchanged. ``mean``
+    divides by what all ranks counted together (micro-batches, their weights, or ranks), which is exchanged too: the
+    program knows no number of ranks, and short cycles and dropped micro-batches weigh what they should. With
+    ``mean=false`` the gradient is that mean times the number of ranks. Decisions that ranks take from numbers of
+    their own (``overflow-check`` with ``policy=skip-micro`` or ``detect=status``) are taken from sums over all.
+
+    An export made in DATA_PARALLEL mode reduces its gradients itself: these reductions and the factor 1/ranks behind
+    them are taken out, and the program's own put where they belong. ``mean`` is then what the file does if not given,
+    else true.
+
+    Gradients smaller than ``fusion`` megabytes are exchanged together, in the order in which the backward part has
+    them ready, each bucket of at most that size; those that ``parameter-groups`` has numbered, group by group.
+
+    Preserves: the weights are those of one process that trains on the concatenated micro-batches of all ranks (with
+    losses that are means over samples), but for rounding. BatchNorm takes its statistics from each rank's own data.
+    """
+
+    name = "data-parallel"
+    stage = "all-reduce"
+    late = True
+    redone = True
+    mean: bool | None = option(None, help="average over ranks, not sum (as the file does, else true)")
+    fusion: float = option(4.0, help="megabytes that are exchanged together; 0: each gradient alone", minimum=0)
+
+    def undo(self, program: Program) -> None:
+        for graph in program.graphs.values():
+            _undo(graph)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        before = cycle_traffic(program)
+        updating = updating_graphs(program)
+        own = [_take_out_own(graph) for graph in updating]
+        for name in {name for found in own for name in found.left_alone}:
+            for state in program.state.values():
+                if name in (state.name, state.weight):
+                    state.info[LOCAL] = True
+        mean = self.mean
+        if mean is None:
+            mean = all(found.mean for found in own)
+        result.options["mean"] = mean
+        reduced: dict[str, None] = {}
+        fixed: dict[str, None] = {}
+        buckets = 0
+        for graph in updating:
+            rewrite = _Rewrite(program, graph, mean, int(self.fusion * MEGABYTE))
+            buckets = max(buckets, rewrite.run())
+            reduced.update(dict.fromkeys(rewrite.reduced))
+            fixed.update(dict.fromkeys(rewrite.fixed))
+        for name, variable in program.state.items():
+            if variable.role == "weight" and name not in reduced:
+                result.miss(name, _why_not(variable, fixed))
+        after = cycle_traffic(program)
+        result.matched = result.changed = len(reduced)
+        result.statistics = {
+            "gradients": len(reduced),
+            "collectives a cycle before": before.count,
+            "bytes a cycle before": before.nbytes,
+            "collectives a cycle": after.count,
+            "bytes a cycle": after.nbytes,
+        }
+        result.summary = (
+            f"{len(reduced)} gradients in {buckets} collectives; a cycle exchanges {after.nbytes} bytes "
+            f"({before.nbytes} before)"
+        )
+        replaced = max((found.number for found in own), default=0)
+        if replaced:
+            result.summary += f"; {replaced} reductions of the file are replaced"
+        return result
+
+
+def _why_not(weight: StateVariable, fixed: Mapping[str, None]) -> str:
+    if weight.info.get(LOCAL):
+        return "the file reduces other gradients and not this one: each rank keeps its own weight"
+    if weight.name in fixed:
+        return "its gradient is a constant, the same on every rank"
+    if weight.trainable is False:
+        return "nothing trains it"
+    return "the loss does not depend on it, or nothing updates it: there is no gradient"
+
+
+@dataclass(slots=True)
+class _Own:
+    """Reductions that the file held. ``mean``: whether they divided; ``left_alone``: weights that had none."""
+
+    number: int = 0
+    mean: bool = True
+    left_alone: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Term:
+    """A value to be summed over ranks, and who takes it. ``normalised``: its users divide by what was counted."""
+
+    weights: tuple[str, ...]
+    value: Value
+    dtype: DType
+    uses: list[Use]
+    normalised: bool
+    depth: int = 0
+
+
+def _group(program: Program) -> str:
+    """All ranks; with adasum those that take the same step, since it combines the steps of the others."""
+    for graph in updating_graphs(program):
+        for node in graph:
+            if node.op.name == ADASUM:
+                return neighbours(int(node.attributes[DEVICES]))  # type: ignore[call-overload]
+    return WORLD[program.target]
+
+
+class _Rewrite:
+    """Puts the reductions into one graph; ``limit``: bytes of a bucket."""
+
+    def __init__(self, program: Program, graph: Graph, mean: bool, limit: int):
+        self.program = program
+        self.graph = graph
+        self.mean = mean
+        self.limit = limit
+        self.group = _group(program)
+        self.reduced: list[str] = []
+        self.fixed: list[str] = []
+
+    def run(self) -> int:
+        """Returns the number of collectives for gradients."""
+        graph = self.graph
+        fx = Effects(graph)
+        terms = self._terms()
+        if not terms:
+            return 0
+        _sum_flags(graph, self.program.target, self.group)
+        self._order(terms)
+        wide = [_widened(graph, term.value) for term in terms]
+        buckets = self._buckets(terms, wide)
+        sums: dict[int, Node] = {}
+        for bucket in buckets:
+            found = sum_over_ranks(graph, [wide[i] for i in bucket], self.group, scope=SCOPE)
+            sums.update(zip(bucket, found, strict=True))
+        divisor = self._divisor(terms)
+        for i, term in enumerate(terms):
+            self._wire(term, sums[i], None if term.normalised else divisor)
+        for what, node in list(tallies(graph)):
+            if what != RANKS:
+                _reduce_tally(graph, node, self.group)
+        fx.commit()
+        self.reduced = list(dict.fromkeys(w for term in terms for w in term.weights))
+        return len(buckets)
+
+    # -- what is reduced -------------------------------------------------------------------------------------
+
+    def _terms(self) -> list[_Term]:
+        marked = any(GRADIENT in node.marks for node in self.graph)
+        terms = self._accumulated() if marked else self._leaving_backward()
+        if self.fixed and not self.mean:
+            raise PassError(
+                f"the gradient of weight '{self.fixed[0]}' is a constant of graph '{self.graph.name}', which "
+                "data-parallel cannot sum over ranks: use mean=true"
+            )
+        for term in terms:
+            if term.dtype not in SUMMED:
+                raise PassError(
+                    f"the gradient of weight '{term.weights[0]}' ({term.value!r}) is {term.dtype}, which AllReduce "
+                    "does not add up: train this weight in float32"
+                )
+        state = self.program.state
+        return self._merged([t for t in terms if not all(state[w].info.get(LOCAL) for w in t.weights)])
+
+    def _leaving_backward(self) -> list[_Term]:
+        """Gradients as the backward part leaves them, and all uses of them by the update side: who asks whether they
+        are finite too, so that all ranks hear the same."""
+        graph = self.graph
+        found = anatomy(graph)
+        names: dict[Node, list[str]] = {}
+        for info in found.weights:
+            if not info.gradient and info.fixed:
+                self.fixed.append(info.name)
+            for gradient in info.gradient:
+                if gradient.graph is not graph:
+                    where = gradient.graph.name if gradient.graph else "?"
+                    raise PassError(
+                        f"the gradient {gradient!r} of weight '{info.name}' is computed inside function '{where}', "
+                        "which not every rank may call: only gradients of the main graph can be reduced"
+                    )
+                names.setdefault(gradient, []).append(info.name)
+        terms = []
+        for gradient, weights in names.items():
+            uses = [
+                (user, i)
+                for user, i in gradient.use_sites()
+                if found.part(user) not in (FORWARD, BACKWARD) and takes_value(user, i)
+            ]
+            terms.append(_Term(tuple(weights), gradient, tensor_type(gradient).dtype, uses, normalised=False))
+        return terms
+
+    def _accumulated(self) -> list[_Term]:
+        """The sums of a cycle, before they are divided by what was counted; as they come where nothing is."""
+        terms = []
+        for node in self.graph:
+            weights = node.marks.get(GRADIENT)
+            if weights is None:
+                continue
+            names = (weights,) if isinstance(weights, str) else tuple(weights)
+            division = _division(node)
+            if division is not None:
+                total = division.operand(0)
+                terms.append(_Term(names, total, tensor_type(total).dtype, [(division, 0)], normalised=True))
+            elif node.op.name == "TensorMove" and isinstance(node.operand(0), Constant):
+                self.fixed.extend(names)
+            else:
+                uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
+                terms.append(_Term(names, node, tensor_type(node).dtype, uses, normalised=False))
+        return terms
+
+    def _merged(self, terms: Sequence[_Term]) -> list[_Term]:
+        """Weights whose gradient is a sum of several get one term: their sum."""
+        of_weight: dict[str, list[_Term]] = {}
+        for term in terms:
+            for name in term.weights:
+                of_weight.setdefault(name, []).append(term)
+        several = {name: found for name, found in of_weight.items() if len(found) > 1}
+        if not several:
+            return list(terms)
+        paths = {path.weight: path for path in gradient_paths(self.graph)}
+        gone: set[int] = set()
+        for name, summands in several.items():
+            if any(t.weights != (name,) for t in summands) or not _meets_in_sum(paths.get(name)):
+                continue
+            first, *others = sorted(summands, key=lambda t: _part(t))
+            for other in others:
+                operands = [_widened(self.graph, t.value) for t in (first, other)]
+                first.value = self.graph.create("Add", operands, scope=SCOPE, sources=operands)
+                zeros = self.graph.create("ZerosLike", [other.value], scope=SCOPE)
+                for user, i in other.uses:
+                    user.set_operand(i, zeros)
+                gone.add(id(other))
+        return [term for term in terms if id(term) not in gone]
+
+    def _order(self, terms: list[_Term]) -> None:
+        """As the backward part has them ready, as far as the graph says; else the last layer's first."""
+        depth: dict[Value, int] = {}
+        for node in self.graph:
+            depth[node] = 1 + max((depth.get(v, 0) for v in node.operands if not is_monad(v.type)), default=0)
+        position = {id(term): i for i, term in enumerate(terms)}
+        for term in terms:
+            value = term.value
+            term.depth = depth.get(value) or max(depth.get(v, 0) for v in _operands(value))
+        terms.sort(key=lambda t: (t.depth, -position[id(t)]))
+
+    def _buckets(self, terms: Sequence[_Term], wide: Sequence[Value]) -> list[list[int]]:
+        items = []
+        for i, (term, value) in enumerate(zip(terms, wide, strict=True)):
+            type_ = tensor_type(value)
+            fixed_size = type_.is_static
+            number = self.program.state[term.weights[0]].info.get(FUSION) if fixed_size else None
+            # What has no fixed shape cannot be taken out of a bucket.
+            nbytes = type_.nbytes if fixed_size else 2**62
+            items.append(Item(i, type_.dtype, nbytes, number if isinstance(number, int) else None))
+        return plan_buckets(items, self.limit)
+
+    # -- what they are divided by ----------------------------------------------------------------------------
+
+    def _divisor(self, terms: Sequence[_Term]) -> Node | None:
+        """Sees to the mean; returns the divisor where it must be put behind the sums, which nothing divides yet."""
+        counted = any(term.normalised for term in terms)
+        if self.mean == counted:
+            return None
+        graph = self.graph
+        one = graph.constant(scalar_tensor("float32", 1.0))
+        ranks = declare_tally(all_reduce(graph, one, self.group, scope=SCOPE), RANKS)
+        op = "Mul" if self.mean else "RealDiv"
+        if find_divisor(graph) is not None:
+            change_divisor(graph, lambda old: graph.create(op, [old, ranks], scope=SCOPE))
+            return None
+        return declare_divisor(ranks)
+
+    def _wire(self, term: _Term, total: Value, divisor: Node | None) -> None:
+        graph = self.graph
+        if divisor is not None:
+            total = divide(graph, total, divisor, scope=SCOPE)
+            mark(total, {STAGE: "unscale"})  # type: ignore[arg-type]
+        wide = tensor_type(total).dtype
+        for user, i in term.uses:
+            if user.op.name == "Cast" and tensor_type(user).dtype is wide:
+                # The sum of half-precision numbers need not fit in half precision before it is divided.
+                user.replace_uses(total)
+            else:
+                user.set_operand(i, cast(graph, total, term.dtype, scope=SCOPE))
+
+
+def _meets_in_sum(path: GradientPath | None) -> bool:
+    return path is not None and path.is_sum and not path.points[0].measures
+
+
+def _part(term: _Term) -> int:
+    return int(term.value.marks.get(PART, 0)) if isinstance(term.value, Node) else 0
+
+
+def _operands(value: Value) -> tuple[Value, ...]:
+    return value.operands if isinstance(value, Node) else (value,)
+
+
+def _widened(graph: Graph, value: Value) -> Value:
+    """In float32 at least, in which sums over ranks are taken."""
+    type_ = tensor_type(value)
+    return cast(graph, value, DType.FLOAT32, scope=SCOPE) if type_.dtype in _HALF else value
+
+
+def _division(node: Node) -> Node | None:
+    """The division by what was counted that makes a marked gradient, if one does."""
+    while node.op.name == "Cast" and isinstance(node.operand(0), Node):
+        node = node.operand(0)  # type: ignore[assignment]
+    if node.op.name != "RealDiv":
+        return None
+    divisor = node.operand(1)
+    while isinstance(divisor, Node) and divisor.op.name == "Cast":
+        divisor = divisor.operand(0)
+    is_divisor = isinstance(divisor, Node) and divisor.marks.get(STAGE) == NORMALISATION
+    return node if is_divisor else None
+
+
+def _reduce_tally(graph: Graph, node: Node, group: str) -> None:
+    """The sum of a tally over ranks takes its place."""
+    uses = [(user, i) for user, i in node.use_sites() if user.op.name != "UpdateState"]
+    total = all_reduce(graph, node, group, scope=SCOPE)
+    for user, i in uses:
+        user.set_operand(i, total)
+    _take_over(node, total)
+
+
+def _take_over(old: Node, new: Node) -> None:
+    move_marks(old, new, (TALLY, COUNTED))
+    if old.marks.get(STAGE) == NORMALISATION:
+        move_marks(old, new, (STAGE,))
+
+
+def _undo(graph: Graph) -> None:
+    """Takes out what the pass put into a graph."""
+    results = [n for n in graph if n.marks.get(STAGE) == ALL_REDUCE]
+    fx = Effects(graph)
+    for node in results:
+        node.replace_uses(source_of(node))
+    for what, node in list(tallies(graph)):
+        if what == RANKS:
+            for user, i in node.use_sites():
+                if i == 1:
+                    remaining = user.operand(0)
+                    user.replace_uses(remaining)
+                    if user.marks.get(STAGE) == NORMALISATION and isinstance(remaining, Node):
+                        move_marks(user, remaining, (STAGE,))
+        elif is_collective(node):
+            source = node.operand(0)
+            node.replace_uses(source)
+            assert isinstance(source, Node)
+            _take_over(node, source)
+    fx.commit()
+
+
+# -- what the file holds -------------------------------------------------------------------------------------
+
+
+def reduces_gradients(program: Program) -> bool:
+    """Whether the file sums gradients over ranks by itself."""
+    holding = [g for g in updating_graphs(program) if any(_is_own(node) for node in collectives(g))]
+    return any(_is_own(v) for g in holding for path in gradient_paths(g) for p in path.points for v in p.values)
+
+
+def _take_out_own(graph: Graph) -> _Own:
+    """Removes the exporter's reductions of gradients: each an AllReduce, and a multiplication by 1/ranks behind it."""
+    if not any(map(_is_own, collectives(graph))):
+        return _Own()
+    found: dict[Node, str] = {}
+    alone: list[str] = []
+    for path in gradient_paths(graph):
+        own = [v for p in path.points for v in p.values if isinstance(v, Node) and _is_own(v)]
+        found.update(dict.fromkeys(own, path.weight))
+        if own:
+            _check_movable(graph, path, own)
+        else:
+            alone.append(path.weight)
+    if not found:
+        return _Own()
+    factors = {node: _mean_factor(node) for node in found}
+    values = Counter(None if factor is None else _number(factor) for factor in factors.values())
+    if len(values) > 1:
+        shown = ", ".join("none" if v is None else f"{v:g}" for v in values)
+        raise PassError(
+            f"graph '{graph.name}' multiplies gradients by different factors behind their sum over ranks ({shown}): "
+            "which of them is 1/ranks cannot be told"
+        )
+    for node, factor in factors.items():
+        last = node if factor is None else factor
+        last.replace_uses(node.operand(0))
+        if factor is not None and factor.graph is not None:
+            factor.graph.erase(factor)
+        if node.graph is not None and not node.uses:
+            node.graph.erase(node)
+    return _Own(len(found), next(iter(values)) is not None, tuple(alone))
+
+
+def _is_own(value: Value) -> bool:
+    return isinstance(value, Node) and value.op.name == "AllReduce" and not {STAGE, TALLY} & value.marks.keys()
+
+
+def _check_movable(graph: Graph, path: GradientPath, own: Sequence[Node]) -> None:
+    for node in own:
+        if not is_world(group_of(node)) or node.attributes.get("op", "sum") != "sum":
+            raise PassError(
+                f"graph '{graph.name}' reduces the gradient of weight '{path.weight}' in group '{group_of(node)}' by "
+                f"'{node.attributes.get('op', 'sum')}' (%{node.name}): only sums over all ranks can be replaced"
+            )
+    for point in path.points:
+        if any(v in own for v in point.values):
+            return
+        if point.stage not in ("", "accumulate", "unscale"):
+            raise PassError(
+                f"graph '{graph.name}' sums the gradient of weight '{path.weight}' over ranks after its stage "
+                f"'{point.stage}': reduced before it, as data-parallel does, it would be another. Leave data-parallel "
+                "out, or export the training cell without it"
+            )
+
+
+def _mean_factor(node: Node) -> Node | None:
+    """The multiplication by 1/ranks, ranks being a number, that the same cell of the network puts behind its sum."""
+    users = [user for user in node.uses if user.op.name != "UpdateState"]
+    if len(users) != 1 or users[0].op.name != "Mul" or _cell(users[0]) != _cell(node):
+        return None
+    number = _number(users[0])
+    if number is None or not 0 < number <= 1:
+        return None
+    ranks = round(1 / number)
+    is_inverse = ranks <= _MOST_RANKS and abs(number * ranks - 1) < 2**-10
+    return users[0] if is_inverse else None
+
+
+def _cell(node: Node) -> str:
+    return node.scope.rpartition("/")[0]
+
+
+def _number(node: Node) -> float | None:
+    """The scalar constant that a multiplication takes."""
+    for value in node.operands[:2]:
+        held = value.value if isinstance(value, Constant) else None
+        if isinstance(held, TensorValue) and held.type.size == 1 and held.type.dtype.is_float:
+            return float(to_numpy(held.type, held.data).item())
+    return None
+
+
+def _sum_flags(graph: Graph, target: str, group: str) -> None:
+    """Overflow flags that the file keeps: asked of the device they differ by rank, so they are summed; and MindSpore's
+    CPU sums no integers, so those that are summed already go through float32."""
+    parts = network_parts(graph)
+    for node in list(graph):
+        asked_by_file = node.op.name == "NPUGetFloatStatusV2" and node.origin is None
+        if asked_by_file and not any(is_collective(user) for user in node.uses):
+            uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
+            total = all_reduce(graph, node, group, scope=SCOPE)
+            for user, i in uses:
+                user.set_operand(i, total)
+        elif target == CPU and node.op.name == "AllReduce" and node not in parts and isinstance(node.type, TensorType):
+            dtype = node.type.dtype
+            if not dtype.is_float:
+                number = cast(graph, node.operand(0), DType.FLOAT32, scope=SCOPE)
+                total = all_reduce(graph, number, group_of(node), scope=SCOPE)
+                node.replace_uses(cast(graph, total, dtype, scope=SCOPE))
