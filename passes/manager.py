@@ -61,17 +61,14 @@ def compile_program(
     for p in passes:
         if not isinstance(p, Pass):
             raise OptionError(f"not a pass: {p!r} (give pipeline text, or a list of Pass objects)")
-    ordered = canonical_order(_with_needs(passes, program))
-    instrumentation = instrumentation or Instrumentation()
-    _check_selection(instrumentation, ordered)
     if verify_each:
+        from ..ir.verify import verify
+
+        verify(program)
     program, again = _reopened(program, passes)
     ordered = canonical_order(_with_needs([*passes, *again], program))
     instrumentation = instrumentation or Instrumentation()
     _check_selection(instrumentation, ordered)
-        from ..ir.verify import verify
-
-        verify(program)
     current = program.copy()
     done: list[Pass] = []
     for number, p in enumerate(ordered, 1):
@@ -93,6 +90,9 @@ def compile_program(
         current.reports.append(result)
         done.append(p)
     current.pipeline = _joined(current.pipeline, done)
+    return current
+
+
 def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:
     """The program without what earlier compilations put in as the last thing, and the passes that put it in again."""
     options = {r.name: r.options for r in program.reports if r.name in REGISTRY and REGISTRY[r.name].redone}
@@ -104,9 +104,6 @@ def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[P
         p.undo(program)
     asked = {p.name for p in passes}
     return program, [p for p in again if p.name not in asked]
-
-
-    return current
 
 
 def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
