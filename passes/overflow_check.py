@@ -20,14 +20,14 @@ from ..ir.training import BACKWARD, FORWARD, network_parts, passed_on
 from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass
-from .dynamic_loss_scale import put_scale_rule
 from .data_parallel import DataParallel, reduces_gradients
+from .dynamic_loss_scale import put_scale_rule
 from .float_status import float_status
 from .normalisation import change_count
 from .options import option
 from .results import named_results, with_results
-
 from .tally import declare_tally, find_tally
+
 SCOPE = "overflow-check"
 SKIPPED = "overflow.skipped_cycles"
 DROPPED = "overflow.dropped_micro_batches"
@@ -69,11 +69,11 @@ class OverflowCheck(Pass):
     detect: str = option("values", help="test the gradients, or ask a saturating Ascend", choices=("values", "status"))
     max_skipped: int = option(50, help="skipped cycles in a row that end training; 0: never", minimum=0)
 
-    def run(self, program: Program) -> PassResult:
     def needs(self, program: Program) -> Sequence[str]:
         # Where the file sums gradients over ranks, all ranks must also skip together.
         return [DataParallel.name] if reduces_gradients(program) else []
 
+    def run(self, program: Program) -> PassResult:
         result = self.result()
         if SKIPPED in program.state:
             raise PassError(

@@ -9,8 +9,8 @@ from ..ir.errors import OptionError, nearest
 from .base import Pass
 from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
-from .dead_code_elimination import DeadCodeElimination
 from .data_parallel import DataParallel
+from .dead_code_elimination import DeadCodeElimination
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .gradient_freeze import GradientFreeze
@@ -29,10 +29,10 @@ REGISTRY: dict[str, type[Pass]] = {
     for cls in (
         ClipGradients,
         CommonSubexpressionElimination,
+        DataParallel,
         DeadCodeElimination,
         EffectChainMinimization,
         GradientAccumulation,
-        DataParallel,
         GradientFreeze,
         GroupLossScale,
         Legalize,
