@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .effects import Summary, describe, location, result_value
+from .effects import result_value
 from .graph import Graph
 from .ops import OPS, is_effect
+from .state_access import Summary, describe, location
 from .types import is_monad
 from .values import CALL, Input, Node, State, Value
 

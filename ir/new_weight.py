@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from .attributes import TensorValue
 from .data import Data, ZeroData, from_numpy
-from .effects import Effect, Effects, Summary, describe, summarize
+from .effects import Effects
 from .errors import PassError
 from .graph import Graph, tensor_type
 from .program import Program, StateVariable
 from .removal import Plan, Removal
+from .state_access import Effect, Summary, describe, summarize
 from .training import WeightInfo
 from .types import TensorType, TupleType, Type
 from .values import CALL, Constant, Input, Node, Value

@@ -10,10 +10,12 @@ from collections.abc import Collection, Sequence
 
 from .attributes import MonadValue, scalar_tensor
 from .branch import plain, zeros
-from .effects import Effect, Effects, orders_only, result_value
+from .effects import Effects, result_value
 from .errors import VerifyError
 from .graph import Graph
 from .ops import is_random, written_operands
+from .state_access import Effect
+from .tokens import orders_only
 from .types import UMONAD, TensorType, is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, State, Value
 

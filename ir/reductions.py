@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .attributes import scalar_tensor
 from .graph import Graph
+from .types import TensorType
 from .values import Node, Value
 
 
@@ -30,18 +32,22 @@ def _reduce(graph: Graph, op: str, value: Value, axes: Sequence[int], keep: bool
     return graph.create(op, operands, scope=scope, sources=[value])
 
 
-def all_finite(graph: Graph, values: Sequence[Value], *, scope: str) -> Value:
-    """A scalar bool: whether every element of every value is finite."""
+def all_finite(graph: Graph, values: Sequence[Value], *, scope: str, sources: Sequence[Value] = ()) -> Value:
+    """A scalar bool: whether every element of every value is finite; values that are no floats are.
+
+    A sum of squares would overflow where the value does not, and a maximum of magnitudes miss a NaN.
+    """
     answers: list[Value] = []
     for value in values:
-        finite: Value = graph.create("IsFinite", [value], scope=scope, sources=[value])
-        answers.append(reduce_all(graph, finite, scope=scope))
-    return all_true(graph, answers, scope=scope)
+        if isinstance(value.type, TensorType) and value.type.dtype.is_float:
+            finite = graph.create("IsFinite", [value], scope=scope, sources=[*sources, value])
+            answers.append(reduce_all(graph, finite, scope=scope))
+    return all_true(graph, answers, scope=scope, sources=sources)
 
 
-def all_true(graph: Graph, answers: Sequence[Value], *, scope: str) -> Value:
+def all_true(graph: Graph, answers: Sequence[Value], *, scope: str, sources: Sequence[Value] = ()) -> Value:
     """Whether all of these scalar bools are true, joined pairwise, so that no long chain has to run in order."""
     while len(answers) > 1:
         pairs = [answers[i : i + 2] for i in range(0, len(answers), 2)]
-        answers = [graph.create("LogicalAnd", p, scope=scope) if len(p) == 2 else p[0] for p in pairs]
-    return answers[0]
+        answers = [graph.create("LogicalAnd", p, scope=scope, sources=sources) if len(p) == 2 else p[0] for p in pairs]
+    return answers[0] if answers else graph.constant(scalar_tensor("bool", True))

@@ -5,7 +5,8 @@ Switch picks what to run:
 
 * ``accumulate x N, apply``: the main graph is ``accumulate``; when the count reaches N it calls ``apply``, else
   nothing;
-* ``accumulate x (N-1), step``: the main graph calls ``step`` when the count stands at N-1, else ``accumulate``.
+* ``accumulate x (N-1), step``: the main graph calls ``step`` when the count stands at N-1, else ``accumulate``;
+* a choice of variants: each variant, lowered in one of these ways, is a function; a table says which one a cycle runs.
 
 A function may not use values of its caller, so the state that it touches is passed in, and its effect token last.
 """
@@ -14,13 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .attributes import MonadValue, scalar_tensor
+import numpy as np
+
+from .attributes import MonadValue, TensorValue, scalar_tensor
 from .branch import choose, zeros
+from .choice import Choice
+from .data import from_numpy
 from .effects import Effects
 from .errors import Error
 from .graph import Graph
-from .program import Program, StateVariable
-from .types import UMONAD, TupleType, Type
+from .program import Program, Schedule, StateVariable
+from .types import UMONAD, TupleType, Type, tensor
 from .values import Constant, GraphRef, Node, Value
 
 SCOPE = "schedule"
@@ -33,37 +38,64 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
     calls that do not update); a result that both have is the update's in calls that update. Error for schedules that
     have no such form: use a program directory for them.
     """
-    cycle = program.schedule.cycle
-    if program.schedule.choice is not None:
-        raise Error(
-            f"the program chooses among {program.schedule.num_variants} variants of its graphs each cycle, which has "
-            "no self-contained form; save a program directory"
-        )
     if program.schedule.search is not None:
         raise Error(
             "the program runs trials on the micro-batches of each cycle until one is accepted, which has no "
             "self-contained form; save a program directory"
         )
+    if program.schedule.choice is None:
+        graph = _one_variant(program, program.schedule)
+    else:
+        graph = _chosen_variant(program, program.schedule.choice)
+    return graph, {name: variable for name, variable in program.state.items() if name in graph.states}
+
+
+def _one_variant(program: Program, schedule: Schedule) -> Graph:
+    cycle = schedule.cycle
     if len(cycle) == 1 and cycle[0].repeat == 1:
-        graph = program.graphs[cycle[0].graph].clone(program.name)[0]
-        return graph, _used(program, graph)
+        return program.graphs[cycle[0].graph].clone(program.name)[0]
     consuming = [e for e in cycle if program.graphs[e.graph].inputs]
     after = [e for e in cycle if not program.graphs[e.graph].inputs]
-    if program.schedule.count is None:
-        raise Error(
-            f"schedule '{program.schedule}' counts nothing, so it has no self-contained form; save a program directory"
-        )
+    if schedule.count is None:
+        raise Error(f"schedule '{schedule}' counts nothing, so it has no self-contained form; save a program directory")
     if len(consuming) == 1 and len(after) == 1 and cycle[-1] is after[0] and after[0].repeat == 1:
-        graph = _update_after(program, consuming[0].graph, consuming[0].repeat, after[0].graph)
+        return _update_after(program, consuming[0].graph, consuming[0].repeat, after[0].graph)
     elif len(consuming) == 2 and not after and consuming[1].repeat == 1:
-        graph = _update_instead(program, consuming[0].graph, consuming[0].repeat, consuming[1].graph)
-    else:
-        raise Error(f"schedule '{program.schedule}' has no self-contained form; save a program directory instead")
-    return graph, _used(program, graph)
+        return _update_instead(program, consuming[0].graph, consuming[0].repeat, consuming[1].graph)
+    raise Error(f"schedule '{schedule}' has no self-contained form; save a program directory instead")
 
 
-def _used(program: Program, graph: Graph) -> dict[str, StateVariable]:
-    return {name: variable for name, variable in program.state.items() if name in graph.states}
+def _chosen_variant(program: Program, choice: Choice) -> Graph:
+    variants = [_one_variant(program, program.schedule.variant(k)) for k in range(choice.variants)]
+    graph, inputs = _like(program, variants[0])
+    functions = [_as_function(graph, variant, f"variant_{k}") for k, variant in enumerate(variants)]
+    skip = _skip(graph, functions[0], inputs)
+    fx = Effects(graph)
+    cycle = fx.load(graph.state(choice.state, program.state[choice.state].type), scope=SCOPE)
+    due = _variant_due(graph, cycle, choice)
+    results: list[Value] = []
+    for k, function in enumerate(functions):
+        here = graph.create("Equal", [due, graph.constant(scalar_tensor("int32", k))], scope=SCOPE)
+        call = choose(graph, here, function, skip, inputs, scope=SCOPE)
+        fx.adopt(call)
+        mine = _items(graph, call, graph.outputs)
+        results = (
+            [graph.create("Select", [here, a, b], scope=SCOPE) for a, b in zip(mine, results, strict=True)]
+            if results
+            else mine
+        )
+    fx.commit(results[0] if len(results) == 1 else graph.create("MakeTuple", results, scope=SCOPE))
+    return graph
+
+
+def _variant_due(graph: Graph, cycle: Value, choice: Choice) -> Value:
+    """Looks the running cycle up in the table of the whole sequence; behind its end stands variant 0."""
+    sequence = np.array([*(choice.of_cycle(i) for i in range(choice.cycles)), 0], np.int32)
+    table = graph.constant(TensorValue(*from_numpy(sequence)))
+    last = graph.constant(scalar_tensor("int32", choice.cycles))
+    place = graph.create("Minimum", [cycle, last], scope=SCOPE)
+    zero = graph.constant(0)
+    return graph.create("Gather", [table, place, zero, zero], tensor("int32"), scope=SCOPE)
 
 
 def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> Graph:
@@ -72,7 +104,7 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
     fx = Effects(graph)
     loss = _strip(graph.result)
     update = _as_function(graph, program.graphs[apply], "update")
-    skip = _skip(graph, update)
+    skip = _skip(graph, update, ())
     done = graph.create(
         "GreaterEqual",
         [fx.load(count, scope=SCOPE, initial=False), graph.constant(scalar_tensor("float32", float(steps)))],
@@ -96,14 +128,11 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
 
 def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -> Graph:
     source = program.graphs[step]
-    graph = Graph(program.name)
-    graph.attributes, graph.info, graph.outputs = dict(source.attributes), dict(source.info), source.outputs
-    inputs: list[Value] = [graph.add_input(v.name, v.type) for v in source.inputs]
+    graph, inputs = _like(program, source)
     count = graph.state(_count(program), program.state[_count(program)].type)
     full = _as_function(graph, source, "step")
     partial = _as_function(graph, program.graphs[accumulate], "accumulate")
     _pad_result(partial, source.outputs, program.graphs[accumulate].outputs, full.result.type)
-    graph.result = graph.constant(None)  # replaced at commit
     fx = Effects(graph)
     threshold = graph.constant(scalar_tensor("float32", float(repeat)))
     last = graph.create("GreaterEqual", [fx.load(count, scope=SCOPE), threshold], scope=SCOPE)
@@ -111,6 +140,15 @@ def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -
     fx.adopt(call)
     fx.commit(call)
     return graph
+
+
+def _like(program: Program, source: Graph) -> tuple[Graph, list[Value]]:
+    """A graph that takes and returns what another does, still without nodes, and its inputs."""
+    graph = Graph(program.name)
+    graph.attributes, graph.info, graph.outputs = dict(source.attributes), dict(source.info), source.outputs
+    inputs: list[Value] = [graph.add_input(v.name, v.type) for v in source.inputs]
+    graph.result = graph.constant(None)  # replaced at commit
+    return graph, inputs
 
 
 def _count(program: Program) -> str:
@@ -207,9 +245,11 @@ def _renamed_type(node: Node, type_: Type) -> Type:
     return type_
 
 
-def _skip(main: Graph, like: Graph) -> Graph:
-    """A function that does nothing and returns zeros of the type that ``like`` returns."""
+def _skip(main: Graph, like: Graph, inputs: Sequence[Value]) -> Graph:
+    """A function of ``inputs`` that does nothing and returns zeros of the type that ``like`` returns."""
     function = main.add_function("skip")
+    for value in inputs:
+        function.add_input(value.name, value.type)
     function.result = zeros(function, like.result.type, SCOPE)
     function.outputs = like.outputs
     return function

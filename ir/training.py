@@ -24,12 +24,13 @@ from dataclasses import dataclass, field
 
 from .attributes import TensorValue
 from .calls import Calls, actuals, bindings, called_functions, entered, picked, picked_within, targets
-from .effects import Effect, describe, result_value, states_behind, summarize
+from .effects import result_value
 from .errors import AnatomyError
 from .forward_side import adopt_forward, carried_operands
 from .graph import Graph
 from .ops import OPS, facts, is_effect
 from .program import Program
+from .state_access import Effect, describe, states_behind, summarize
 from .types import TensorType, TupleType
 from .values import CALL, Constant, GraphRef, Input, Node, State, Value
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ir.effects import orders_only
 from ..ir.graph import Graph
+from ..ir.tokens import orders_only
 from ..ir.training import BACKWARD, FORWARD, network_parts
 from ..ir.types import TensorType
 from ..ir.values import Node

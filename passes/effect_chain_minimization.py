@@ -1,20 +1,21 @@
-"""Effect-chain minimisation: orders only effects that touch the same state."""
+"""Effect-chain minimisation: rebuilds the tokens from what the effects read and write."""
 
 from __future__ import annotations
 
-from ..ir.effects import Effects, summarize
+from ..ir.effects import Effects
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.state_access import summarize
 from .base import Pass
 
 
 class EffectChainMinimization(Pass):
-    """Rebuilds the effect tokens from what every effect reads and writes.
+    """Rebuilds the effect tokens from what every effect reads and writes (:mod:`boost_compile.ir.token_chain`).
 
-    An exported graph chains all its updates one after the other and lists plain values that only ordered its buffers.
-    Afterwards effects that touch different state share one token and may run in any order or at once; dead reads, chain
-    links and packaging nodes are gone. The dependences that remain are those of the state itself (write after write,
-    write after all readers, read after write), so training is preserved bit for bit.
+    An exported graph chains its reads with its updates and lists plain values that only ordered its buffers. Afterwards
+    the updates stand in one sequence and reads beside it; dead reads, chain links and packaging nodes are gone. The
+    dependences of the state itself (write after write, write after all readers, read after write) remain, so training
+    is preserved bit for bit.
     """
 
     name = "effect-chain-minimization"

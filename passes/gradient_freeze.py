@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..ir.attributes import scalar_tensor
 from ..ir.calls import bindings
 from ..ir.choice import INTERVAL, KINDS, Choice
-from ..ir.effects import Effects, location
+from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.flops import estimated_flops
 from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
@@ -15,6 +15,7 @@ from ..ir.graph import Graph
 from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
+from ..ir.state_access import location
 from ..ir.training import BACKWARD, FORWARD, network_parts
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value

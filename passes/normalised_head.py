@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.calls import without_tokens
-from ..ir.effects import Effects, orders_only
+from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.new_weight import new_name, plan_repeat, repeat_update
@@ -16,6 +16,7 @@ from ..ir.program import Program
 from ..ir.reductions import reduce_sum
 from ..ir.removal import Removal
 from ..ir.report import PassResult
+from ..ir.tokens import orders_only
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import CALL, Constant, Node, Op, State, Value

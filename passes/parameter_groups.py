@@ -9,13 +9,14 @@ from typing import Any
 from ..ir.attributes import scalar_tensor
 from ..ir.closures import Closures
 from ..ir.dtypes import cast
-from ..ir.effects import Effects, location
+from ..ir.effects import Effects
 from ..ir.errors import OptionError, PassError, nearest
 from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.ops import facts, written_operands
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.state_access import location
 from ..ir.types import DType
 from ..ir.values import Input, Node, State, Value
 from .base import Pass

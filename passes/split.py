@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.attributes import scalar_tensor
-from ..ir.effects import Effects, location, result_value
+from ..ir.effects import Effects, result_value
 from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.ops import is_effect, is_pure
+from ..ir.state_access import location
 from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy
 from ..ir.types import TensorType, TupleType, is_monad
 from ..ir.values import CALL, Input, Node, State, Value

@@ -16,6 +16,7 @@ from ..ir.program import Program, StateVariable
 from ..ir.types import DType
 from .anchor import anchor_state
 from .environment import prepare_environment
+from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
 from .ranks import graph_of_ranks, join_ranks
 from .seeding import seed_graph
@@ -52,7 +53,7 @@ class Engine:
                     "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
                 )
         if self.device == "CPU":
-            graph = widen_half_updates(graph)
+            graph = shorten_finite_tests(widen_half_updates(graph))
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..ir.calls import callees_first
 from ..ir.dtypes import cast
-from ..ir.effects import Effects, summarize
+from ..ir.effects import Effects
 from ..ir.graph import Graph
 from ..ir.ops import facts, written_operands
+from ..ir.state_access import summarize
 from ..ir.types import DType, TensorType
 from ..ir.values import Node, Value
 

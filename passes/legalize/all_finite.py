@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from ...ir.errors import PassError
 from ...ir.graph import Graph
+from ...ir.reductions import all_finite
 from ...ir.types import TupleType
 from ...ir.values import Node, Value
-from .finite import SCOPE, all_finite
+from .scope import SCOPE
 
 
 def lower_all_finite(main: Graph, nodes: list[Node]) -> None:
@@ -17,7 +18,7 @@ def lower_all_finite(main: Graph, nodes: list[Node]) -> None:
         assert graph is not None
         with graph.inserting_before(node):
             values = [v for operand in node.operands for v in _elements(graph, operand)]
-            finite = all_finite(graph, values, node)
+            finite = all_finite(graph, values, scope=SCOPE, sources=[node])
             overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[node])
         node.replace_uses(overflow)
 

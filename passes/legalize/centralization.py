@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.graph import Graph
 from ...ir.reductions import reduce_mean
 from ...ir.values import Constant, Node
-from .finite import SCOPE
+from .scope import SCOPE
 
 
 def lower_centralization(main: Graph, nodes: list[Node]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...ir.dtypes import cast
 from ...ir.graph import Graph
+from ...ir.reductions import all_finite
 from ...ir.types import DType
 from ...ir.values import Node
-from .finite import SCOPE, all_finite
+from .scope import SCOPE
 
 
 def lower_float_status(main: Graph, nodes: list[Node]) -> None:
@@ -14,7 +15,7 @@ def lower_float_status(main: Graph, nodes: list[Node]) -> None:
         graph = node.graph
         assert graph is not None
         with graph.inserting_before(node):
-            finite = all_finite(graph, [node.operand(0)], node)
+            finite = all_finite(graph, [node.operand(0)], scope=SCOPE, sources=[node])
             overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[node])
             status = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
             shape = graph.constant((1,))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ...ir.effects import Effect, Effects, summarize
+from ...ir.effects import Effects
 from ...ir.errors import PassError
 from ...ir.graph import Graph
 from ...ir.ops import ASCEND, CPU, GPU, OPS, facts
 from ...ir.program import Program
 from ...ir.report import PassResult
+from ...ir.state_access import Effect, summarize
 from ...ir.values import Node
 from ..base import Pass
 from ..options import option

@@ -16,10 +16,11 @@ from ...ir.data import ZeroData
 from ...ir.dtypes import cast
 from ...ir.errors import AnatomyError, PassError
 from ...ir.graph import Graph, tensor_type
+from ...ir.reductions import all_finite
 from ...ir.training import anatomy
 from ...ir.types import TensorType, TupleType
 from ...ir.values import Constant, Input, Node, Value
-from .finite import SCOPE, all_finite
+from .scope import SCOPE
 
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
 CARRYING = frozenset({
@@ -143,7 +144,7 @@ def _replace(get: Node, values: Sequence[Value]) -> None:
     graph = get.graph
     assert graph is not None
     with graph.inserting_before(get):
-        finite = all_finite(graph, values, get)
+        finite = all_finite(graph, values, scope=SCOPE, sources=[get])
     status: Value | None = None
     for user, i in _uses(get):
         if user.op.name == "Depend":

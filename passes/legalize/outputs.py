@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...ir.calls import called_functions
-from ...ir.effects import Summary, location, result_value, summarize
+from ...ir.effects import result_value
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
 from ...ir.program import Program
+from ...ir.state_access import Summary, location, summarize
 from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, TrainingAnatomy, anatomy, mark
 from ...ir.types import TensorType
 from ...ir.values import CALL, GraphRef, Node, State, Value

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ...ir.branch import plain
 from ...ir.closures import element
-from ...ir.effects import location, place
 from ...ir.graph import Graph
 from ...ir.ops import is_effect, written_operands
+from ...ir.state_access import location, place
 from ...ir.training import FORWARD, TrainingAnatomy
 from ...ir.values import Node, State, Value
 

@@ -46,6 +46,39 @@ def test_plain_mindspore_trains_the_file_as_the_session_trains_the_program(
     assert float(state["accumulation.count"]) == 2.0
 
 
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("lenet_bn", "gradient-freeze{groups=4}"),
+        ("mlp_adam", "gradient-accumulation{steps=2},gradient-freeze{groups=2,type=continuous,probability=0.5}"),
+        ("lenet_bn", "gradient-accumulation{steps=2,split=fused},overflow-check,gradient-freeze{groups=3,total_steps=5}"),
+    ],
+)
+def test_the_file_runs_the_variant_that_each_cycle_is_for(
+    exported: Exported, tmp_path: Path, name: str, pipeline: str
+) -> None:
+    import mindspore as ms
+    from mindspore import nn
+
+    program = bc.compile(bc.load(str(exported(name))), pipeline)
+    program.save(str(tmp_path / "whole.mindir"))
+    cell = nn.GraphCell(ms.load(str(tmp_path / "whole.mindir")))
+    cell.set_train()
+    session = bc.Session(program)
+    seen = set()
+    for batch in CASES[name].batches(13):  # of which one ends in mid-cycle, and the third program's sequence is over
+        seen.add(session.variant)
+        outputs = cell(*map(ms.Tensor, batch))
+        loss = outputs[0] if isinstance(outputs, tuple) else outputs
+        assert float(loss.asnumpy()) == float(session.step(*batch).loss)
+    assert len(seen) > 1
+    state = {p.name: p.asnumpy() for p in cell.get_parameters()}
+    reference = session.state()
+    assert state.keys() == reference.keys()
+    for key, value in reference.items():
+        np.testing.assert_array_equal(state[key], value, err_msg=key)
+
+
 def test_the_file_alone_goes_on_where_the_count_stands(exported: Exported, tmp_path: Path) -> None:
     """The position in the cycle is state of the file: saved in mid-cycle, a new file continues there."""
     program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=4}")

@@ -310,3 +310,13 @@ def test_emit_mindir(here: Path, compile_: Compile, exported: Callable[[str], Pa
     assert done.code == 0, done.err
     assert done.document["output"].endswith(".mindir")
     assert load(done.document["output"]).state.keys() == load(str(exported("lenet_bn"))).state.keys()
+
+
+def test_the_same_file_gives_the_same_text_in_every_process(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    texts = []
+    for run in range(3):
+        path = tmp_path / f"{run}.txt"
+        done = process("compile", exported("branch"), "--passes", "gradient-accumulation,overflow-check", "-o", path)
+        assert done.code == 0, done.err
+        texts.append(path.read_bytes())
+    assert texts[0] == texts[1] == texts[2]

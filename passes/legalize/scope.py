@@ -1,0 +1,3 @@
+"""The scope of nodes that legalization makes."""
+
+SCOPE = "legalize"
