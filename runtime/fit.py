@@ -123,7 +123,8 @@ def fit(
                 f"{type(callback).__name__} is no boost_compile callback (derive from runtime.fit.Callback). "
                 f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
             )
-    source = open_source(data, session.consumer, batch_size, shuffle, seed, _own_shard() if shard else Shard())
+    part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
+    source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
     start = _start(session, source.order) if resume else DataPosition(0, 0, 0, source.order)
     with progress_bar(progress) as bar:
         run = _Run(session, callbacks, allow_nonfinite, start, bar, source.batches, epochs)
@@ -139,14 +140,6 @@ def fit(
             if run.micro_batches:
                 run.end_epoch(source.dropped, evaluate)
     return run.history
-
-
-def _own_shard() -> Shard:
-    from mindspore import communication
-
-    if not communication.GlobalComm.INITED:
-        return Shard()
-    return Shard(communication.get_rank(), communication.get_group_size())
 
 
 def _start(session: Session, order: Order) -> DataPosition:

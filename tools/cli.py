@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -24,33 +24,55 @@ FOLD = 5
 """How many of many similar lines a report shows."""
 
 
-def run(command: click.Command, arguments: Sequence[str] | None = None) -> NoReturn:
+Fail = Callable[[str, int, str], NoReturn]
+"""What ends a command that failed: its name, the exit code, the message."""
+
+
+class Ended(Exception):
+    """An end with an exit code of its own."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+def fail(name: str, code: int, message: str) -> NoReturn:
+    """Says so on stderr and exits."""
+    print(f"{name}: error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fail = fail) -> NoReturn:
     """Runs a command and exits: 0 done, 2 bad input or options, 1 a failure of ours, 130 interrupted.
 
-    Errors are one message on stderr. A reader that goes away (``| head``) is no error.
+    Errors are one message on stderr. A reader that goes away (``| head``) is no error. A command finds its arguments
+    as the context's ``obj``.
     """
     name = command.name or "boost-compile"
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Not command.main: it would turn a closed pipe into exit code 1, which here means a bug.
-        with command.make_context(name, list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with command.make_context(name, list(given), obj=given) as context:
             command.invoke(context)
         sys.stdout.flush()
         sys.exit(0)
     except click.exceptions.Exit as signal:
         sys.exit(signal.exit_code)
     except click.ClickException as error:
-        _fail(name, BAD_INPUT, f"{error.format_message()} (see {name} --help)")
+        fail(name, BAD_INPUT, f"{error.format_message()} (see {name} --help)")
     except (KeyboardInterrupt, click.Abort):
-        _fail(name, INTERRUPTED, "interrupted")
+        fail(name, INTERRUPTED, "interrupted")
+    except Ended as end:
+        fail(name, end.code, str(end))
     except BrokenPipeError:
         # Python flushes stdout once more at exit; that must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)
     except Exception as error:
-        _report(name, error)
+        _report(name, error, fail)
 
 
-def _report(name: str, error: Exception) -> NoReturn:
+def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
     from ..ir.errors import Error, VerifyError
 
     internal: tuple[type[Exception], ...] = ()
@@ -61,21 +83,16 @@ def _report(name: str, error: Exception) -> NoReturn:
     if os.environ.get(TRACEBACK):
         raise error
     if isinstance(error, internal):
-        _fail(name, INTERNAL_FAILURE, f"internal: {error}\n  please report this, with that file")
+        fail(name, INTERNAL_FAILURE, f"internal: {error}\n  please report this, with that file")
     if isinstance(error, VerifyError):
-        _fail(name, BAD_INPUT, f"the graph is not valid: {error}")
+        fail(name, BAD_INPUT, f"the graph is not valid: {error}")
     if isinstance(error, Error):
-        _fail(name, BAD_INPUT, str(error))
+        fail(name, BAD_INPUT, str(error))
     if isinstance(error, OSError):
         what = error.strerror or str(error)
-        _fail(name, BAD_INPUT, f"{error.filename}: {what}" if error.filename else what)
+        fail(name, BAD_INPUT, f"{error.filename}: {what}" if error.filename else what)
     message = f"internal: {type(error).__name__}: {error} (a bug; set {TRACEBACK}=1 to see where, and please report it)"
-    _fail(name, INTERNAL_FAILURE, message)
-
-
-def _fail(name: str, code: int, message: str) -> NoReturn:
-    print(f"{name}: error: {message}", file=sys.stderr)
-    sys.exit(code)
+    fail(name, INTERNAL_FAILURE, message)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import cli
+from . import cli, rank
 
 if TYPE_CHECKING:
+    from ..ir.program import Program
     from ..runtime.fit import History
 
 
@@ -26,12 +28,34 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="For the order of samples and random primitives.")
 @click.option("--shuffle/--no-shuffle", default=True, help="Reorder the samples each epoch [on].")
 @click.option("--load", metavar="PATH", help="Start from this state (.safetensors, .ckpt or .npz).")
-@click.option("--save", metavar="PATH", help="Write the state there after training (.safetensors, .ckpt or .npz).")
+@click.option("--resume", metavar="PATH", help="Go on where --save wrote this state, up to --epochs in all.")
+@click.option("--save", metavar="PATH", help="Write the state there after training (.safetensors or .ckpt).")
+@click.option("--save-every", type=click.IntRange(min=1), metavar="K", help="And after every K-th optimizer step.")
 @click.option("--eval", "evaluate", metavar="FILE.py:FUNCTION", help="Call FUNCTION(session) after each epoch.")
 @click.option("--allow-nonfinite", is_flag=True, help="Go on when the loss is no longer finite.")
+@click.option(
+    "--ranks", type=click.IntRange(min=1), default=1, metavar="N", help="Train in N processes on this machine."
+)
+@click.option(
+    "--check-replicas",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Compare the weights of all ranks after every K-th optimizer step.",
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["none", "average"]),
+    default="none",
+    show_default=True,
+    help="BatchNorm statistics in what --save writes: those of the first rank, or averaged over the ranks.",
+)
+@click.option("--master-port", type=click.IntRange(1024, 65535), metavar="P", help="Where ranks meet [a free port].")
+@click.option("--log-dir", metavar="DIR", help="Keep what each rank printed there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
+@click.pass_obj
 def command(
+    arguments: list[str],
     program: str,
     data: str,
     epochs: int,
@@ -40,40 +64,91 @@ def command(
     seed: int,
     shuffle: bool,
     load: str | None,
+    resume: str | None,
     save: str | None,
+    save_every: int | None,
     evaluate: str | None,
     allow_nonfinite: bool,
+    ranks: int,
+    check_replicas: int | None,
+    sync: str,
+    master_port: int | None,
+    log_dir: str | None,
     as_json: bool,
 ) -> None:
     """Trains PROGRAM: a program directory (.boost), a MindIR training graph, or text (.ir, .txt)."""
-    for path in filter(None, (data, load)):
+    if rank.role() == "MS_SCHED":
+        _schedule()
+        return
+    if load is not None and resume is not None:
+        raise click.UsageError("--load and --resume exclude each other: --resume loads too")
+    if save_every is not None and save is None:
+        raise click.UsageError("--save-every needs --save: where to?")
+    for path in filter(None, (data, load, resume)):
         _check_readable(path)
     if save is not None:
         cli.check_writable(save)
     loaded = cli.read_program(program)
-    evaluator = None if evaluate is None else _function(evaluate)
+    if ranks > 1 and rank.role() is None:
+        if evaluate is not None:
+            _check_readable(_place(evaluate)[0])
+        _check_job(loaded, data, batch_size, ranks)
+        from .job import Job, run_job
 
-    from ..runtime.session import Session  # MindSpore starts here: everything that can be checked has been
-
-    session = Session(loaded, device=device, seed=seed)
-    if load is not None:
-        session.load_state(load)
-    history = session.fit(
-        data,
-        epochs=epochs,
-        batch_size=batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        evaluate=evaluator,
-        progress=False if as_json else None,
-        allow_nonfinite=allow_nonfinite,
-    )
-    if save is not None:
-        session.save(save)
-    if as_json:
-        cli.print_json(_document(history, program, data, device, save))
+        job = Job(ranks, arguments, master_port, log_dir, save, False if as_json else None)
+        document = _merged(run_job(job))
     else:
-        _print_report(history, save)
+        own = rank.Rank.of_environment() if rank.role() is not None else None
+        if own is not None and own.number > 0:
+            evaluate = None  # once is enough: the weights are the same
+        evaluator = None if evaluate is None else _function(evaluate)
+
+        from ..runtime.saving import SaveEvery
+        from ..runtime.session import Session  # MindSpore starts here: everything that can be checked has been
+
+        session = Session(loaded, device=device, seed=seed, check_replicas=check_replicas)
+        start = load or resume
+        if start is not None:
+            session.load_state(start)
+        history = session.fit(
+            data,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            callbacks=[SaveEvery(save, save_every, sync)] if save is not None and save_every is not None else [],
+            evaluate=evaluator,
+            progress=(False if as_json else None) if own is None else own,
+            allow_nonfinite=allow_nonfinite,
+            resume=resume is not None,
+        )
+        if save is not None:
+            session.save(save, sync)
+        document = _document(history, program, data, device, save, session.ranks.size)
+        if own is not None and (own.finish(document) or own.number > 0):
+            return
+    if as_json:
+        cli.print_json(document)
+    else:
+        _print_report(document)
+
+
+def _schedule() -> None:
+    """The process in which msrun lets the ranks of a job find each other; returns when the job is over."""
+    import mindspore
+    from mindspore import communication
+
+    mindspore.set_device("CPU")
+    communication.init()
+
+
+def _check_job(program: Program, data: str, batch_size: int | None, ranks: int) -> None:
+    """What every rank would find out, before any starts."""
+    from ..runtime.data import Shard, open_source
+    from ..runtime.plan import plan_turns
+
+    first = plan_turns(program, program.schedule.variant(0))[0].consumer
+    open_source(data, program.graphs[first], batch_size, False, 0, Shard(0, ranks))
 
 
 def _check_readable(path: str) -> None:
@@ -89,9 +164,7 @@ def _function(place: str) -> Callable[[Any], Any]:
 
     from ..ir.errors import RuntimeFailure
 
-    path, colon, name = place.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        raise RuntimeFailure(f"--eval {place}: write FILE.py:FUNCTION")
+    path, name = _place(place)
     _check_readable(path)
     try:
         found = run_path(path).get(name)
@@ -102,11 +175,21 @@ def _function(place: str) -> Callable[[Any], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _document(history: History, program: str, data: str, device: str, save: str | None) -> dict[str, Any]:
+def _place(text: str) -> tuple[str, str]:
+    from ..ir.errors import RuntimeFailure
+
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise RuntimeFailure(f"--eval {text}: write FILE.py:FUNCTION")
+    return path, name
+
+
+def _document(history: History, program: str, data: str, device: str, save: str | None, ranks: int) -> dict[str, Any]:
     return {
         "program": program,
         "data": data,
         "device": device,
+        "ranks": ranks,
         "epochs": [
             {
                 "number": e.number,
@@ -127,34 +210,56 @@ def _document(history: History, program: str, data: str, device: str, save: str 
     }
 
 
-def _print_report(history: History, save: str | None) -> None:
+def _merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The job as one training: mean losses, all samples; what all ranks share, and the evaluation, from the first."""
+    merged = dict(documents[0])
+    merged["losses"] = [fmean(losses) for losses in zip(*(d["losses"] for d in documents), strict=True)]
+    merged["epochs"] = [
+        {
+            **epochs[0],
+            "loss": fmean(e["loss"] for e in epochs),
+            "samples": sum(e["samples"] for e in epochs),
+            "seconds": max(e["seconds"] for e in epochs),
+        }
+        for epochs in zip(*(d["epochs"] for d in documents), strict=True)
+    ]
+    return merged
+
+
+def _print_report(document: dict[str, Any]) -> None:
     from rich.markup import escape
 
     out = cli.console()
-    numbers = ("epoch", "loss", "samples", "samples/s")
-    shown = cli.table("", *numbers, "evaluation", numbers=numbers)
-    for e in history.epochs:
-        speed = f"{e.samples / e.seconds:,.0f}" if e.seconds > 0 else ""
-        evaluation = "" if e.evaluation is None else str(e.evaluation)
-        shown.add_row(str(e.number), f"{e.loss:.6g}", str(e.samples), speed, escape(evaluation))
-    out.print(shown)
-    skipped = sum(not c.updated for c in history.cycles)
-    notes = [f"{len(history.cycles)} optimizer steps"]
-    if skipped:
-        notes.append(f"{skipped} of them skipped for an overflow")
-    if history.flushed:
-        notes.append(f"the last with {history.flushed} micro-batches only")
-    if history.dropped:
-        notes.append(f"{history.dropped} samples left out, they did not fill a micro-batch")
+    save = document["saved"]
+    if not document["epochs"]:
+        out.print("Nothing was left to train: --epochs says up to which epoch.")
+    else:
+        numbers = ("epoch", "loss", "samples", "samples/s")
+        shown = cli.table("", *numbers, "evaluation", numbers=numbers)
+        for e in document["epochs"]:
+            speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
+            evaluation = "" if e["evaluation"] is None else str(e["evaluation"])
+            shown.add_row(str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed, escape(evaluation))
+        out.print(shown)
+    notes = [f"{document['cycles']} optimizer steps" + (f" on {document['ranks']} ranks" * (document["ranks"] > 1))]
+    if document["skipped_updates"]:
+        notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
+    if document["flushed"]:
+        notes.append(f"the last with {document['flushed']} micro-batches only")
+    dropped = sum(e["dropped"] for e in document["epochs"])
+    if dropped:
+        notes.append(f"{dropped} samples left out, they did not fill a micro-batch")
     out.print("; ".join(notes) + ".", soft_wrap=True)
-    if not all(math.isfinite(loss) for loss in history.losses):
+    if not all(math.isfinite(loss) for loss in document["losses"]):
         out.print("The loss was not finite in places.", style="yellow")
     if save is not None:
         out.print(f"Saved the state to {escape(save)}.", soft_wrap=True)
 
 
 def main() -> None:
-    cli.run(command)
+    if rank.role() is None:
+        cli.run(command)
+    rank.run(command)
 
 
 if __name__ == "__main__":

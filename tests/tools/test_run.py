@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.run import command
+from safetensors.numpy import load_file, save_file
 
 from .support import Shell, assert_one_error, shell
 
@@ -49,7 +50,7 @@ def test_training_a_program(program: str, data: str, run_: Run) -> None:
     assert done.code == 0, done.err
     document = done.document
     assert set(document) == {
-        "program", "data", "device", "epochs", "cycles", "losses", "skipped_updates", "flushed", "saved",
+        "program", "data", "device", "ranks", "epochs", "cycles", "losses", "skipped_updates", "flushed", "saved",
     }  # fmt: skip
     epochs = document["epochs"]
     assert [e["number"] for e in epochs] == list(range(1, 9))
@@ -84,6 +85,38 @@ def test_state_is_saved_and_loaded(program: str, data: str, here: Path, run_: Ru
     assert first.document["losses"][:4] == whole[:4]
     second = run_(program, "--data", data, "--no-shuffle", "--load", "half.safetensors", "--json")
     assert second.document["losses"][0] < 0.9 * whole[0]
+
+
+def test_training_goes_on_where_it_was_saved(program: str, data: str, here: Path, run_: Run) -> None:
+    options = (program, "--data", data, "--epochs", "3", "--json")
+    whole = run_(*options, "--save", "whole.safetensors", "--save-every", "4").document
+    # 27 micro-batches make 13 cycles and one short one: the last state that was saved on the way is that of cycle 12.
+    two = run_(program, "--data", data, "--epochs", "2", "--json", "--save", "two.ckpt", "--save-every", "4")
+    assert two.document["cycles"] == 9
+    (here / "part.py").write_text(
+        "import shutil\n\ndef copy(session):\n"
+        "    shutil.copy('again.safetensors', f'{session.data_position.epoch}.safetensors')\n"
+    )
+    run_(*options, "--save", "again.safetensors", "--save-every", "4", "--eval", "part.py:copy")
+    for epoch, saved in ((1, 4), (2, 8)):
+        rest = run_(*options, "--resume", f"{epoch}.safetensors", "--save", "resumed.safetensors").document
+        assert rest["losses"] == whole["losses"][saved:]
+        assert (here / "resumed.safetensors").read_bytes() == (here / "whole.safetensors").read_bytes()
+    done = run_(program, "--data", data, "--epochs", "2", "--resume", "two.ckpt")
+    assert (done.code, done.out) == (
+        0,
+        "Nothing was left to train: --epochs says up to which epoch.\n0 optimizer steps.\n",
+    )
+
+
+def test_what_cannot_be_resumed(program: str, data: str, here: Path, run_: Run) -> None:
+    assert run_(program, "--data", data, "--save", "saved.safetensors").code == 0
+    other = run_(program, "--data", data, "--seed", "1", "--resume", "saved.safetensors")
+    assert_one_error(other, "boost-run", "the seed of the order of samples was 0 then and 1 now")
+    state = load_file(here / "saved.safetensors")
+    save_file(state, here / "plain.safetensors")
+    plain = run_(program, "--data", data, "--resume", "plain.safetensors")
+    assert_one_error(plain, "boost-run", "nothing says where in the data")
 
 
 def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:

@@ -1,0 +1,264 @@
+"""boost-run --ranks: real jobs, what is left of them when they end badly, and what they train."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from boost_compile.runtime.data_position import NOTE, DataPosition
+from boost_compile.tools import job
+from boost_compile.tools.run import command
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+import boost_compile as bc
+
+from .support import assert_one_error, shell
+
+pytestmark = pytest.mark.xdist_group("ranks")
+
+SAMPLES, SIZE, PASSES = 52, 4, "gradient-accumulation{steps=2},data-parallel"
+"""Six micro-batches of four on each of two ranks, three cycles an epoch, and four samples over."""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Path]) -> Path:
+    """A folder with a data-parallel program and its data."""
+    folder = tmp_path_factory.mktemp("job")
+    bc.compile(bc.load(exported("mlp")), PASSES).save(folder / "mlp.boost")
+    images, labels = digits()
+    np.savez(folder / "data.npz", images, labels)
+    images[SIZE, 0] = np.inf  # without shuffling it is the second rank that takes this row, in the first step
+    np.savez(folder / "bad.npz", images, labels)
+    return folder
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Four classes that a line separates."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, SAMPLES).astype(np.int32)
+    images = np.eye(4, 8, dtype=np.float32)[labels] * 3 + rng.standard_normal((SAMPLES, 8)).astype(np.float32) * 0.1
+    return images, labels
+
+
+@dataclass
+class Job:
+    """A boost-run with its own folder for temporary files."""
+
+    process: subprocess.Popen[str]
+    temporary: Path
+
+    def end(self, timeout: float = 120) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=timeout)
+        assert members(self.temporary) == [], "no process outlives the job"
+        assert list(self.temporary.iterdir()) == [], "nothing is left in the folder for temporary files"
+        return self.process.returncode, out, err
+
+    def rank(self, number: int) -> psutil.Process:
+        (found,) = [p for p in members(self.temporary) if roles(p) == ("MS_WORKER", str(number))]
+        return found
+
+
+def members(temporary: Path) -> list[psutil.Process]:
+    """The ranks and the scheduler of the job with that folder, whoever their parent is."""
+    return [p for p in psutil.process_iter() if roles(p) is not None and str(temporary) in environ(p).get("TMPDIR", "")]
+
+
+def environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def roles(process: psutil.Process) -> tuple[str, str] | None:
+    given = environ(process)
+    return (given["MS_ROLE"], given.get("RANK_ID", "")) if "MS_ROLE" in given else None
+
+
+@pytest.fixture
+def start(here: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    started: list[Job] = []
+
+    def start(*arguments: object) -> Job:
+        temporary = tmp_path / "temporary"
+        temporary.mkdir(exist_ok=True)
+        line = [sys.executable, "-m", "boost_compile.tools.run", *map(str, arguments)]
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        process = subprocess.Popen(
+            line, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(Job(process, temporary))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        for process in members(each.temporary):
+            process.kill()
+
+
+def wait_for(path: Path, job: Job, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert job.process.poll() is None, job.process.communicate()
+        assert time.monotonic() < until, f"{path} does not appear"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(here: Path) -> dict[str, np.ndarray]:
+    """The state after an uninterrupted job of two ranks."""
+    saved = here / "whole.safetensors"
+    line = ["mlp.boost", "--data", "data.npz", "--epochs", "60", "--ranks", "2", "--check-replicas", "50"]
+    done = subprocess.run(
+        [sys.executable, "-m", "boost_compile.tools.run", *line, "--save", saved.name],
+        cwd=here, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "180 optimizer steps on 2 ranks; 240 samples left out" in done.stdout
+    return load_file(saved)
+
+
+def test_two_ranks_train_as_one_process_with_twice_the_batch(
+    whole: dict[str, np.ndarray], exported: Callable[[str], Path]
+) -> None:
+    # Two micro-batches of one process are one of each of two ranks.
+    one = bc.Session(bc.compile(bc.load(exported("mlp")), "gradient-accumulation{steps=4}"), seed=0)
+    images, labels = digits()
+    for epoch in range(60):
+        order = np.random.default_rng((0, epoch)).permutation(SAMPLES)[: SAMPLES // 8 * 8]
+        for first in range(0, len(order), SIZE):
+            rows = order[first : first + SIZE]
+            one.step(images[rows], labels[rows])
+    alone = one.state()
+    assert set(alone) <= set(whole)
+    for name, array in alone.items():
+        if not name.startswith("accum"):
+            np.testing.assert_allclose(whole[name], array, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def test_a_killed_rank_ends_the_job_and_training_goes_on_from_its_last_state(
+    whole: dict[str, np.ndarray], here: Path, start: Callable[..., Job]
+) -> None:
+    line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2)
+    saved = here / "killed.safetensors"
+    job = start(*line, "--save", saved.name, "--save-every", 2)
+    wait_for(saved, job)
+    job.rank(1).kill()
+    killed = time.monotonic()
+    code, out, err = job.end()
+    assert time.monotonic() - killed < 30
+    assert (code, out) == (128 + signal.SIGKILL, "")
+    assert "boost-run: error: rank 1 of 2 was ended by SIGKILL after" in err
+    assert "killed.safetensors holds the last state that was saved: --resume killed.safetensors" in err
+    assert not list(here.glob(".boost-compile-*"))
+    with safe_open(saved, framework="numpy") as file:
+        position = DataPosition.from_text(file.metadata()[NOTE], "")
+    assert position.cycle % 2 == 0
+    assert position.cycle < 180, "it was killed before its end"
+
+    code, out, err = start(*line, "--resume", saved.name, "--save", "resumed.safetensors").end()
+    assert code == 0, err
+    assert f"{180 - position.cycle} optimizer steps on 2 ranks" in out
+    resumed = load_file(here / "resumed.safetensors")
+    assert set(resumed) == set(whole)
+    for name, array in resumed.items():
+        np.testing.assert_array_equal(array, whole[name], err_msg=name)
+
+
+def test_a_failing_rank_is_named_with_its_reason(start: Callable[..., Job]) -> None:
+    code, out, err = start("mlp.boost", "--data", "bad.npz", "--no-shuffle", "--ranks", 2).end()
+    assert (code, out) == (2, "")
+    assert err.startswith("boost-run: error: rank 1 of 2: the loss of step 1 is nan, and")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(job, "_is_free", lambda port: True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = iter([taken.getsockname()[1], job._free_port()])
+        monkeypatch.setattr(job, "_free_port", lambda: next(ports))
+        done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--json")
+    assert next(ports, None) is None, "both ports were tried"
+    assert (done.code, done.document["cycles"]) == (0, 3)
+
+
+def test_interrupting_stops_all_ranks(here: Path, start: Callable[..., Job]) -> None:
+    saved = here / "interrupted.ckpt"
+    job = start(
+        "mlp.boost", "--data", "data.npz", "--epochs", 100000, "--ranks", 2, "--save", saved.name, "--save-every", 1
+    )
+    wait_for(saved, job)
+    job.process.send_signal(signal.SIGINT)
+    code, out, err = job.end()
+    assert (code, out) == (130, "")
+    assert err.strip().endswith("boost-run: error: interrupted")
+    assert not list(here.glob(".boost-compile-*"))
+
+
+def test_ranks_end_with_the_process_that_watches_them(start: Callable[..., Job]) -> None:
+    job = start("mlp.boost", "--data", "data.npz", "--epochs", 100000, "--ranks", 2)
+    until = time.monotonic() + 60
+    while len(members(job.temporary)) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    job.process.kill()
+    while members(job.temporary):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_one_rank_is_no_job(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(job, "run_job", None)
+    done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 1, "--json")
+    assert (done.code, done.document["ranks"], done.document["epochs"][0]["samples"]) == (0, 1, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--ranks", "14"), ("52 samples do not fill one micro-batch of 4 on each of 14 ranks: that takes 56",)),
+        (("--ranks", "2", "--data", "missing.npz"), ("missing.npz: no such file",)),
+        (("--ranks", "2", "--eval", "missing.py:f"), ("missing.py: no such file",)),
+        (("--ranks", "2", "--save-every", "3"), ("--save-every needs --save",)),
+        (("--ranks", "2", "--load", "data.npz", "--resume", "data.npz"), ("exclude each other",)),
+        (("--ranks", "0"), ("--ranks",)),
+    ],
+)
+def test_what_can_be_told_is_told_before_anything_starts(
+    arguments: tuple[str, ...], fragments: tuple[str, ...], here: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(job, "_start", None)
+    assert_one_error(shell(capsys, command, "mlp.boost", "--data", "data.npz", *arguments), "boost-run", *fragments)
+
+
+def test_a_port_that_was_asked_for_and_is_taken(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--master-port", port)
+    assert_one_error(done, "boost-run", f"port {port} is in use on this machine; give another with --master-port")

@@ -1,0 +1,46 @@
+"""What the ranks of a job tell the process that watches them: small JSON files in a folder of the job."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "BOOST_RUN_JOB"
+"""The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""
+
+PROGRESS, RESULT, FAILURE = "progress", "result", "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    path: Path
+
+    @staticmethod
+    def of_environment() -> JobFolder | None:
+        name = os.environ.get(VARIABLE)
+        return None if name is None else JobFolder(Path(name))
+
+    def tell(self, rank: int, kind: str, document: dict[str, Any]) -> None:
+        """Replaces what the rank told before of this kind."""
+        path = self._place(rank, kind)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(document))
+        os.replace(unfinished, path)
+
+    def told(self, rank: int, kind: str) -> dict[str, Any] | None:
+        try:
+            document: dict[str, Any] = json.loads(self._place(rank, kind).read_text())
+        except FileNotFoundError:
+            return None
+        return document
+
+    @property
+    def output(self) -> Path:
+        """What rank 0 writes to its standard output."""
+        return self.path / "stdout.txt"
+
+    def _place(self, rank: int, kind: str) -> Path:
+        return self.path / f"rank_{rank}.{kind}.json"

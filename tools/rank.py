@@ -1,0 +1,84 @@
+"""boost-run as one rank of a job that msrun started."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import click
+
+from . import cli
+from .job_folder import FAILURE, PROGRESS, RESULT, JobFolder
+from .lifeline import end_with
+
+WATCHER = "BOOST_RUN_WATCHER"
+"""The environment variable with the process id of the boost-run that watches the ranks."""
+
+INTERVAL = 0.2
+"""Seconds between two notes of progress."""
+
+
+def role() -> str | None:
+    """ "MS_SCHED" or "MS_WORKER" in a process that msrun started, else None."""
+    return os.environ.get("MS_ROLE")
+
+
+@dataclass(slots=True)
+class Rank:
+    """This rank of the job; ``folder`` is None where the user's own msrun started it, and nobody reads notes."""
+
+    number: int
+    folder: JobFolder | None
+    _noted: float = 0.0
+
+    @staticmethod
+    def of_environment() -> Rank:
+        return Rank(int(os.environ["RANK_ID"]), JobFolder.of_environment())
+
+    def show(self, tally: Any) -> None:
+        """A progress bar (:class:`..runtime.progress.Bar`) whose picture is drawn elsewhere."""
+        now = time.monotonic()
+        if self.folder is not None and (now - self._noted > INTERVAL or tally.micro_batches == tally.total):
+            self.folder.tell(self.number, PROGRESS, asdict(tally))
+            self._noted = now
+
+    def finish(self, document: dict[str, Any]) -> bool:
+        """Hands the result over; False where nobody takes it."""
+        if self.folder is None:
+            return False
+        self.folder.tell(self.number, RESULT, document)
+        return True
+
+
+def run(command: click.Command) -> NoReturn:
+    """Runs a command as rank or scheduler of a job that boost-run watches; its end is told there."""
+    folder = JobFolder.of_environment()
+    if folder is None:
+        cli.run(command)
+    end_with(int(os.environ[WATCHER]))
+    code: Any = cli.INTERNAL_FAILURE
+    try:
+        if role() == "MS_WORKER":
+            if int(os.environ["RANK_ID"]) == 0:
+                os.dup2(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+            cli.run(command, fail=_telling(folder))
+        cli.run(command)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        # MindSpore's own end waits for the other ranks, for half a minute if one of them is gone.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _telling(folder: JobFolder) -> Callable[[str, int, str], NoReturn]:
+    def fail(name: str, code: int, message: str) -> NoReturn:
+        folder.tell(int(os.environ["RANK_ID"]), FAILURE, {"code": code, "message": message, "time": time.time()})
+        cli.fail(name, code, message)
+
+    return fail
