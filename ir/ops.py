@@ -152,6 +152,7 @@ OPS: dict[str, OpFacts] = {
     "FloatStatus": OpFacts(targets=ONLY_GPU, kind=1),
     "AllFinite": OpFacts(targets=ONLY_ASCEND),
     "Centralization": OpFacts(targets=ONLY_ASCEND, kind=1),
+    "DropoutGrad": OpFacts(kind=1),
     # What passes insert
     **_elementwise(
         "Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Equal", "NotEqual", "Less", "LessEqual",

@@ -11,6 +11,7 @@ from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .data_parallel import DataParallel
 from .dead_code_elimination import DeadCodeElimination
+from .dim_reduce import DimReduce
 from .effect_chain_minimization import EffectChainMinimization
 from .gradient_accumulation import GradientAccumulation
 from .gradient_freeze import GradientFreeze
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type[Pass]] = {
         CommonSubexpressionElimination,
         DataParallel,
         DeadCodeElimination,
+        DimReduce,
         EffectChainMinimization,
         GradientAccumulation,
         GradientFreeze,

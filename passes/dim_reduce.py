@@ -1,0 +1,279 @@
+"""Dimension reduction training: a quasi-Newton line search in a subspace of the weights, in place of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.attributes import scalar_tensor
+from ..ir.calls import reachable_functions
+from ..ir.collectives import all_reduce, group_of
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.gradient_path import STAGE, STAGES, GradientPath, gradient_paths, updating_graphs
+from ..ir.graph import Graph, tensor_type
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.search import Search
+from ..ir.training import passed_on
+from ..ir.types import TensorType, tensor
+from ..ir.values import Node, State, Value
+from .base import Pass
+from .gradient_accumulation import WEIGHT
+from .normalisation import COUNTED
+from .options import option
+from .overflow_check import SKIPPED, update_effects
+from .results import named_results, with_results
+from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
+from .subspace_basis import read_basis
+from .trial import loss_of, make_trial, return_draws, scalar_loss
+
+
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """How the losses of a cycle become one, as its gradients do. ``group``: the ranks that take part, "" for one.
+    ``mean``: they are divided by the number or, if ``weighted``, the weights of the micro-batches."""
+
+    group: str
+    mean: bool
+    weighted: bool
+
+
+class DimReduce(Pass):
+    """Replaces the optimizer by a quasi-Newton line search in the subspace of a principal component analysis.
+
+    The weights move in the directions in which earlier trainings moved them: the gradient is projected on the rows of
+    ``basis``, a BFGS matrix of their number makes a direction of it, and its length shrinks by ``rho`` until the loss
+    falls by ``sigma`` of what the gradient promises. What of the gradient lies outside of the subspace moves the
+    weights by momentum (``gamma``, ``alpha``). Formulas: passes/subspace.py.
+
+    The optimizer of the file goes, with its slots, learning rate, weight decay and gradient centralization, as
+    upstream, which puts SGD with a rate of one in its place. The gradient is the one after accumulation, all-reduce,
+    unscaling and clipping. A cycle with a gradient that is not finite changes nothing; nothing else asks for overflows.
+
+    The search is in the schedule: after the updating graph of a cycle, ``trial`` (the forward part alone, at other
+    weights) runs for each micro-batch of the cycle, then ``judge``, until one is accepted. So the losses compared are
+    those that the gradients were taken of, no graph has control flow, and each compiles as fast as it did. Trials use
+    the same Dropout masks and write no statistics. Where no trial is accepted, only the momentum step is made, and the
+    BFGS matrix stays as it was.
+
+    Changes training. Source: ``mindspore.boost.DimReduce``.
+    """
+
+    name = "dim-reduce"
+    preserves = False
+    late = True
+    basis: str = option(help="a .npy or .safetensors file with orthonormal rows, or a directory of checkpoints")
+    n_components: int = option(32, help="rows of the basis that are used", minimum=1)
+    rho: float = option(0.55, help="factor on the step's length from trial to trial", minimum=0.01, maximum=0.99)
+    gamma: float = option(0.9, help="momentum of the gradient outside of the subspace", minimum=0, maximum=1)
+    alpha: float = option(0.001, help="learning rate of that momentum", minimum=0)
+    sigma: float = option(0.4, help="share of the promised decrease that a trial must reach", minimum=0, maximum=1)
+    max_trials: int = option(10, help="trials a cycle; 2 as upstream", minimum=1)
+    max_skipped: int = option(50, help="cycles in a row that are not finite and end training; 0: never", minimum=0)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        _refuse(program)
+        updating = updating_graphs(program)
+        paths = {graph.name: _paths(graph) for graph in updating}
+        trained = {p.weight for found in paths.values() for p in found}
+        trained.update(n for n, v in program.state.items() if v.role == "weight" and v.trainable)
+        weights = {n: TensorType(v.dtype, v.shape) for n, v in program.state.items() if n in trained}
+        feeding = [program.graphs[n] for n in program.schedule.graphs() if program.graphs[n].inputs]
+        losses = _losses(program, updating, paths)
+        shares = [_weight_of(feeding[0])] if losses.weighted else []
+        trial = make_trial(feeding[0], "trial", trained, shares, SHADOW, scope=SCOPE)
+        basis = read_basis(self.basis, {n: t.shape for n, t in weights.items()}, self.n_components)
+
+        space = Subspace(self.n_components, weights, self.rho, self.gamma, self.alpha, self.sigma, self.max_trials)
+        declare(program, space, basis)
+        if program.schedule.count is not None:
+            program.add_state(LOSS, tensor("float32"), "accumulator")
+        for name, state in trial.shadows.items():
+            program.add_state(name, TensorType(tensor_type(state).dtype, tensor_type(state).shape), "carried")
+        for name, type_ in weights.items():  # the loss may not depend on all of them
+            if SHADOW + name not in program.state:
+                program.add_state(SHADOW + name, type_, "carried", weight=name)
+        for graph in feeding:
+            return_draws(graph, trial.kept)
+            if graph not in updating:
+                _add_loss(graph, losses)
+        for graph in updating:
+            _begin(program, graph, paths[graph.name], space, losses)
+        share = trial.twin[shares[0]] if shares else None
+        fx = Effects(trial.graph)
+        term = _term(trial.graph, trial.loss, share)
+        fx.append("AssignAdd", [trial.graph.state(TRIAL_LOSS, tensor("float32")), term], scope=SCOPE)
+        fx.commit(trial.loss)
+        program.graphs["trial"] = trial.graph
+        total = (lambda graph, value: all_reduce(graph, value, losses.group, scope=SCOPE)) if losses.group else None
+        program.graphs["judge"] = judge(space, shared=losses.mean, reduce=total)
+        program.schedule = replace(
+            program.schedule,
+            max_skipped=self.max_skipped or None,
+            search=Search("trial", "judge", PENDING, self.max_trials, tuple(trial.kept)),
+        )
+        gone = program.prune_state()
+
+        result.matched = result.changed = len(weights)
+        for path in paths[updating[0].name]:
+            for stage in ("weight-decay", "centralize"):
+                if path.has(stage):
+                    result.miss(path.weight, f"its {stage} was part of the optimizer, which is replaced")
+        if gone:
+            shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
+            result.miss("optimizer", f"replaced, and the state that only it used is gone: {shown}")
+        size = sum(type_.size for type_ in weights.values())
+        result.statistics = {
+            "weights": len(weights),
+            "elements": size,
+            "basis bytes": 4 * self.n_components * size,
+            "nodes in trial": len(trial.graph),
+            "random draws kept": len(trial.kept),
+            "state removed": len(gone),
+        }
+        result.summary = (
+            f"line search among {self.n_components} directions of {len(weights)} weights ({size} elements), at most "
+            f"{self.max_trials} trials a cycle"
+        )
+        return result
+
+
+def _refuse(program: Program) -> None:
+    """What a line search cannot work with, each with what to do instead."""
+    if program.schedule.choice is not None:
+        raise PassError("gradient-freeze and dim-reduce exclude each other: the basis has a place for every weight")
+    if SKIPPED in program.state:
+        raise PassError(
+            "dim-reduce finds gradients that are not finite by itself (their projection shows them) and skips their "
+            "cycle: leave overflow-check out, and use loss-scale{mode=static} where a dynamic one brought it along"
+        )
+    clash = next((n for n in program.state if n.startswith(PREFIX)), None)
+    if clash is not None:
+        raise PassError(f"a state of the program is called '{clash}', as dim-reduce calls its own: rename it")
+
+
+def _paths(graph: Graph) -> list[GradientPath]:
+    """The gradients of a graph; PassError for those that cannot be taken out of it."""
+    found = gradient_paths(graph)
+    limit = STAGES.index("clip")
+    for path in found:
+        here = path.at("clip", graph)
+        for point in path.points:
+            if point.stage and STAGES.index(point.stage) <= limit and point.graph not in (graph, None):
+                raise PassError(
+                    f"the gradient of weight '{path.weight}' passes the stage '{point.stage}' inside a function, "
+                    "behind a condition of the file: export nn.TrainOneStepCell, and let loss-scale{mode=static} scale"
+                )
+        if not path.is_sum:
+            raise PassError(f"weight '{path.weight}' is updated from several gradients: export one optimizer")
+        for value in here.values:
+            if tensor_type(value).shape != tensor_type(graph.state(path.weight)).shape:
+                raise PassError(f"the gradient {value!r} of weight '{path.weight}' has another shape than the weight")
+    return found
+
+
+def _losses(program: Program, updating: Sequence[Graph], paths: dict[str, list[GradientPath]]) -> _Losses:
+    reduced = [
+        value
+        for graph in updating
+        for path in paths[graph.name]
+        for point in path.points
+        if point.stage == "all-reduce"
+        for value in point.values
+    ]
+    counted = any(COUNTED in node.marks for graph in updating for node in graph)
+    weighted = WEIGHT in program.state
+    group = ""
+    if reduced:
+        node = next((v for v in reduced if isinstance(v, Node) and v.op.name == "AllReduce"), None)
+        group = "" if node is None else group_of(node)
+        if not group or not (counted or weighted):
+            raise PassError(
+                "gradients are reduced over ranks in a way that does not tell whether losses are to be averaged: ask "
+                "for data-parallel{mean=true} in the same pipeline"
+            )
+    return _Losses(group, counted or weighted, weighted)
+
+
+def _weight_of(graph: Graph) -> Value:
+    """What the gradients of the micro-batch that a graph takes are multiplied by (reduction=weighted)."""
+    for node in graph:
+        if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
+            sum_ = node.operand(0)
+            state = sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_
+            if isinstance(state, State) and state.name == WEIGHT:
+                return node.operand(1)
+    raise PassError(f"graph '{graph.name}' does not add the weight of its micro-batch up")
+
+
+def _term(graph: Graph, loss: Value, share: Value | None) -> Value:
+    """What a micro-batch adds to a sum of losses."""
+    if share is None:
+        return loss
+    scaled = graph.create("Mul", [loss, share], scope=SCOPE)
+    # A micro-batch of weight zero has no mean (0/0): it adds nothing.
+    zero = graph.constant(scalar_tensor("float32", 0.0))
+    return graph.create("Select", [graph.create("NotEqual", [share, zero], scope=SCOPE), scaled, zero], scope=SCOPE)
+
+
+def _add_loss(graph: Graph, losses: _Losses) -> None:
+    share = _weight_of(graph) if losses.weighted else None
+    term = _term(graph, scalar_loss(graph, loss_of(graph), scope=SCOPE), share)
+    fx = Effects(graph)
+    fx.append("AssignAdd", [graph.state(LOSS, tensor("float32")), term], scope=SCOPE)
+    fx.commit()
+
+
+def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space: Subspace, losses: _Losses) -> None:
+    """Replaces the update side of a graph by the beginning of a search."""
+    gradients = {path.weight: path.at("clip", graph).total(scope=SCOPE) for path in paths}
+    results = named_results(graph)
+    images = passed_on(graph, [value for _, value in results])
+    own: Value | None = None
+    if graph.inputs:
+        loss = scalar_loss(graph, loss_of(graph), scope=SCOPE)
+        own = _term(graph, loss, _weight_of(graph) if losses.weighted else None)
+    fx = Effects(graph)
+    fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))
+    total, share = _sums(fx, program, own, losses)
+    if losses.group:
+        total = all_reduce(graph, total, losses.group, scope=SCOPE)
+        share = None if share is None else all_reduce(graph, share, losses.group, scope=SCOPE)
+    if share is not None:
+        total = graph.create("RealDiv", [total, share], scope=SCOPE)
+    added = begin_search(fx, space, gradients, total, share)
+    if program.schedule.count is not None:
+        zero = graph.constant(scalar_tensor("float32", 0.0))
+        fx.append("Assign", [graph.state(LOSS, tensor("float32")), zero], scope=SCOPE)
+    named = [(name, image or value) for (name, value), image in zip(results, images, strict=True)]
+    fx.commit(with_results(graph, [*named, *added]))
+    for name in [n for n, state in graph.states.items() if not state.uses]:
+        del graph.states[name]
+    reached = reachable_functions(graph)
+    for name in [n for n in graph.functions if n not in reached]:
+        del graph.functions[name]
+
+
+def _sums(fx: Effects, program: Program, own: Value | None, losses: _Losses) -> tuple[Value, Value | None]:
+    """The sum of the losses of this rank's micro-batches, and what it is divided by."""
+    graph = fx.graph
+    count = program.schedule.count
+    one = graph.constant(scalar_tensor("float32", 1.0))
+    if count is None:
+        assert own is not None
+        return own, one if losses.mean else None
+
+    def total(state: str, here: Value | None) -> Value:
+        loaded = fx.load(graph.state(state, tensor("float32")), scope=SCOPE)
+        return loaded if here is None else graph.create("Add", [loaded, here], scope=SCOPE)
+
+    divisor: Value | None = None
+    if losses.weighted:
+        some = total(WEIGHT, None if own is None else _weight_of(graph))
+        zero = graph.constant(scalar_tensor("float32", 0.0))
+        divisor = graph.create("Select", [graph.create("NotEqual", [some, zero], scope=SCOPE), some, one], scope=SCOPE)
+    elif losses.mean:
+        divisor = total(count, None if own is None else one)
+    return total(LOSS, own), divisor

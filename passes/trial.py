@@ -1,0 +1,221 @@
+"""The loss of a micro-batch at other weights: the forward part of a training graph, sliced out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.calls import bindings
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.errors import PassError
+from ..ir.graph import Graph, tensor_type
+from ..ir.ops import is_effect, is_random, written_operands
+from ..ir.reductions import reduce_sum
+from ..ir.state_access import states_behind
+from ..ir.training import network_parts, passed_on
+from ..ir.types import DType, TensorType, TupleType, is_monad
+from ..ir.values import CALL, Constant, Input, Node, State, Value
+from .results import named_results, with_results
+
+OWN_STATISTICS = frozenset({"BatchNorm", "InstanceNorm", "SyncBatchNorm"})
+"""Ops that, in training, write statistics that their other results do not depend on."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """``graph`` computes ``loss``, a scalar float32, from the inputs of a micro-batch, and after them what its random
+    nodes drew when the gradients were taken: ``kept`` maps the names of these outputs to the nodes that give them.
+    ``shadows`` are the states of the training graph that it uses copies of, by the names of the copies."""
+
+    graph: Graph
+    loss: Value
+    twin: Mapping[Value, Value]
+    kept: dict[str, str]
+    shadows: dict[str, State]
+
+
+def loss_of(graph: Graph) -> Value:
+    """The loss that a graph returns, as its forward part computes it."""
+    results = named_results(graph)
+    value = results[0][1] if results and results[0][0] == "loss" else None
+    image = None if value is None else passed_on(graph, [value])[0]
+    if image is None:
+        raise PassError(
+            f"graph '{graph.name}' does not return its loss first, and a line search asks for the loss: return it from "
+            "the training cell, computed before the optimizer runs"
+        )
+    return image
+
+
+def scalar_loss(graph: Graph, loss: Value, *, scope: str) -> Value:
+    """A loss as one float32. One that the network does not reduce is summed up, as its gradient is."""
+    wide = cast(graph, loss, DType.FLOAT32, scope=scope)
+    return wide if tensor_type(wide).shape == () else reduce_sum(graph, wide, scope=scope)
+
+
+def make_trial(
+    source: Graph, name: str, weights: Collection[str], also: Sequence[Value], shadow: str, *, scope: str
+) -> Trial:
+    """Slices the loss of ``source`` out of a copy of it, and the values ``also``.
+
+    The copy reads the states ``weights`` from ``shadow`` + name, and writes nothing else either: what the forward part
+    writes is left out, or goes to a copy where a primitive cannot do without (the statistics of a BatchNorm). Random
+    nodes do not draw again. The graph has no result yet. PassError where the loss depends on state that the forward
+    part itself changes, or what is drawn depends on the weights.
+    """
+    graph, twin = source.clone(name)
+    loss = twin[loss_of(source)]
+    roots = [loss, *(twin[value] for value in also)]
+    needed = _needed(roots)
+    written = _refuse_changing_state(graph, needed)
+    kept = _take_draws(graph, needed, weights, f"{shadow}random.", scope)
+    fx = Effects(graph)
+    needed = _needed(roots)
+    fx.drop([e for e in fx.list if not e.passive and e.node not in needed])
+    result = scalar_loss(graph, loss, scope=scope)
+    graph.outputs = ("loss",)
+    fx.commit(result if len(roots) == 1 else graph.create("MakeTuple", [result, *roots[1:]], scope=scope))
+    shadows: dict[str, State] = {}
+    for state in list(graph.states.values()):
+        if not state.uses:
+            del graph.states[state.name]
+        elif state.name in weights or state.name in written:
+            copy = graph.state(shadow + state.name, TensorType(tensor_type(state).dtype, tensor_type(state).shape))
+            state.replace_uses(copy)
+            del graph.states[state.name]
+            shadows[copy.name] = state
+    return Trial(graph, result, twin, kept, shadows)
+
+
+def return_draws(graph: Graph, kept: Mapping[str, str]) -> None:
+    """Makes a graph return what its random nodes drew, for a trial."""
+    if kept:
+        nodes = {node.name: node for node in graph}
+        outputs = [(name, nodes[node]) for name, node in kept.items()]
+        Effects(graph).commit(with_results(graph, outputs))
+
+
+def _needed(roots: Sequence[Value]) -> set[Node]:
+    """Nodes of the main graph that the roots are computed from; tokens are no need."""
+    found: set[Node] = set()
+    stack = [v for v in roots if isinstance(v, Node)]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            operands = node.operands[:1] if node.op.name == "Depend" else node.operands
+            stack.extend(o for o in operands if isinstance(o, Node) and not is_monad(o.type))
+    return found
+
+
+def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
+    """Names of the states that nodes of the slice write, all of them statistics."""
+    bound = bindings(graph)
+    parts = network_parts(graph)
+    writers: dict[str, list[Node]] = {}
+    for body in graph.all_graphs():
+        for node in body:
+            if node in parts and node.op is not CALL and is_effect(node):
+                for k in _written(node):
+                    for state in states_behind(node.operand(k), bound):
+                        writers.setdefault(state.name, []).append(node)
+    reading = [*needed, *(n for f in graph.functions.values() for n in f)]
+    touched: dict[str, Node] = {}
+    for node in reading:
+        own = _written(node) if node.op.name in OWN_STATISTICS and is_effect(node) else ()
+        if node.op is CALL or node.op.name in ("Partial", "Switch", "UpdateState"):
+            continue
+        for i, operand in enumerate(node.operands):
+            if i not in own and isinstance(operand, (State, Input)):
+                touched.update((state.name, node) for state in states_behind(operand, bound))
+    for name, nodes in writers.items():
+        if name in touched:
+            raise PassError(
+                f"the loss depends (by {touched[name]!r}) on state '{name}', which the forward part itself changes (by "
+                f"{nodes[0]!r}): taken again at other weights it would see another value"
+            )
+    return set(writers)
+
+
+def _written(node: Node) -> tuple[int, ...]:
+    """Operands that a node writes; none of a BatchNorm that takes its statistics as they are."""
+    if node.op.name == "BatchNorm":
+        flag = node.operand(5) if node.num_operands > 5 else None
+        training = flag.value if isinstance(flag, Constant) else node.op.attributes.get("is_training")
+        if training is False:
+            return ()
+    return written_operands(node)
+
+
+def _take_draws(
+    graph: Graph, needed: Collection[Node], weights: Collection[str], prefix: str, scope: str
+) -> dict[str, str]:
+    """Replaces what random nodes draw by further inputs of the graph."""
+    for function in graph.functions.values():
+        drawing = next((n for n in function if is_random(n)), None)
+        if drawing is not None:
+            raise PassError(
+                f"{drawing!r} draws at random inside function '{function.name}', where a trial cannot be given what "
+                "was drawn: move it out of the branch or loop"
+            )
+    kept: dict[str, str] = {}
+    for node in [n for n in graph if n in needed and is_random(n)]:
+        if node.op.name == "Dropout":
+            mask = _mask(node)
+            drawn = graph.add_input(f"{prefix}{len(kept)}", mask.type)
+            kept[drawn.name] = mask.name
+            with graph.inserting_before(node):
+                output = graph.create(
+                    "DropoutGrad", [node.operand(0), drawn], node.type.elements[0],  # type: ignore[attr-defined]
+                    attributes={"keep_prob": _rate(node)}, scope=scope, sources=[node],
+                )  # fmt: skip
+            _replace_items(node, (output, drawn))
+        elif _depends_on(node, weights):
+            raise PassError(
+                f"{node!r} draws numbers that depend on the weights: a trial at other weights cannot take the same draw"
+            )
+        else:
+            drawn = graph.add_input(f"{prefix}{len(kept)}", node.type)
+            kept[drawn.name] = node.name
+            node.replace_uses(drawn)
+    return kept
+
+
+def _mask(dropout: Node) -> Node:
+    for user in dropout.uses:
+        if user.op.name == "TupleGetItem" and isinstance(user.operand(1), Constant) and user.operand(1).value == 1:  # type: ignore[attr-defined]
+            return user
+    raise PassError(f"nothing takes the mask of {dropout!r}, so its gradient is not computed: leave it out")
+
+
+def _rate(dropout: Node) -> float:
+    """The share that a Dropout keeps, an attribute or an operand."""
+    given = dropout.op.attributes.get("keep_prob")
+    if given is None and dropout.num_operands > 1 and isinstance(dropout.operand(1), Constant):
+        given = dropout.operand(1).value  # type: ignore[attr-defined]
+    if not isinstance(given, float):
+        raise PassError(f"{dropout!r} does not say which share it keeps")
+    return given
+
+
+def _replace_items(node: Node, items: Sequence[Value]) -> None:
+    for user in list(node.uses):
+        index = user.operand(1) if user.op.name == "TupleGetItem" else None
+        if isinstance(index, Constant) and isinstance(index.value, int):
+            user.replace_uses(items[index.value])
+        elif isinstance(node.type, TupleType) and user.op.name not in ("UpdateState", "Depend"):
+            raise PassError(f"{user!r} takes the whole result of {node!r}, not its output or its mask")
+
+
+def _depends_on(node: Node, weights: Collection[str]) -> bool:
+    stack: list[Value] = [node]
+    seen: set[Value] = set()
+    while stack:
+        here = stack.pop()
+        if isinstance(here, State) and here.name in weights:
+            return True
+        if isinstance(here, Node) and here not in seen:
+            seen.add(here)
+            stack.extend(o for o in here.operands if not is_monad(o.type))
+    return False

@@ -1,0 +1,349 @@
+"""dim-reduce: every quantity of the line search against the formulas in numpy on native losses and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.ir.text import print_program
+from safetensors.numpy import save_file
+
+import boost_compile as bc
+from tests.line_search import Iteration, NativeLoss, Reference
+from tests.networks import CASES
+
+K = 12
+
+
+def trained(program: bc.Program) -> dict[str, tuple[int, ...]]:
+    return {n: v.shape for n, v in program.state.items() if v.role == "weight" and v.trainable}
+
+
+def orthonormal(shapes: dict[str, tuple[int, ...]], rows: int = K, seed: int = 0) -> np.ndarray:
+    columns = sum(int(np.prod(shape)) for shape in shapes.values())
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((columns, rows)))[0].T.astype(np.float32)
+
+
+@pytest.fixture
+def basis(exported: Any, tmp_path: Path) -> Any:
+    """`basis(name)` writes an orthonormal basis for a case and returns its file."""
+
+    def make(name: str, **options: Any) -> Path:
+        path = tmp_path / f"{name}.npy"
+        np.save(path, orthonormal(trained(bc.load(str(exported(name)))), **options))
+        return path
+
+    return make
+
+
+class Trials:
+    """The losses of all trials of a session, as its judge returned them."""
+
+    def __init__(self, session: bc.Session) -> None:
+        self.losses: list[float] = []
+        run = session._engine.run
+        outputs = session.program.graphs["judge"].outputs
+
+        def watched(name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            results = run(name, inputs)
+            if name == "judge":
+                self.losses.append(float(dict(zip(outputs, results, strict=True))["trial_loss"].asnumpy()))
+            return results
+
+        session._engine.run = watched  # type: ignore[method-assign]
+
+    def take(self) -> list[float]:
+        taken, self.losses = self.losses, []
+        return taken
+
+
+def assert_near(ours: np.ndarray, reference: np.ndarray, of: float = 0.0) -> None:
+    """Equal but for the rounding of float32 sums: 5e-5 of the largest element (or of `of`, if that is more)."""
+    scale = max(float(np.abs(reference).max()), of)
+    assert np.abs(ours.reshape(reference.shape) - reference).max() <= 5e-5 * scale + 1e-9
+
+
+def assert_same_cycle(
+    session: bc.Session, result: bc.StepResult, losses: Sequence[float], seen: Iteration, reference: Reference
+) -> None:
+    # A decision within rounding of its bound would be no disagreement; these are far from it.
+    assert all(abs(loss - bound) > 1e-4 for loss, bound in zip(seen.losses, seen.bounds, strict=True))
+    state = session.state()
+    assert (result.trials, result.accepted) == (len(seen.losses), seen.accepted)
+    assert result.outputs["step_length"] == pytest.approx(seen.length, rel=1e-6)
+    assert result.updated
+    assert result.overflow is False
+    np.testing.assert_allclose(losses, seen.losses, rtol=2e-5)
+    np.testing.assert_allclose(state["dim_reduce.base_loss"], seen.base, rtol=2e-5)
+    assert_near(state["dim_reduce.gradient"], seen.g)
+    assert_near(state["dim_reduce.subspace_direction"], seen.d)
+    assert_near(state["dim_reduce.last_step"], reference.s, of=float(np.abs(seen.d).max()))
+    assert_near(state["dim_reduce.last_gradient"], reference.g_last, of=float(np.abs(seen.g).max()))
+    assert_near(state["dim_reduce.inverse_hessian"], reference.B, of=1.0)
+    for name, value in reference.split(reference.r).items():
+        assert_near(state[f"dim_reduce.residual.{name}"], value, of=float(np.abs(reference.r).max()))
+    for name, value in reference.split(reference.w).items():
+        assert_near(state[name], value, of=float(np.abs(reference.w).max()))
+
+
+def setting(rho: float = 0.55, gamma: float = 0.9, alpha: float = 0.05, sigma: float = 0.7, trials: int = 2) -> Any:
+    """The options as the reference and the pipeline take them."""
+    values = {"rho": rho, "gamma": gamma, "alpha": alpha, "sigma": sigma, "max_trials": trials}
+    return values, ",".join(f"{name}={value}" for name, value in values.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "micro_batches"),
+    [
+        ("mlp", "", 1),
+        ("mlp", "loss-scale{mode=static,init=64}", 1),
+        ("mlp", "gradient-accumulation{steps=3}", 3),
+        ("mlp", "gradient-accumulation{steps=3,split=fused}", 3),
+        ("mlp_adam", "", 1),
+        ("lenet_bn", "gradient-accumulation{steps=2}", 2),
+    ],
+)
+def test_each_iteration_is_that_of_the_formulas(
+    name: str, before: str, micro_batches: int, exported: Any, basis: Any
+) -> None:
+    """With cycles whose first trial is rejected, and some in which none is accepted."""
+    source = bc.load(str(exported(name)))
+    file = basis(name)
+    values, options = setting()
+    passes = f"dim-reduce{{basis={file},n_components={K},{options}}}"
+    program = bc.compile(source, f"{before},{passes}" if before else passes)
+    # Larger weights make a loss that is more curved, so that not every trial is accepted.
+    scale = 6 if name.startswith("mlp") else 1
+    start = {n: scale * program.state[n].initial for n in trained(source)}
+    session = bc.Session(program.with_values(start))
+    watched = Trials(session)
+    native = NativeLoss(name)
+    reference = Reference(native, start, np.load(file), **values)
+    kinds = set()
+    for cycle in CASES[name].cycles(10, micro_batches):
+        statistics = dict(session.state())
+        for batch in cycle:
+            result = session.step(*batch)
+        seen = reference.step(cycle)
+        assert_same_cycle(session, result, watched.take(), seen, reference)
+        kinds.add((seen.accepted, len(seen.losses) > 1))
+        if name == "lenet_bn":
+            moved = [n for n in statistics if "moving" in n and not n.startswith("dim_reduce")]
+            assert len(moved) > 0
+            assert all(np.any(session.state()[n] != statistics[n]) for n in moved)
+    if name.startswith("mlp"):
+        assert kinds == {(True, False), (True, True), (False, True)}
+
+
+def test_trials_do_not_write_statistics(exported: Any, basis: Any) -> None:
+    """BatchNorm statistics after a step with several trials are those of one forward pass."""
+    name = "lenet_bn"
+    source = bc.load(str(exported(name)))
+    passes = f"dim-reduce{{basis={basis(name)},n_components={K},alpha=0.0,sigma=1.0,max_trials=4}}"
+    ours = bc.Session(bc.compile(source, passes))
+    plain = bc.Session(bc.compile(source, "gradient-accumulation{steps=100}"))
+    rejected = 0
+    for batch in CASES[name].batches(3):
+        before = ours.state()
+        plain.load_state({n: before[n] for n in trained(source)}, strict=False)
+        result = ours.step(*batch)
+        assert result.loss == plain.step(*batch).loss
+        rejected += result.trials or 0
+        statistics = [n for n, v in source.state.items() if v.role == "statistic"]
+        assert all(np.array_equal(ours.state()[n], plain.state()[n]) for n in statistics)
+    assert rejected > 3
+
+
+@pytest.mark.parametrize("before", ["", "gradient-accumulation{steps=2}"])
+def test_trials_drop_out_what_the_gradients_did(before: str, exported: Any, tmp_path: Path) -> None:
+    """A trial at the same weights has the loss that the gradients were taken of: its step along a basis of rows that
+    are zero but for one weight which the loss hardly notices."""
+    source = bc.load(str(exported("dropout")))
+    shapes = trained(source)
+    rows = {n: np.zeros((1, *shape), np.float32) for n, shape in shapes.items()}
+    last = list(shapes)[-1]
+    rows[last].reshape(-1)[0] = 1
+    save_file(rows, tmp_path / "basis.safetensors")
+    passes = (
+        f"dim-reduce{{basis={tmp_path}/basis.safetensors,n_components=1,max_trials=60,rho=0.5,sigma=1.0,alpha=0.0}}"
+    )
+    session = bc.Session(bc.compile(source, f"{before},{passes}" if before else passes))
+    watched = Trials(session)
+    for batch in CASES["dropout"].batches(2):
+        result = session.step(*batch)
+    assert (result.trials or 0) > 20  # convex along one bias: the tangent is never undercut
+    base = float(session.state()["dim_reduce.base_loss"])
+    assert watched.take()[-1] == pytest.approx(base, rel=1e-6)
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_weighted_micro_batches_weigh_in_losses_too(split: str, exported: Any, basis: Any) -> None:
+    name = "sample_weights_adam"
+    source = bc.load(str(exported(name)))
+    weight = list(next(iter(source.graphs.values())).inputs)[-1].name
+    weigh = f"gradient-accumulation{{steps=2,reduction=weighted,weight={weight},split={split}}}"
+    session = bc.Session(bc.compile(source, f"{weigh},dim-reduce{{basis={basis(name)},n_components={K}}}"))
+    watched = Trials(session)
+    (cycle,) = CASES[name].cycles(1, 2)
+    before = session.state()
+    losses = [session.step(*batch).loss for batch in cycle]
+    weights = [float(np.sum(batch[-1])) for batch in cycle]
+    mean = np.average(losses, weights=weights)
+    assert weights[0] != weights[1]
+    assert float(session.state()["dim_reduce.base_loss"]) == pytest.approx(mean, rel=1e-6)
+    # The first trial: where it was, and what the plain program's loss is there.
+    there = {n: before[n] + session.state()[f"dim_reduce.direction.{n}"] for n in trained(source)}
+    plain = bc.Session(source.with_values(there))
+    moved = []
+    for batch in cycle:
+        plain.load_state(there, strict=False)
+        moved.append(plain.step(*batch).loss)
+    assert watched.take()[0] == pytest.approx(np.average(moved, weights=weights), rel=1e-5)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(exported: Any, basis: Any) -> None:
+    source = bc.load(str(exported("mlp")))
+    session = bc.Session(bc.compile(source, f"dim-reduce{{basis={basis('mlp')},n_components={K},max_skipped=2}}"))
+    (x, y), *others = CASES["mlp"].batches(3)
+    session.step(x, y)
+    before = session.state()
+    bad = x.copy()
+    bad[0, 0] = np.inf
+    result = session.step(bad, y)
+    assert (result.overflow, result.skipped_cycles, result.trials, result.updated) == (True, 1, None, False)
+    after = session.state()
+    kept = ["dim_reduce.inverse_hessian", "dim_reduce.last_step", "dim_reduce.last_gradient", *trained(source)]
+    kept += [f"dim_reduce.residual.{n}" for n in trained(source)]
+    assert all(np.array_equal(before[n], after[n]) for n in kept)
+    assert session.step(*others[0]).updated
+    for _ in range(3):
+        session.step(bad, y)
+    with pytest.raises(bc.Error, match="3 cycles were all skipped"):
+        session.step(bad, y)
+
+
+def test_a_trial_that_is_not_finite_is_not_accepted(exported: Any, tmp_path: Path) -> None:
+    """A first step so long that the loss overflows, in a network that has no bounded output."""
+    source = bc.load(str(exported("mlp")))
+    np.save(tmp_path / "basis.npy", orthonormal(trained(source)))
+    program = bc.compile(source, f"dim-reduce{{basis={tmp_path}/basis.npy,n_components={K},max_trials=2,rho=0.01}}")
+    huge = np.eye(K, dtype=np.float32) * 1e38
+    session = bc.Session(program.with_values({"dim_reduce.inverse_hessian": huge}))
+    watched = Trials(session)
+    result = session.step(*CASES["mlp"].batches(1)[0])
+    assert not np.isfinite(watched.take()).any()
+    assert (result.trials, result.accepted, result.outputs["step_length"]) == (2, False, 0.0)
+    assert result.outputs["rejected_cycles"] == 1
+    assert all(np.isfinite(session.state()[n]).all() for n in trained(source))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])
+def test_training_goes_on_from_a_checkpoint(suffix: str, exported: Any, basis: Any, tmp_path: Path) -> None:
+    source = bc.load(str(exported("mlp")))
+    _, options = setting()
+    passes = f"gradient-accumulation{{steps=2}},dim-reduce{{basis={basis('mlp')},n_components={K},{options}}}"
+    program = bc.compile(source, passes)
+    whole, first = bc.Session(program), bc.Session(program)
+    batches = CASES["mlp"].batches(8)
+    for batch in batches[:4]:
+        whole.step(*batch)
+        first.step(*batch)
+    checkpoint = tmp_path / f"state{suffix}"
+    first.save(checkpoint)
+    assert not any("basis" in n for n in first.state())
+    program.save(str(tmp_path / "model.boost"))
+    second = bc.Session(bc.load(str(tmp_path / "model.boost")))
+    second.load_state(checkpoint)
+    for batch in batches[4:]:
+        whole.step(*batch)
+        second.step(*batch)
+    ours, reference = second.state(), whole.state()
+    assert all(np.array_equal(ours[n], reference[n]) for n in reference)
+    second.step(*batches[0])
+    middle = second.state()
+    with pytest.raises(bc.Error, match="end of a cycle"):
+        first.load_state(middle)
+    assert second.flush().trials  # the short cycle is searched on what it was fed
+
+
+def test_the_loss_of_digits_goes_down(exported: Any, tmp_path: Path) -> None:
+    """LeNet on digits: plain training leaves checkpoints, and what they span takes the loss down from the start."""
+    from examples.digits import load
+
+    digits = load()
+    source = bc.load(str(exported("lenet_bn_sgd")))
+    size = next(iter(source.graphs.values())).inputs[0].type.shape[0]
+    rows = range(0, 20 * 8 * size, size)
+    batches = [(digits.train_images[i : i + size], digits.train_labels[i : i + size]) for i in rows]
+    accumulate = "gradient-accumulation{steps=8}"
+    plain = bc.Session(bc.compile(source, accumulate))
+    (tmp_path / "checkpoints").mkdir()
+    for k, batch in enumerate(batches):
+        if plain.step(*batch).updated:
+            plain.save(tmp_path / "checkpoints" / f"{k:03}{'.ckpt' if k % 3 else '.safetensors'}")
+    search = f"dim-reduce{{basis={tmp_path}/checkpoints,n_components=12}}"
+    session = bc.Session(bc.compile(source, f"{accumulate},{search}"))
+    before, after = [], []
+    for batch in batches:
+        result = session.step(*batch)
+        if result.accepted:
+            before.append(float(session.state()["dim_reduce.base_loss"]))
+            after.append(result.outputs["trial_loss"])
+    assert len(after) >= 18
+    assert all(a < b for a, b in zip(after, before, strict=True))
+    assert np.mean(before[-4:]) < 0.7 * np.mean(before[:4])
+
+
+def test_what_was_replaced_is_reported_and_gone(exported: Any, basis: Any) -> None:
+    source = bc.load(str(exported("mlp_adam_weight_decay")))
+    program = bc.compile(source, f"dim-reduce{{basis={basis('mlp_adam_weight_decay')},n_components={K}}}")
+    assert {v.role for n, v in program.state.items() if not n.startswith("dim_reduce.")} == {"weight"}
+    assert "optimizer" in {miss.site for miss in program.reports[-1].misses}
+    assert "Adam" not in "".join(node.op.name for g in program.graphs.values() for node in g)
+
+
+def test_the_text_form_keeps_the_search(exported: Any, basis: Any) -> None:
+    from boost_compile.ir.text import parse_program
+
+    source = bc.load(str(exported("dropout")))
+    program = bc.compile(source, f"dim-reduce{{basis={basis('dropout')},n_components={K}}}")
+    assert program.schedule.search is not None
+    assert program.schedule.search.kept
+    again = parse_program(print_program(program))
+    assert again.schedule == program.schedule
+
+
+REFUSED = [
+    ("mlp", "{0},overflow-check", "leave overflow-check out"),
+    ("mlp", "loss-scale{{mode=dynamic}},{0}", "mode=static"),
+    ("mlp", "{0},gradient-freeze{{groups=2}}", "gradient-freeze"),
+    ("hidden_state", "{0}", "forward part itself changes"),
+    ("perturbed", "{0}", "several gradients"),
+]
+
+
+@pytest.mark.parametrize(("name", "passes", "message"), REFUSED)
+def test_what_a_search_cannot_work_with_is_refused(
+    name: str, passes: str, message: str, exported: Any, basis: Any
+) -> None:
+    source = bc.load(str(exported(name)))
+    own = f"dim-reduce{{basis={basis(name)},n_components={K}}}"
+    with pytest.raises(bc.Error, match=message):
+        bc.compile(source, passes.format(own))
+
+
+@pytest.mark.parametrize("later", ["gradient-accumulation", "clip-gradients", "dim-reduce", "gradient-freeze"])
+def test_later_passes_are_told_to_come_along(later: str, exported: Any, basis: Any) -> None:
+    own = f"dim-reduce{{basis={basis('mlp')},n_components={K}}}"
+    program = bc.compile(bc.load(str(exported("mlp"))), own)
+    with pytest.raises(bc.Error, match=r"one pipeline|exclude each other"):
+        bc.compile(program, own if later == "dim-reduce" else later)
+
+
+def test_a_program_with_a_search_has_no_self_contained_form(exported: Any, basis: Any, tmp_path: Path) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), f"dim-reduce{{basis={basis('mlp')},n_components={K}}}")
+    with pytest.raises(bc.Error, match="save a program directory"):
+        program.save(str(tmp_path / "whole.mindir"))
