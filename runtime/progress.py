@@ -35,10 +35,13 @@ class RichBar:
     def __init__(self, progress: Any):
         self.progress = progress
         self.task = progress.add_task("training", total=None, loss="–", speed="–", cycle=0)
-        self.started = time.perf_counter()
+        self.first: tuple[float, int] | None = None
 
     def show(self, tally: Tally) -> None:
-        speed = tally.samples / max(time.perf_counter() - self.started, 1e-9)
+        now = time.perf_counter()
+        # Not from when the bar was made: the ranks of a job may still be starting then.
+        started, samples = self.first = self.first or (now, tally.samples)
+        speed = (tally.samples - samples) / max(now - started, 1e-9)
         self.progress.update(
             self.task,
             completed=tally.micro_batches,

@@ -29,15 +29,11 @@ def role() -> str | None:
 
 @dataclass(slots=True)
 class Rank:
-    """This rank of the job; ``folder`` is None where the user's own msrun started it, and nobody reads notes."""
+    """This rank of the job (0 also where there is none); without ``folder`` nobody reads notes."""
 
     number: int
     folder: JobFolder | None
     _noted: float = 0.0
-
-    @staticmethod
-    def of_environment() -> Rank:
-        return Rank(int(os.environ["RANK_ID"]), JobFolder.of_environment())
 
     def show(self, tally: Any) -> None:
         """A progress bar (:class:`..runtime.progress.Bar`) whose picture is drawn elsewhere."""

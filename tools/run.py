@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import cli, rank
+from .job_folder import JobFolder
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -98,15 +99,15 @@ def command(
         job = Job(ranks, arguments, master_port, log_dir, save, False if as_json else None)
         document = _merged(run_job(job))
     else:
-        own = rank.Rank.of_environment() if rank.role() is not None else None
-        if own is not None and own.number > 0:
-            evaluate = None  # once is enough: the weights are the same
         evaluator = None if evaluate is None else _function(evaluate)
 
         from ..runtime.saving import SaveEvery
         from ..runtime.session import Session  # MindSpore starts here: everything that can be checked has been
 
         session = Session(loaded, device=device, seed=seed, check_replicas=check_replicas)
+        own = rank.Rank(session.ranks.rank, JobFolder.of_environment())
+        if own.number > 0:
+            evaluator = None  # once is enough: the weights are the same
         start = load or resume
         if start is not None:
             session.load_state(start)
@@ -118,14 +119,14 @@ def command(
             seed=seed,
             callbacks=[SaveEvery(save, save_every, sync)] if save is not None and save_every is not None else [],
             evaluate=evaluator,
-            progress=(False if as_json else None) if own is None else own,
+            progress=own if own.folder is not None else False if as_json or own.number > 0 else None,
             allow_nonfinite=allow_nonfinite,
             resume=resume is not None,
         )
         if save is not None:
             session.save(save, sync)
         document = _document(history, program, data, device, save, session.ranks.size)
-        if own is not None and (own.finish(document) or own.number > 0):
+        if own.finish(document) or own.number > 0:
             return
     if as_json:
         cli.print_json(document)
@@ -144,9 +145,16 @@ def _schedule() -> None:
 
 def _check_job(program: Program, data: str, batch_size: int | None, ranks: int) -> None:
     """What every rank would find out, before any starts."""
+    from ..ir.collectives import collectives
+    from ..ir.errors import RuntimeFailure
     from ..runtime.data import Shard, open_source
     from ..runtime.plan import plan_turns
 
+    if not any(True for graph in program.graphs.values() for _ in collectives(graph)):
+        raise RuntimeFailure(
+            f"the program has nothing that ranks do together: {ranks} of them would train {ranks} different networks. "
+            f"Compile it with the pass data-parallel"
+        )
     first = plan_turns(program, program.schedule.variant(0))[0].consumer
     open_source(data, program.graphs[first], batch_size, False, 0, Shard(0, ranks))
 

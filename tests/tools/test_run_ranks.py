@@ -35,6 +35,7 @@ SAMPLES, SIZE, PASSES = 52, 4, "gradient-accumulation{steps=2},data-parallel"
 def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Path]) -> Path:
     """A folder with a data-parallel program and its data."""
     folder = tmp_path_factory.mktemp("job")
+    bc.load(exported("mlp")).save(folder / "apart.boost")
     bc.compile(bc.load(exported("mlp")), PASSES).save(folder / "mlp.boost")
     images, labels = digits()
     np.savez(folder / "data.npz", images, labels)
@@ -250,6 +251,14 @@ def test_what_can_be_told_is_told_before_anything_starts(
     monkeypatch.chdir(here)
     monkeypatch.setattr(job, "_start", None)
     assert_one_error(shell(capsys, command, "mlp.boost", "--data", "data.npz", *arguments), "boost-run", *fragments)
+
+
+def test_a_program_in_which_ranks_do_nothing_together(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here)
+    done = shell(capsys, command, "apart.boost", "--data", "data.npz", "--ranks", 2)
+    assert_one_error(done, "boost-run", "2 of them would train 2 different networks", "data-parallel")
 
 
 def test_a_port_that_was_asked_for_and_is_taken(
