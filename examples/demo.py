@@ -152,7 +152,7 @@ def run(command: str, *arguments: str, capture: bool = False) -> str:
 
 def describe(path: Path) -> None:
     """What boost-inspect finds in an exported training graph, in two lines."""
-    found = json.loads(run("boost-inspect", str(path), "--json", capture=True))["graphs"]["step"]
+    found = json.loads(run("boost-inspect", str(path), "--format", "json", capture=True))["graphs"]["step"]
     parts = ", ".join(f"{part} {count}" for part, count in found["parts"].items())
     weights = found["anatomy"]["weights"]
     updates = ", ".join(sorted({update["op"] for weight in weights for update in weight["updates"]}))

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -103,6 +104,30 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
 
 
+@contextmanager
+def console_to(output: str | None) -> Iterator[Console]:
+    """rich's console on standard output, or writing plain text to a file, which is whole or not there."""
+    if output is None or output == "-":
+        yield console()
+        return
+    from io import StringIO
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ..ir.atomic import replacing_file
+
+    text = StringIO()
+    yield Console(file=text, highlight=False, width=160)
+    with replacing_file(Path(output)) as stream:
+        stream.write(text.getvalue().encode())
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether the stream is a terminal whose user has not asked for no colours (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     """An empty table; the columns named in ``numbers`` stand flush right."""
     from rich import box
@@ -116,8 +141,12 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    json.dump(_finite(document), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """One JSON document, indented."""
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
 
 
 def _finite(value: Any) -> Any:
@@ -150,11 +179,20 @@ def print_bytes(n: float) -> str:
     raise AssertionError
 
 
-def folded(lines: Sequence[str], limit: int = FOLD) -> list[str]:
-    """The first few lines, and how many more there are."""
+def print_count(n: float) -> str:
+    """1536 as ``1.5 k``."""
+    for unit in ("", " k", " M", " G", " T"):
+        if n < 1000 or unit == " T":
+            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
+        n /= 1000
+    raise AssertionError
+
+
+def folded(lines: Sequence[str], limit: int = FOLD, listing: str = "--json") -> list[str]:
+    """The first few lines, and how many more there are, which the option ``listing`` shows."""
     if len(lines) <= limit + 1:
         return list(lines)
-    return [*lines[:limit], f"… and {len(lines) - limit} more (--json lists all)"]
+    return [*lines[:limit], f"… and {len(lines) - limit} more ({listing} lists all)"]
 
 
 def pause_collector() -> None:

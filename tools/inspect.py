@@ -2,64 +2,131 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import cli
 
 if TYPE_CHECKING:
-    from ..ir.program import Program
+    from .views.shown import Shown
+
+FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "model-explorer")
+SUFFIXES = {
+    ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx",
+    ".json": "json",
+}  # fmt: skip
 
 
 @click.command("boost-inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), help="What to show; by default as -o ends, or summary."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it here instead of to standard output.")
 @click.option("--graph", "graph_name", metavar="NAME", help="This graph of the program only.")
-@click.option("--anatomy", "show_anatomy", is_flag=True, help="Gradient, update and slots of every weight.")
-@click.option("--text", "show_text", is_flag=True, help="The text form, big data left out.")
-@click.option("--annotations/--no-annotations", default=False, help="With --text: scopes and origins too.")
-@click.option("--json", "as_json", is_flag=True, help="Everything but the text form as one JSON document.")
+@click.option("--scope", metavar="GLOB", help="Only nodes that stand in a matching scope ('layer1*', 'conv1-Conv2d').")
+@click.option("--around", metavar="NODE", help="Only what stands around this node, input or state.")
+@click.option("--radius", type=click.IntRange(0), default=2, show_default=True, help="With --around: how many edges.")
+@click.option(
+    "--annotations", is_flag=True, help="With text: scopes, origins, recorded names (a file has them anyway)."
+)
+@click.option("--open", "open_", is_flag=True, help="With model-explorer: start Model Explorer on it.")
 @click.version_option(package_name="boost-compile")
 def command(
-    file: str, graph_name: str | None, show_anatomy: bool, show_text: bool, annotations: bool, as_json: bool
+    file: str,
+    format_: str | None,
+    output: str | None,
+    graph_name: str | None,
+    scope: str | None,
+    around: str | None,
+    radius: int,
+    annotations: bool,
+    open_: bool,
 ) -> None:
-    """Shows what FILE holds: a MindIR file, a program directory (.boost), or text (.ir, .txt, - for stdin)."""
-    if show_text and (as_json or show_anatomy):
-        raise click.UsageError("--text prints the text form alone: leave out --json and --anatomy")
+    """Shows what FILE holds: a MindIR file, a program directory (.boost), or text (.ir, .txt, - for stdin).
+
+    \b
+    summary         graphs, schedule, state, costs, what every pass did
+    anatomy         gradient, update and slots of every weight
+    text            one line a node; with -o the full form, which reads back as the same program
+    json            summary and anatomy as one document
+    dot, svg        a drawing, scopes folded until it is readable (svg needs Graphviz)
+    onnx            one graph for Netron and other viewers of ONNX
+    model-explorer  for Google's Model Explorer (--open starts it)
+    """
+    chosen = format_ or (SUFFIXES.get(os.path.splitext(output)[1].lower()) if output else None) or "summary"
+    for given, flag, needs in (
+        (annotations, "--annotations", "text"),
+        (open_, "--open", "model-explorer"),
+    ):
+        if given and chosen != needs:
+            raise click.UsageError(f"{flag} goes with --format {needs}, not with {chosen}")
+    if chosen == "onnx" and output is None:
+        raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
     cli.pause_collector()
-    from ..ir.errors import OptionError, nearest
+    if output is not None:
+        cli.check_writable(output)
+    from .views.selection import narrowed, only_graph
+    from .views.shown import shown
 
     program = cli.read_program(file)
     if graph_name is not None:
-        if graph_name not in program.graphs:
-            raise OptionError(f"{file} has no graph '{graph_name}'{nearest(graph_name, list(program.graphs))}")
-        program = _only(program, graph_name)
-    if show_text:
-        from ..ir.text import print_program
+        program = only_graph(program, graph_name, file)
+    _show(narrowed(shown(program, file), scope, around, radius), chosen, output, annotations, open_)
 
-        sys.stdout.write(print_program(program, annotations=annotations, resources=False))
-        return
-    from .inspect_report import describe, print_anatomy, print_summary
 
-    document = describe(program, file)
-    if as_json:
-        cli.print_json(document)
-    elif show_anatomy:
-        print_anatomy(document)
+def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:
+    if format_ in ("summary", "anatomy", "json"):
+        from .views.summary import describe, print_anatomy, print_summary
+
+        document = describe(view)
+        if format_ == "json":
+            _write(cli.json_text(document), output)
+        else:
+            with cli.console_to(output) as out:
+                (print_anatomy if format_ == "anatomy" else print_summary)(document, out)
+    elif format_ == "text":
+        from .views.text import highlighted, text_of
+
+        whole = output not in (None, "-")
+        text = text_of(view, annotations or whole, data=whole)
+        _write(highlighted(text) if not whole and cli.wants_colour(sys.stdout) else text, output)
+    elif format_ == "dot":
+        from .views.dot import dot_of
+
+        _write(dot_of(view), output)
+    elif format_ == "svg":
+        from .views.dot import svg_of
+
+        _write(svg_of(view), output)
+    elif format_ == "onnx":
+        from .views.onnx import write_onnx_of
+
+        assert output is not None
+        write_onnx_of(view, output)
     else:
-        print_summary(document)
+        from .views.model_explorer import document_of, open_viewer
+
+        text = cli.json_text(document_of(view))
+        if open_:
+            open_viewer(text, output)
+        else:
+            _write(text, output)
 
 
-def _only(program: Program, name: str) -> Program:
-    """The program cut down to one graph and the state that it uses (for looking at; it has no meaningful schedule)."""
-    from ..ir.program import Entry, Schedule
+def _write(text: str, output: str | None) -> None:
+    if output is None or output == "-":
+        sys.stdout.write(text)
+        return
+    from pathlib import Path
 
-    part: Any = program.copy()
-    part.graphs = {name: part.graphs[name]}
-    part.schedule = Schedule((Entry(name),))
-    part.prune_state()
-    return part  # type: ignore[no-any-return]
+    from ..ir.atomic import replacing_file
+
+    with replacing_file(Path(output)) as stream:
+        stream.write(text.encode())
 
 
 def main() -> None:

@@ -194,8 +194,11 @@ def test_output_in_the_place_of_something_else(good: str, here: Path, refused: R
         (("missing.mindir",), ("missing.mindir",)),
         (("photo.mindir",), ("photo.mindir", "JPEG")),
         (("good.ir", "--graph", "stpe"), ("has no graph 'stpe'", "did you mean 'step'?")),
-        (("good.ir", "--anatomy"), ("forward graph", "nn.TrainOneStepCell")),
-        (("good.ir", "--text", "--json"), ("--text",)),
+        (("good.ir", "--format", "anatomy"), ("forward graph", "nn.TrainOneStepCell")),
+        (("good.ir", "--format", "dot", "--annotations"), ("--format text",)),
+        (("good.ir", "--format", "onnx"), ("-o FILE.onnx",)),
+        (("good.ir", "--scope", "nowhere"), ("scope 'nowhere'",)),
+        (("good.ir", "--around", "bb"), ("no node '%bb'", "did you mean 'b'?")),
         ((), ("Missing argument",)),
     ],
 )

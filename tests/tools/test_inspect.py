@@ -42,13 +42,15 @@ def test_summary_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -
 
 
 def test_json_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
-    document = inspect_(exported("lenet_bn"), "--json").document
+    document = inspect_(exported("lenet_bn"), "--format", "json").document
     assert set(document) == {
-        "file", "name", "target", "source", "metadata", "pipeline", "schedule", "graphs", "state", "reports",
+        "file", "name", "target", "source", "metadata", "pipeline", "schedule", "parameters", "flops", "memory",
+        "graphs", "state", "reports",
     }  # fmt: skip
     step = document["graphs"]["step"]
     assert set(step) == {
-        "inputs", "outputs", "result", "nodes", "functions", "state", "ops", "parts", "anatomy", "anatomy_error",
+        "inputs", "outputs", "result", "nodes", "functions", "state", "ops", "parts", "part_ops", "inserted", "flops",
+        "part_flops", "memory", "anatomy", "anatomy_error",
     }  # fmt: skip
     assert step["nodes"] == sum(step["ops"].values()) == sum(step["parts"].values())
     weights = {v["name"] for v in document["state"] if v["role"] == "weight"}
@@ -59,7 +61,7 @@ def test_json_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> N
 
 
 def test_anatomy(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
-    done = inspect_(exported("lenet_bn"), "--anatomy")
+    done = inspect_(exported("lenet_bn"), "--format", "anatomy")
     (row,) = [line for line in done.out.splitlines() if line.split()[:1] == ["conv1.weight"]]
     assert "(ApplyMomentum)" in row
     assert "moments.conv1.weight" in row
@@ -73,24 +75,24 @@ def test_stages_and_tags(
     passes = "tag-gradient-centralization"
     assert shell(capsys, compile_command, exported("lenet_bn_decay"), "--passes", passes, "-q", "-o", path).code == 0
     assert "conv1.weight centralize=[1, 2, 3]" in inspect_(path).out
-    rows = {line.split()[0]: line for line in inspect_(path, "--anatomy").out.splitlines() if line.split()}
+    rows = {line.split()[0]: line for line in inspect_(path, "--format", "anatomy").out.splitlines() if line.split()}
     assert "weight-decay %" in rows["conv1.weight"]
     assert "centralize=[1, 2, 3]" in rows["conv1.weight"]
     assert "weight-decay %" in rows["fc1.bias"]
     assert "centralize" not in rows["fc1.bias"]
-    document = inspect_(path, "--json").document
+    document = inspect_(path, "--format", "json").document
     tags = {v["name"]: v["tags"] for v in document["state"] if v["tags"]}
     assert tags["fc1.weight"] == {"centralize": [1]}
     assert set(tags) == {"conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"}
-    assert inspect_(exported("clip_global_norm"), "--anatomy").out.count("clip %") == 8
+    assert inspect_(exported("clip_global_norm"), "--format", "anatomy").out.count("clip %") == 8
 
 
 def test_text(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
-    done = inspect_(exported("lenet_bn"), "--text")
+    done = inspect_(exported("lenet_bn"), "--format", "text")
     assert done.out.startswith("program @")
     assert "Conv2D(" in done.out
     assert "scope(" not in done.out
-    assert "scope(" in inspect_(exported("lenet_bn"), "--text", "--annotations").out
+    assert "scope(" in inspect_(exported("lenet_bn"), "--format", "text", "--annotations").out
 
 
 def test_program_directory(inspect_: Inspect, program: Path) -> None:
@@ -103,7 +105,7 @@ def test_program_directory(inspect_: Inspect, program: Path) -> None:
         "Passes that made",
     ):
         assert words in done.out
-    document = inspect_(program, "--json").document
+    document = inspect_(program, "--format", "json").document
     assert document["schedule"]["cycle"] == [{"graph": "accumulate", "repeat": 4}, {"graph": "apply", "repeat": 1}]
     assert document["reports"][0]["name"] == "gradient-accumulation"
     roles = {v["role"] for v in document["state"]}
@@ -112,10 +114,10 @@ def test_program_directory(inspect_: Inspect, program: Path) -> None:
 
 
 def test_one_graph_of_a_program(inspect_: Inspect, program: Path) -> None:
-    document = inspect_(program, "--graph", "apply", "--json").document
+    document = inspect_(program, "--graph", "apply", "--format", "json").document
     assert list(document["graphs"]) == ["apply"]
     assert {v["name"] for v in document["state"]} == set(document["graphs"]["apply"]["state"])
-    text = inspect_(program, "--graph", "accumulate", "--text").out
+    text = inspect_(program, "--graph", "accumulate", "--format", "text").out
     assert "graph @accumulate" in text
     assert "graph @apply" not in text
 

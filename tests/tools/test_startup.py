@@ -47,8 +47,8 @@ def test_the_passes_package_loads_on_use() -> None:
     ("command", "arguments"),
     [
         ("compile", ["-", "-q", "--emit", "text", "-o", "-"]),
-        ("inspect", ["-", "--text"]),
-        ("inspect", ["-", "--json"]),
+        ("inspect", ["-", "--format", "text"]),
+        ("inspect", ["-", "--format", "json"]),
     ],
 )
 def test_working_on_text_loads_neither_mindspore_nor_numpy(command: str, arguments: list[str]) -> None:

@@ -1,34 +1,51 @@
-"""What boost-inspect shows: one document, printed as JSON or as tables."""
+"""The summary: one document, printed as JSON or as tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..ir.errors import AnatomyError
-from ..ir.gradient_path import GradientPath, gradient_paths
-from ..ir.graph import Graph
-from ..ir.program import Program
-from ..ir.training import anatomy
-from ..ir.values import Node
-from ..passes.tag_gradient_centralization import TAG
-from . import cli
-from .compile_report import count_nodes, schedule_json
+from ...ir.errors import AnatomyError
+from ...ir.flops import estimated_flops
+from ...ir.gradient_path import GradientPath, gradient_paths
+from ...ir.memory import GraphMemory, program_memory
+from ...ir.values import Node
+from ...passes.tag_gradient_centralization import TAG
+from .. import cli
+from ..compile_report import schedule_json
+from .shown import Shown, pass_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Document = dict[str, Any]
+LISTING = "--format json"
 
 
-def describe(program: Program, file: str) -> Document:
-    """``boost-inspect --json``. Sizes in bytes; ``anatomy`` of a graph is None, with the reason, where it has none."""
+def describe(shown: Shown) -> Document:
+    """``--format json``. Sizes in bytes; ``anatomy`` of a graph is None, with the reason, where it has none. ``flops``
+    and ``memory`` are estimates (ir/flops.py, ir/memory.py); those of the cycle count each graph as often as it runs
+    (a function once a graph)."""
+    program = shown.program
+    weights = [v for v in program.state.values() if v.role == "weight"]
+    graphs = {name: _describe_graph(shown, name) for name in program.graphs}
+    memory = program_memory(program)
     return {
-        "file": file,
+        "file": shown.file,
         "name": program.name,
         "target": program.target,
         "source": program.source,
         "metadata": program.metadata,
         "pipeline": program.pipeline,
         "schedule": schedule_json(program),
-        "graphs": {name: _describe_graph(program, graph) for name, graph in program.graphs.items()},
+        "parameters": {
+            "variables": len(weights),
+            "elements": sum(v.type.size for v in weights),
+            "trained": sum(v.type.size for v in weights if v.trainable is not False),
+        },
+        "flops": sum(e.repeat * graphs[e.graph]["flops"] for e in program.schedule.cycle),
+        "memory": {"state": memory.state, "peak": memory.peak},
+        "graphs": {name: {**graph, "memory": _memory(memory.graphs[name])} for name, graph in graphs.items()},
         "state": [
             {
                 "name": v.name,
@@ -44,25 +61,28 @@ def describe(program: Program, file: str) -> Document:
     }
 
 
-def _describe_graph(program: Program, graph: Graph) -> Document:
-    found, why = None, ""
-    stages: dict[str, list[Document]] = {}
-    try:
-        found = anatomy(graph)
-        stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)}
-    except AnatomyError as error:
-        why = str(error)
-    parts = Counter(found.part(node) for body in graph.all_graphs() for node in body) if found else Counter()
-    ops = Counter(node.op.name for body in graph.all_graphs() for node in body)
+def _describe_graph(shown: Shown, name: str) -> Document:
+    graph, found = shown.program.graphs[name], shown.anatomies[name]
+    stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)} if found else {}
+    nodes = [node for body in graph.all_graphs() for node in body]
+    by_part: dict[str, list[Node]] = {}
+    for node in nodes:
+        by_part.setdefault(shown.part(node), []).append(node)
+    inserted = Counter(pass_of(node) for node in nodes)
+    del inserted[""]
     return {
         "inputs": [{"name": v.name, "type": str(v.type)} for v in graph.inputs],
         "outputs": list(graph.outputs),
         "result": str(graph.result.type),
-        "nodes": count_nodes(program, graph.name) if graph.name in program.graphs else sum(ops.values()),
+        "nodes": len(nodes),
         "functions": {name: len(function) for name, function in graph.functions.items()},
         "state": list(graph.states),
-        "ops": dict(ops.most_common()),
-        "parts": dict(parts),
+        "ops": dict(Counter(node.op.name for node in nodes).most_common()),
+        "parts": {part: len(members) for part, members in by_part.items()},
+        "part_ops": {p: dict(Counter(n.op.name for n in members).most_common()) for p, members in by_part.items()},
+        "inserted": dict(inserted.most_common()),
+        "flops": estimated_flops(nodes),
+        "part_flops": {part: estimated_flops(members) for part, members in by_part.items()},
         "anatomy": None
         if found is None
         else {
@@ -78,8 +98,13 @@ def _describe_graph(program: Program, graph: Graph) -> Document:
                 for w in found.weights
             ],
         },
-        "anatomy_error": why,
+        "anatomy_error": shown.reasons.get(name, ""),
     }
+
+
+def _memory(memory: GraphMemory) -> Document:
+    at = memory.at.name if memory.at else ""
+    return {"inputs": memory.inputs, "constants": memory.constants, "peak": memory.peak, "peak_at": at}
 
 
 def _describe_stages(path: GradientPath) -> list[Document]:
@@ -87,10 +112,8 @@ def _describe_stages(path: GradientPath) -> list[Document]:
     return [{"kind": kind, "name": v.name, "op": v.op.name} for kind, v in nodes if isinstance(v, Node)]
 
 
-def print_summary(document: Document) -> None:
+def print_summary(document: Document, out: Console) -> None:
     from rich.markup import escape
-
-    out = cli.console()
 
     def line(label: str, text: Any) -> None:
         if text:
@@ -102,6 +125,11 @@ def print_summary(document: Document) -> None:
     line("Target", document["target"])
     line("Pipeline", document["pipeline"])
     line("Schedule", document["schedule"]["text"])
+    counted = document["parameters"]
+    line("Parameters", f"{counted['elements']:,} in {counted['variables']} weights" if counted["variables"] else "")
+    of = "a cycle" if document["schedule"]["micro_batches"] > 1 else "a step"
+    line("FLOPs", f"{cli.print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
+    line("Peak memory", f"{cli.print_bytes(document['memory']['peak'])}, all state included (estimate)")
     _print_state(document, out)
     for name, graph in document["graphs"].items():
         out.print()
@@ -110,10 +138,12 @@ def print_summary(document: Document) -> None:
             line("  in ", f"{value['name']}: {value['type']}")
         line("  out", f"{', '.join(graph['outputs']) or 'result'}: {graph['result']}")
         line("  parts", ", ".join(f"{part} {n}" for part, n in sorted(graph["parts"].items())))
+        line("  inserted", ", ".join(f"{name} {n}" for name, n in graph["inserted"].items()))
         ops = [f"{op} {n}" for op, n in graph["ops"].items()]
-        line("  ops", ", ".join(cli.folded(ops, 16)))
+        line("  ops", ", ".join(cli.folded(ops, 16, LISTING)))
+        line("  needs", _costs(graph))
         if graph["anatomy"] is not None:
-            line("  trains", f"{len(graph['anatomy']['weights'])} weights (--anatomy shows how)")
+            line("  trains", f"{len(graph['anatomy']['weights'])} weights (--format anatomy shows how)")
     if document["reports"]:
         columns = ("matched", "changed", "missed")
         shown = cli.table("\nPasses that made it", "pass", *columns, "what", numbers=columns)
@@ -121,6 +151,14 @@ def print_summary(document: Document) -> None:
             counts = [str(n) for n in (r["matched"], r["changed"], len(r["misses"]))]
             shown.add_row(r["name"], *counts, escape(r["summary"]))
         out.print(shown)
+
+
+def _costs(graph: Document) -> str:
+    memory = graph["memory"]
+    peak = f"{cli.print_bytes(memory['peak'])} of temporary values at %{memory['peak_at']}" if memory["peak_at"] else ""
+    flops = {part: n for part, n in sorted(graph["part_flops"].items()) if n}
+    parts = ", ".join(f"{part} {cli.print_count(n)}" for part, n in flops.items())
+    return "; ".join(t for t in (f"{cli.print_count(graph['flops'])} FLOPs ({parts})" if parts else "", peak) if t)
 
 
 def _functions(graph: Document) -> str:
@@ -132,7 +170,7 @@ def _tags(variable: Document) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in variable["tags"].items())
 
 
-def _print_state(document: Document, out: Any) -> None:
+def _print_state(document: Document, out: Console) -> None:
     from rich.markup import escape
 
     roles: dict[str, list[Document]] = {}
@@ -146,7 +184,7 @@ def _print_state(document: Document, out: Any) -> None:
     out.print(shown)
     tagged = [f"{v['name']} {_tags(v)}" for v in document["state"] if v["tags"]]
     if tagged:
-        out.print(f"[bold]Tagged[/bold] {escape(', '.join(cli.folded(tagged, 16)))}", soft_wrap=True)
+        out.print(f"[bold]Tagged[/bold] {escape(', '.join(cli.folded(tagged, 16, LISTING)))}", soft_wrap=True)
 
 
 def _sizes(variables: list[Document]) -> tuple[str, str, str]:
@@ -156,11 +194,10 @@ def _sizes(variables: list[Document]) -> tuple[str, str, str]:
     return str(len(variables)), f"{elements:,}", cli.print_bytes(sum(v["bytes"] for v in variables))
 
 
-def print_anatomy(document: Document) -> None:
+def print_anatomy(document: Document, out: Console) -> None:
     """One table a training graph. AnatomyError, with the reason, if no graph of the file is one."""
     from rich.markup import escape
 
-    out = cli.console()
     tags = {v["name"]: _tags(v) for v in document["state"] if v["tags"]}
     reasons = []
     for name, graph in document["graphs"].items():

@@ -1,0 +1,1 @@
+"""The formats of boost-inspect, one file each, and what they share."""

@@ -1,0 +1,142 @@
+"""Drawings by Graphviz: boxes coloured by part, bordered by the pass that made them, clustered by scope."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from ...ir.errors import Error
+from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
+from .palette import FILLS, STROKES, pass_colours
+from .shown import PARTS, Shown, makers
+
+if TYPE_CHECKING:
+    from graphviz import Digraph
+
+BOXES = 60
+"""About how many boxes a drawing shows; what is more stays folded."""
+_LINE = 30
+
+
+class NoGraphviz(Error):
+    """The ``dot`` program is missing or failed."""
+
+
+def svg_of(shown: Shown) -> str:
+    """The drawing as SVG. NoGraphviz where the ``dot`` program is not installed."""
+    import graphviz
+
+    source = dot_of(shown)
+    try:
+        return bytes(graphviz.pipe("dot", "svg", source.encode())).decode()
+    except graphviz.ExecutableNotFound:
+        raise NoGraphviz(
+            "drawing needs the program 'dot' of Graphviz, which is not on the PATH: install it (apt install graphviz, "
+            "brew install graphviz), or take --format dot and draw it elsewhere, or --format html, which needs nothing"
+        ) from None
+    except graphviz.CalledProcessError as error:
+        raise NoGraphviz(f"Graphviz failed: {error.stderr.decode(errors='replace').strip()}") from None
+
+
+def dot_of(shown: Shown) -> str:
+    """The drawing in Graphviz' language."""
+    import graphviz
+
+    names = list(shown.program.graphs)
+    title = f"{shown.program.name}: {shown.cut or ', '.join(names)}"
+    dot = graphviz.Digraph(
+        "boost-compile",
+        graph_attr={
+            "label": graphviz.escape(title), "labelloc": "t", "fontname": "Helvetica", "fontsize": "14",
+            "bgcolor": "white", "nodesep": "0.18", "ranksep": "0.35", "newrank": "true",
+        },
+        node_attr={
+            "shape": "box", "style": "filled,rounded", "fontname": "Helvetica", "fontsize": "10", "margin": "0.08,0.04",
+            "height": "0.3",
+        },
+        edge_attr={"color": "#8a8a8a", "arrowsize": "0.5", "fontname": "Helvetica", "fontsize": "8"},
+    )  # fmt: skip
+    colours = pass_colours(makers(shown))
+    _legend(dot, shown, colours)
+    for i, name in enumerate(names):
+        drawing = draw(shown, name)
+        with dot.subgraph(name=f"cluster_{i}") as cluster:
+            cluster.attr(label=graphviz.escape(name if len(names) > 1 else ""), color="#bbbbbb")
+            if len(names) == 1:
+                cluster.attr(peripheries="0")
+            _Writer(f"g{i}", drawing, max(BOXES // len(names), 12), colours).write(cluster)
+    return str(dot.source)
+
+
+def _legend(dot: Digraph, shown: Shown, colours: dict[str, str]) -> None:
+    parts = [p for p in PARTS if p in {shown.part(n) for g in shown.program.graphs.values() for n in g}]
+    rows = [f'<tr><td bgcolor="{FILLS[p]}" color="{STROKES[p]}">{p}</td></tr>' for p in parts]
+    rows += [f'<tr><td border="2" color="{c}">by {escape(name, quote=True)}</td></tr>' for name, c in colours.items()]
+    table = f'<table border="0" cellborder="1" cellspacing="3">{"".join(rows)}</table>'
+    if rows:
+        dot.node("legend", label=f"<{table}>", shape="plain", style="", fontsize="9")
+
+
+class _Writer:
+    def __init__(self, prefix: str, drawing: Drawing, limit: int, colours: dict[str, str]):
+        self.prefix = prefix
+        self.drawing = drawing
+        self.opened = unfolded(drawing.root, limit)
+        self.colours = colours
+        self.names: dict[Leaf | Group, str] = {}
+
+    def write(self, dot: Digraph) -> None:
+        self._members(dot, self.drawing.root)
+        for (start, end), count in edges_between(self.drawing, self.opened).items():
+            dot.edge(self.names[start], self.names[end], label=str(count) if count > 1 else None)
+
+    def _members(self, dot: Digraph, group: Group) -> None:
+        import graphviz
+
+        for child in group.groups.values():
+            if child in self.opened:
+                with dot.subgraph(name=f"cluster_{self._name(child)}") as cluster:
+                    colour = STROKES.get(child.part, "#767676")
+                    cluster.attr(
+                        label=graphviz.escape(child.label), color=colour, fontcolor=colour, fontsize="10",
+                        style="rounded", labeljust="l", peripheries="1",
+                    )  # fmt: skip
+                    self._members(cluster, child)
+            else:
+                self._box(dot, child, [child.label, f"{child.count} nodes"], child.scope or child.label, "box3d")
+        for leaf in group.leaves:
+            self._leaf(dot, leaf)
+
+    def _leaf(self, dot: Digraph, leaf: Leaf) -> None:
+        lines = [leaf.label, *leaf.states[:2]]
+        tip = f"%{leaf.name}: {leaf.type}" + (f", made by {leaf.made_by}" if leaf.made_by else "")
+        if leaf.kind == "node":
+            self._box(dot, leaf, lines, tip, "box")
+        else:
+            self._box(dot, leaf, [leaf.label, leaf.type], tip, "ellipse")
+
+    def _box(self, dot: Digraph, box: Leaf | Group, lines: list[str], tip: str, shape: str) -> None:
+        import graphviz
+
+        label = "\n".join(_short(line) for line in lines)
+        made_by = box.made_by if isinstance(box, Leaf) else (set(box.made_by) if "" not in +box.made_by else set())
+        names = {made_by} if isinstance(made_by, str) else made_by
+        (made,) = names if len(names) == 1 else ("",)
+        stroke = self.colours.get(made) or STROKES.get(box.part, "#767676")
+        dot.node(
+            self._name(box),
+            # The binding's escape keeps its own hands off; the line breaks are ours.
+            label="\\n".join(graphviz.escape(line) for line in label.split("\n")),
+            tooltip=graphviz.escape(tip),
+            shape=shape,
+            fillcolor=FILLS.get(box.part, "white"),
+            color=stroke,
+            penwidth="2" if made else "1",
+        )
+
+    def _name(self, box: Leaf | Group) -> str:
+        return self.names.setdefault(box, f"{self.prefix}_{len(self.names)}")
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LINE else f"{line[: _LINE - 12]}…{line[-11:]}"

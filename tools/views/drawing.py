@@ -1,0 +1,341 @@
+"""A graph as one draws it: operations and what flows between them, in nested groups by scope.
+
+What only orders or repackages (tokens, Depend, Load, tuples, closures) is not drawn: an edge goes from the operation
+that computed a value to the one that takes it, and an operation says itself which state it touches. Every group has at
+most :data:`FAN_OUT` members, so a graph of any size can be shown folded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...ir.calls import targets
+from ...ir.graph import Graph
+from ...ir.tokens import orders_only
+from ...ir.types import is_monad
+from ...ir.values import CALL, Constant, Input, Node, State, Value
+from .shown import Shown, pass_of
+
+FAN_OUT = 48
+_PASSED_ON = frozenset({"Depend", "Partial", "Switch", "TupleGetItem"})
+_OWN_NAME = re.compile(r"-op\d+$")
+
+
+@dataclass(slots=True, eq=False)
+class Leaf:
+    """One operation, input or result. ``kind``: ``node``, ``input`` or ``result``. ``states``: what it touches."""
+
+    id: int
+    name: str
+    label: str
+    kind: str
+    type: str
+    part: str = ""
+    made_by: str = ""
+    states: tuple[str, ...] = ()
+    node: Node | None = None
+    group: Group | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A scope, or (``bundle``) many like members of one."""
+
+    label: str
+    scope: str = ""
+    parent: Group | None = None
+    bundle: bool = False
+    groups: dict[str, Group] = field(default_factory=dict)
+    leaves: list[Leaf] = field(default_factory=list)
+    count: int = 0
+    parts: Counter[str] = field(default_factory=Counter)
+    made_by: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def part(self) -> str:
+        return max(self.parts, key=lambda p: self.parts[p], default="")
+
+    @property
+    def width(self) -> int:
+        return len(self.groups) + len(self.leaves)
+
+
+@dataclass(slots=True)
+class Drawing:
+    """``edges``: (from, to), between leaves by their place in ``leaves``."""
+
+    title: str
+    root: Group
+    leaves: list[Leaf]
+    edges: list[tuple[int, int]]
+
+
+def draw(shown: Shown, name: str, only: Iterable[Node] | None = None) -> Drawing:
+    """The drawing of one graph and its functions. ``only``: these nodes alone. Linear in nodes and operands."""
+    return _Draughtsman(shown, shown.program.graphs[name], None if only is None else set(only)).drawing(name)
+
+
+class _Draughtsman:
+    def __init__(self, shown: Shown, graph: Graph, only: set[Node] | None):
+        self.shown = shown
+        self.graph = graph
+        self.only = only
+        self.leaves: list[Leaf] = []
+        self.root = Group("")
+        self.at: dict[Value, Leaf] = {}
+        self.edges: dict[tuple[int, int], None] = {}
+
+    def drawing(self, name: str) -> Drawing:
+        for body in self.graph.all_graphs():
+            top = self.root if body is self.graph else self._group(self.root, f"function {body.name}")
+            wanted = [n for n in body if (self.only is None or n in self.only) and not _hidden(n)]
+            taken = self._taken(wanted)
+            for value in body.inputs if body is self.graph else ():
+                if value in taken and not is_monad(value.type):
+                    self._add(top, Leaf(0, value.name, value.name, "input", str(value.type)), value)
+            for node in wanted:
+                self._add(self._place(top, node), self._leaf(node), node)
+            if body.has_result and (self.only is None or body.result in taken or body.result in self.at):
+                self._result(top, body)
+            for node in wanted:
+                self._connect(self.at[node], node._operands)
+        _finish(self.root)
+        return Drawing(name, self.root, self.leaves, list(self.edges))
+
+    def _taken(self, wanted: list[Node]) -> set[Value]:
+        found: set[Value] = set()
+        for node in wanted:
+            for operand in node._operands:
+                found.update(_sources(operand))
+        return found
+
+    def _result(self, top: Group, body: Graph) -> None:
+        sources = [v for v in _sources(body.result) if v in self.at]
+        if sources:
+            label = ", ".join(body.outputs) or "result"
+            end = Leaf(0, "", label, "result", str(body.result.type))
+            self._add(top, end, None)
+            self._connect(end, [body.result])
+
+    def _leaf(self, node: Node) -> Leaf:
+        label = node.op.name
+        if node.op is CALL:
+            label = "call " + " or ".join(t.function.name for t in targets(node) or ())
+        states = tuple(dict.fromkeys(s for v in node._operands if (s := _state(v))))
+        return Leaf(0, node.name, label, "node", str(node.type), self.shown.part(node), pass_of(node), states, node)
+
+    def _add(self, group: Group, leaf: Leaf, value: Value | None) -> None:
+        leaf.id = len(self.leaves)
+        leaf.group = group
+        self.leaves.append(leaf)
+        group.leaves.append(leaf)
+        if value is not None:
+            self.at[value] = leaf
+
+    def _connect(self, leaf: Leaf, operands: Iterable[Value]) -> None:
+        for operand in operands:
+            for source in _sources(operand):
+                start = self.at.get(source)
+                if start is not None and start is not leaf:
+                    self.edges[start.id, leaf.id] = None
+
+    def _place(self, top: Group, node: Node) -> Group:
+        group = top
+        path = [p for p in node.scope.split("/") if p]
+        if path and (_OWN_NAME.search(path[-1]) or path[-1] == node.op.name):
+            path.pop()
+        if not path and (made_by := pass_of(node)):
+            path = [f"pass {made_by}"]
+        for part in path:
+            group = self._group(group, part)
+        return group
+
+    def _group(self, parent: Group, label: str) -> Group:
+        found = parent.groups.get(label)
+        if found is None:
+            scope = f"{parent.scope}/{label}" if parent.scope else label
+            found = parent.groups[label] = Group(label, scope, parent)
+        return found
+
+
+def _hidden(node: Node) -> bool:
+    """Whether a node is no operation: it orders, names state, or repackages for one user."""
+    name = node.op.name
+    if is_monad(node.type) or name in _PASSED_ON or name == "Load":
+        return True
+    if name == "MakeTuple":
+        users = [u for u in node.uses if not _orders(node, u)]
+        return len(users) <= 1
+    return False
+
+
+def _orders(node: Node, user: Node) -> bool:
+    at = node.uses[user]
+    return all(orders_only(user, i) for i in ((at,) if isinstance(at, int) else at))
+
+
+def _sources(value: Value) -> Iterator[Value]:
+    """The drawn values that a value stands for."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node):
+            if isinstance(value, Input):
+                yield value
+            continue
+        name = value.op.name
+        if name == "Depend":
+            stack.append(value.operand(0))
+        elif name == "TupleGetItem":
+            stack.append(_element(value))
+        elif name in ("Partial", "Switch") or (name == "MakeTuple" and _hidden(value)):
+            stack.extend(reversed(value._operands))
+        elif name != "Load" and not is_monad(value.type):
+            yield value
+
+
+def _element(item: Node) -> Value:
+    """What a TupleGetItem picks where that is plain, else the whole."""
+    source, index = item.operand(0), item.operand(1)
+    while isinstance(source, Node) and source.op.name == "Depend":
+        source = source.operand(0)
+    at = index.value if isinstance(index, Constant) else None
+    if isinstance(source, Node) and source.op.name == "MakeTuple" and isinstance(at, int):
+        return source.operand(at) if -source.num_operands <= at < source.num_operands else source
+    return source
+
+
+def _state(value: Value) -> str:
+    """The state that an operand names (in a function: the input that stands for it); empty if none."""
+    while isinstance(value, Node) and value.op.name in ("Load", "Depend"):
+        value = value.operand(0)
+    if isinstance(value, State):
+        return value.name
+    return getattr(value.type, "ref", "") if isinstance(value, Input) else ""
+
+
+# -- groups ------------------------------------------------------------------------------------------------------
+
+
+def _finish(root: Group) -> None:
+    """Joins chains of groups, bounds the width of each, and counts. Children before parents, without recursion: scopes
+    of a file may be as deep as they like."""
+    order = [root]
+    for group in order:
+        order.extend(group.groups.values())
+    for group in reversed(order):
+        for label, child in list(group.groups.items()):
+            if len(child.groups) == 1 and not child.leaves:
+                (inner,) = child.groups.values()
+                inner.label, inner.parent = f"{child.label}/{inner.label}", group
+                group.groups[label] = inner
+        _bound(group)
+        group.count = len(group.leaves) + sum(g.count for g in group.groups.values())
+        for leaf in group.leaves:
+            group.parts[leaf.part] += leaf.kind == "node"
+            group.made_by[leaf.made_by] += leaf.kind == "node"
+        for child in group.groups.values():
+            group.parts.update(child.parts)
+            group.made_by.update(child.made_by)
+
+
+def _bound(group: Group) -> None:
+    if len(group.leaves) > FAN_OUT // 2:
+        by_op: dict[str, list[Leaf]] = {}
+        for leaf in group.leaves:
+            by_op.setdefault(leaf.label if leaf.kind == "node" else leaf.kind, []).append(leaf)
+        group.leaves = []
+        for label, members in by_op.items():
+            if len(members) < 4:
+                group.leaves += members
+            else:
+                group.groups[f"\0{label}"] = _bundle(group, f"{label} × {len(members)}", members)
+    if len(group.leaves) > FAN_OUT:
+        rest = group.leaves
+        group.leaves = []
+        group.groups["\0rest"] = _bundle(group, f"{len(rest)} others", rest)
+    while len(group.groups) > FAN_OUT:
+        children = list(group.groups.values())
+        group.groups = {}
+        for at in range(0, len(children), FAN_OUT):
+            some = children[at : at + FAN_OUT]
+            bundle = Group(f"{some[0].label} … {some[-1].label}", group.scope, group)
+            for child in some:
+                _adopt(bundle, child)
+            group.groups[f"\0{at}"] = bundle
+
+
+def _bundle(parent: Group, label: str, leaves: list[Leaf]) -> Group:
+    bundle = Group(label, parent.scope, parent, bundle=True)
+    pieces = [leaves[at : at + FAN_OUT] for at in range(0, len(leaves), FAN_OUT)]
+    if len(pieces) == 1:
+        bundle.leaves = leaves
+    else:
+        at = 1
+        for piece in pieces:
+            _adopt(bundle, _bundle(bundle, f"{at} … {at + len(piece) - 1}", piece))
+            at += len(piece)
+        _bound(bundle)
+    for leaf in bundle.leaves:
+        leaf.group = bundle
+    _count(bundle)
+    return bundle
+
+
+def _adopt(parent: Group, child: Group) -> None:
+    child.parent = parent
+    parent.groups[f"\0{len(parent.groups)}"] = child
+    parent.count += child.count
+    parent.parts.update(child.parts)
+    parent.made_by.update(child.made_by)
+
+
+def _count(bundle: Group) -> None:
+    bundle.count = len(bundle.leaves) + sum(g.count for g in bundle.groups.values())
+    for leaf in bundle.leaves:
+        bundle.parts[leaf.part] += leaf.kind == "node"
+        bundle.made_by[leaf.made_by] += leaf.kind == "node"
+
+
+def unfolded(root: Group, limit: int) -> set[Group]:
+    """The groups to show open so that at most ``limit`` boxes are seen: the largest first, bundles never."""
+    opened = {root}
+    seen = root.width
+    queue = [(-g.count, i, g) for i, g in enumerate(root.groups.values())]
+    heapq.heapify(queue)
+    serial = len(queue)
+    while queue:
+        _, _, group = heapq.heappop(queue)
+        if group.bundle or seen + group.width - 1 > limit:
+            continue
+        opened.add(group)
+        seen += group.width - 1
+        for child in group.groups.values():
+            serial += 1
+            heapq.heappush(queue, (-child.count, serial, child))
+    return opened
+
+
+def visible(leaf: Leaf, opened: set[Group]) -> Leaf | Group:
+    """The box in which a leaf is seen: itself, or the outermost folded group around it."""
+    box: Leaf | Group = leaf
+    group = leaf.group
+    while group is not None:
+        if group not in opened:
+            box = group
+        group = group.parent
+    return box
+
+
+def edges_between(drawing: Drawing, opened: set[Group]) -> Counter[tuple[Leaf | Group, Leaf | Group]]:
+    """How many edges lead from one visible box to another."""
+    boxes = [visible(leaf, opened) for leaf in drawing.leaves]
+    found: Counter[tuple[Leaf | Group, Leaf | Group]] = Counter()
+    for start, end in drawing.edges:
+        if boxes[start] is not boxes[end]:
+            found[boxes[start], boxes[end]] += 1
+    return found

@@ -1,0 +1,71 @@
+"""What is to be shown: a program, or a piece cut out of it, and what every node of it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir.errors import AnatomyError
+from ...ir.graph import Graph
+from ...ir.ops import is_effect, written_operands
+from ...ir.program import Program
+from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, OTHER, TrainingAnatomy, anatomy, network_parts
+from ...ir.types import is_monad
+from ...ir.values import Node
+
+PARTS = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+"""``optimizer`` is the whole update side; ``other`` orders and packages."""
+
+
+@dataclass(slots=True)
+class Shown:
+    """``file``: where the program came from. ``anatomies`` by graph: None, with the reason in ``reasons``, where a
+    graph is no whole training step. ``cut``: what the user asked to see of it (empty: all)."""
+
+    program: Program
+    file: str
+    parts: dict[Node, str] = field(default_factory=dict)
+    anatomies: dict[str, TrainingAnatomy | None] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    cut: str = ""
+
+    def part(self, node: Node) -> str:
+        return self.parts.get(node, OTHER)
+
+
+def shown(program: Program, file: str) -> Shown:
+    """The program with its anatomy. Linear in nodes."""
+    made = Shown(program, file)
+    for name, graph in program.graphs.items():
+        try:
+            found = made.anatomies[name] = anatomy(graph)
+            made.parts.update(found.parts)
+        except AnatomyError as error:
+            made.anatomies[name] = None
+            made.reasons[name] = str(error)
+            made.parts.update(_parts_of_a_piece(graph))
+    return made
+
+
+def _parts_of_a_piece(graph: Graph) -> dict[Node, str]:
+    """Parts in a graph that is no whole training step: where state is written, what is not of the network updates."""
+    parts = network_parts(graph)
+    bodies = graph.all_graphs()
+    if any(is_effect(node) and written_operands(node) for body in bodies for node in body):
+        for body in bodies:
+            for node in body:
+                if node not in parts and not is_monad(node.type) and node.op.name not in ("Depend", "MakeTuple"):
+                    parts[node] = OPTIMIZER
+    return parts
+
+
+def pass_of(node: Node) -> str:
+    """The pass that made or last touched a node; empty if it came from the file."""
+    return node.origin.passes[-1] if node.origin and node.origin.passes else ""
+
+
+def makers(shown: Shown) -> list[str]:
+    """The passes that made something of what is shown: in the order of the reports, then others that nodes name."""
+    nodes = (n for g in shown.program.graphs.values() for body in g.all_graphs() for n in body)
+    named = dict.fromkeys(name for n in nodes if n.origin for name in n.origin.passes[-1:])
+    order = [r.name for r in shown.program.reports if r.name in named]
+    return list(dict.fromkeys([*order, *named]))
