@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .passes.base import Pass
     from .passes.boost_document import from_boost_config
     from .runtime.session import Session
+    from .tools.verification.report import Verification
 
 _HOMES = {
     "Error": ".ir.errors",
@@ -27,7 +28,7 @@ _HOMES = {
     "passes": ".passes",
 }
 
-__all__ = ["Error", "Program", "Session", "compile", "from_boost_config", "load", "passes"]
+__all__ = ["Error", "Program", "Session", "compile", "from_boost_config", "load", "passes", "verify"]
 
 
 def load(path: str | os.PathLike[str]) -> Program:
@@ -49,6 +50,26 @@ def compile(program: Program, passes: str | Sequence[Pass]) -> Program:
     from .passes.manager import compile_program
 
     return compile_program(program, passes)
+
+
+def verify(
+    original: Program,
+    program: Program,
+    *,
+    data: str | Sequence[Any] | None = None,
+    cycles: int = 2,
+    seed: int = 0,
+    device: str = "CPU",
+    bisect: bool = True,
+) -> Verification:
+    """Runs ``program`` beside the ``original`` that it was compiled from and checks what its passes promise.
+
+    ``data``: an .npz file or a list of micro-batches; random ones without it. The report says for each property what
+    was measured and what is allowed, and which pass is guilty; ``verified`` sums it up.
+    """
+    from .tools.verification.verifier import verify
+
+    return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
 
 
 def __getattr__(name: str) -> Any:

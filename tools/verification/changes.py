@@ -1,0 +1,99 @@
+"""What passes do to averaged gradients before the optimizer gets them, in plain arithmetic: clipping and means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from ...ir.gradient_path import gradient_paths
+from ...ir.program import Program
+from .probe import Probe
+from .promises import CENTRALIZATION, CLIP, Promises
+from .reference import Change, Values
+
+
+def exporter_stages(base: Program) -> set[str]:
+    """What the training cell itself does with gradients, before any pass: unscaling, clipping, weight decay."""
+    ((_, graph),) = base.graphs.items()
+    return {point.stage for path in gradient_paths(graph) for point in path.points if point.stage}
+
+
+def obstacle(promises: Promises, stages: set[str]) -> str:
+    """Why what passes do to gradients cannot be done before the original's update side gets them; "" if it can."""
+    if promises.one(CLIP) is not None and stages & {"unscale", "clip"}:
+        return "the training cell unscales or clips its gradients by itself, before they are clipped"
+    if promises.one(CENTRALIZATION) is not None and stages & {"clip", "weight-decay", "centralize"}:
+        return "the training cell clips or decays its gradients by itself, before they are centralized"
+    return ""
+
+
+def make_change(
+    probe: Probe, promises: Promises, tagged: Collection[str], frozen: Collection[str] = ()
+) -> Change | None:
+    """All of it, in the order in which it must happen. ``tagged`` are the weights whose gradients are centralized,
+    ``frozen`` those that have no part in a common norm."""
+    steps: list[Callable[[Values], Values]] = []
+    for clip in promises.having(CLIP):
+        by, limit = clip.options()["by"], float(clip.options()["limit"])
+        steps.append(lambda given, by=by, limit=limit: clipped(probe, given, by, limit, frozen))  # type: ignore[misc]
+    if promises.one(CENTRALIZATION) is not None:
+        steps.append(lambda given: centralized(probe, given, tagged))
+    if not steps:
+        return None
+
+    def change(given: Values, _: Values) -> Values:
+        for step in steps:
+            given = step(given)
+        return given
+
+    return change
+
+
+def totals(probe: Probe, given: Values) -> dict[str, np.ndarray]:
+    """The gradient of each weight: the sum of its summands."""
+    found: dict[str, np.ndarray] = {}
+    for slot in probe.gradients:
+        wide = given[slot.name].astype(np.float64 if given[slot.name].dtype.itemsize > 4 else np.float32)
+        for weight in slot.weights:
+            found[weight] = found[weight] + wide if weight in found else wide
+    return found
+
+
+def global_norm(gradients: Sequence[np.ndarray]) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients)))
+
+
+def clipped(probe: Probe, given: Values, by: str, limit: float, frozen: Collection[str] = ()) -> Values:
+    """By the norm of all gradients, of each, or by value. Weights with the same gradient count each."""
+    whole = {n: g for n, g in totals(probe, given).items() if n not in frozen}
+    out: Values = {}
+    if by == "value":
+        done: set[str] = set()
+        for slot in probe.gradients:
+            g = given[slot.name]
+            first, *_ = slot.weights
+            limited = np.clip(whole.get(first, g), -limit, limit).astype(g.dtype)
+            # The first summand carries the limited sum.
+            out[slot.name] = np.zeros_like(g) if first in done else limited
+            done.add(first)
+        return out
+    norm = global_norm(list(whole.values()))
+    for slot in probe.gradients:
+        g = given[slot.name]
+        own = norm if by == "global-norm" else global_norm([whole.get(slot.weights[0], g)])
+        wide = np.dtype(np.float32) if g.dtype.itemsize < 4 else g.dtype
+        out[slot.name] = (g.astype(wide) * wide.type(limit / max(own, limit))).astype(g.dtype)
+    return out
+
+
+def centralized(probe: Probe, given: Values, tagged: Collection[str]) -> Values:
+    """Without the mean over all axes but the first."""
+    out = dict(given)
+    for slot in probe.gradients:
+        if slot.weights[0] in tagged:
+            g = given[slot.name]
+            mean = g.mean(axis=tuple(range(1, g.ndim)), keepdims=True, dtype=np.float64)
+            out[slot.name] = (g - mean).astype(g.dtype)
+    return out

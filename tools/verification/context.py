@@ -1,0 +1,175 @@
+"""What properties work with: the original as judge, the program as subject, micro-batches, and what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...ir.program import Program
+from .changes import exporter_stages, make_change, obstacle
+from .deterministic import without_dropout
+from .poison import poisonable
+from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises
+from .reference import Batch, Cycle, Reference, Values
+from .report import FAILED, PASSED, VACUOUS, Deviation, Result
+from .subject import Ran, Subject
+from .tolerance import compare
+
+TAG = "centralize"
+
+
+class NotApplicable(Exception):
+    """A property says that it does not apply, and why."""
+
+
+@dataclass
+class Context:
+    """``original`` is the user's file, ``base`` what passes that change the network left of it, which ``reference``
+    runs, and ``program`` what is judged."""
+
+    original: Program
+    base: Program
+    program: Program
+    promises: Promises
+    reference: Reference
+    batches: Sequence[Batch]
+    cycles: int
+    device: str
+    seed: int
+
+    @cached_property
+    def subject(self) -> Subject:
+        subject = Subject(without_dropout(self.program), list(self.reference.initial), self.device)
+        self._settle(subject)
+        return subject
+
+    @cached_property
+    def poisoned(self) -> tuple[Subject, int]:
+        """The program with gradients open to attack, and how many it has."""
+        program, number = poisonable(without_dropout(self.program))
+        return Subject(program, list(self.reference.initial), self.device), number
+
+    @property
+    def length(self) -> int:
+        return self.program.micro_batches()
+
+    def micro_batches(self, cycle: int) -> list[Batch]:
+        """Different ones for each cycle, from the first again where they do not suffice."""
+        n, k = self.length, len(self.batches)
+        return [self.batches[(cycle * n + i) % k] for i in range(n)]
+
+    @cached_property
+    def stages(self) -> set[str]:
+        return exporter_stages(self.base)
+
+    @cached_property
+    def tagged(self) -> set[str]:
+        """Weights whose gradients the program says it centralizes."""
+        if self.promises.one(CENTRALIZATION) is None:
+            return set()
+        return {n for n, v in self.program.state.items() if TAG in v.info and len(v.shape) > 1}
+
+    @cached_property
+    def grouped(self) -> set[str]:
+        """Weights whose update parameter-groups changes: a property of their own judges them."""
+        from fnmatch import fnmatchcase
+
+        found: set[str] = set()
+        for p in self.promises.having(GROUPS):
+            options = p.options()
+            if options["lr_factor"] is None and options["weight_decay"] is None:
+                continue
+            for name in self.reference.probe.weights:
+                rank = len(self.base.state[name].shape)
+                fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[options["rank"]]
+                if fits and any(fnmatchcase(name, glob) for glob in options["match"]):
+                    found.add(name)
+        return found
+
+    def needs_reference(self, *, clean: bool = True) -> None:
+        """NotApplicable where what a cycle should do cannot be computed."""
+        if self.promises.unknown:
+            raise NotApplicable(
+                f"{', '.join(self.promises.unknown)} changes training in a way that cannot be computed here"
+            )
+        if self.program.schedule.search is not None:
+            raise NotApplicable("the program searches its own steps")
+        reason = obstacle(self.promises, self.stages)
+        if clean and reason:
+            raise NotApplicable(reason)
+
+    def expected(
+        self,
+        state: Mapping[str, np.ndarray],
+        batches: Sequence[Batch],
+        *,
+        dropped: Sequence[int] = (),
+        frozen: Collection[str] = (),
+    ) -> Cycle:
+        """What a cycle should make of ``state``."""
+        change = make_change(self.reference.probe, self.promises, self.tagged, frozen)
+        return self.reference.cycle(state, batches, reduction=self.promises.reduction, change=change, dropped=dropped)
+
+    def judged(self, names: Collection[str] = ()) -> list[str]:
+        """The state that a cycle's update is judged by: what the original's update side writes, but for weights (and
+        their slots) that have a property of their own."""
+        present = set(self.subject.names)
+        out = self.grouped | set(names)
+        return [n for n in self.reference.trained if n in present and self.reference.serves(n) not in out]
+
+    def frozen(self, ran: Ran, before: Mapping[str, np.ndarray]) -> set[str]:
+        """Weights that a cycle left as they were, bit for bit."""
+        return {
+            n for n in self.reference.probe.weights if n in ran.state and ran.state[n].tobytes() == before[n].tobytes()
+        }
+
+    def run_and_judge(self, cycle: int, count: int | None = None) -> tuple[Deviation, Ran, Cycle]:
+        """One cycle of the program from its user's state as it stands, against what it should be."""
+        subject = self.subject
+        before = {**self.reference.initial, **{n: v for n, v in subject.state().items() if n in subject.names}}
+        batches = self.micro_batches(cycle)[:count]
+        variant = subject.variant
+        ran = subject.cycle(batches)
+        still = self.frozen(ran, before) if variant else set()
+        wanted = self.expected(before, batches, frozen=still)
+        return compare(ran.state, wanted.expected, self.judged(still)), ran, wanted
+
+    def _settle(self, subject: Subject) -> None:
+        """A dynamic loss scale that is too large for half precision shrinks first, as it would in training."""
+        scaling = self.promises.one(LOSS_SCALE)
+        if scaling is None or self.promises.one(CHECK) is None or self.reference.probe.unit < 2.0**-12:
+            return
+        batches = self.micro_batches(0)
+        for _ in range(40):
+            ran = subject.cycle(batches)
+            if ran.last.updated:
+                break
+        state = subject.state()
+        own = {n: state[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in state}
+        subject.keep(own)
+
+
+def moved(cycle: Cycle, names: Collection[str]) -> bool:
+    """Whether a cycle that is done right changes any weight at all."""
+    before, after = cycle.expected.before, cycle.expected.state
+    return any(before[n].tobytes() != after[n].tobytes() for n in names)
+
+
+def verdict(name: str, promise: str, found: Deviation, detail: str, *, shown: bool = True) -> Result:
+    """Passed or failed by the deviation; vacuous where nothing would have shown a fault."""
+    status = FAILED if found.excess > 1 else PASSED if shown else VACUOUS
+    if status == VACUOUS:
+        detail = f"nothing moved: {detail}" if detail else "nothing moved"
+    return Result(name, status, detail, found, promise)
+
+
+def worst(deviations: Sequence[Deviation]) -> Deviation:
+    return max(deviations, key=lambda d: (d.excess, d.error))
+
+
+def state_equal(a: Values, b: Mapping[str, np.ndarray], names: Collection[str]) -> list[str]:
+    """The names whose values differ in any bit."""
+    return [n for n in names if a[n].tobytes() != b[n].tobytes()]

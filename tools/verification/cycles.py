@@ -1,0 +1,109 @@
+"""What a cycle does: its update, the update of a cycle that is cut short, the losses that it reports."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .context import Context, NotApplicable, moved, verdict, worst
+from .promises import ACCUMULATION
+from .report import Result
+from .tolerance import deviation
+
+
+class IdenticalMicroBatches:
+    """N identical micro-batches are one step of the original, which is run untouched. Their mean is the gradient that
+    they share, so nothing but the rounding of a sum and a division may differ. With ``reduction=sum`` it is another
+    step, by intent."""
+
+    name = "identical micro-batches"
+    promise = "N times the same micro-batch is one step of the original"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference()
+        if c.promises.reduction == "sum" and c.length > 1:
+            raise NotApplicable("gradients are summed: N identical micro-batches are to make N times the gradient")
+        if c.tagged or c.promises.having("clip-gradients"):
+            raise NotApplicable("gradients are clipped or centralized: a step of the original does neither")
+        c.subject.restart()
+        batches = [c.micro_batches(0)[0]] * c.length
+        ran = c.subject.cycle(batches)
+        _, after = c.reference.step(c.reference.initial, batches[0])
+        wanted = c.expected(c.reference.initial, batches[:1])
+        from .tolerance import Expected, compare
+
+        exact = Expected(wanted.expected.before, after, wanted.expected.moved)
+        found = compare(ran.state, exact, c.judged())
+        return verdict(self.name, self.promise, found, f"{c.length} micro-batches", shown=moved(wanted, c.judged()))
+
+
+class DifferentMicroBatches:
+    """Each of K cycles of different micro-batches changes weights, slots and hyperparameters as the original's update
+    does when it is given the averaged gradients that the original computes. The user's state goes from the program to
+    the reference after each cycle, so errors do not add up; what the program keeps for itself (accumulators) goes on,
+    so what is not cleared shows in the second cycle."""
+
+    name = "different micro-batches"
+    promise = "a cycle updates as the original does from the average of its own gradients"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference()
+        c.subject.restart()
+        deviations, shown = [], False
+        for number in range(c.cycles):
+            found, ran, wanted = c.run_and_judge(number)
+            if not ran.last.updated:
+                raise NotApplicable(f"cycle {number + 1} overflows with this data, so there is no update to compare")
+            deviations.append(found)
+            shown = shown or moved(wanted, c.judged())
+        detail = f"{c.cycles} cycles of {c.length}"
+        return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
+
+
+class ShortCycle:
+    """A cycle that ends early takes the average over the micro-batches that it had, and leaves nothing behind for the
+    next one."""
+
+    name = "short cycle"
+    promise = "a cycle that ends early averages what it has"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference()
+        if c.promises.one(ACCUMULATION) is None or c.length < 2:
+            raise NotApplicable("a cycle is one micro-batch")
+        if c.program.schedule.flush is None:
+            raise NotApplicable("the program has no graph that ends a cycle early")
+        c.subject.restart()
+        deviations, shown = [], False
+        for number, count in enumerate(dict.fromkeys((c.length - 1, 1, c.length))):
+            found, _, wanted = c.run_and_judge(number, count)
+            deviations.append(found)
+            shown = shown or moved(wanted, c.judged())
+        lengths = f"{c.length - 1}, 1 and {c.length}" if c.length > 2 else "1 and 2"
+        return verdict(self.name, self.promise, worst(deviations), f"cycles of {lengths}", shown=shown)
+
+
+class Losses:
+    """The loss that a step returns is the original's, unscaled, of each micro-batch. It is the same forward part, so
+    the tolerance is the rounding of one large sum: eight units in the last place."""
+
+    name = "losses"
+    promise = "each micro-batch returns the loss of the original"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference(clean=False)
+        c.subject.restart()
+        batches = c.micro_batches(0)
+        ran = c.subject.cycle(batches)
+        wanted = c.expected(c.reference.initial, batches)
+        names = [n for n in wanted.micros[0].outputs if n in ran.steps[0].outputs]
+        if not names:
+            raise NotApplicable("the program returns nothing that the original returns")
+        deviations = []
+        for step, micro in zip(ran.steps, wanted.micros, strict=True):
+            for name in names[:1]:
+                ours, reference = (np.asarray(x[name]) for x in (step.outputs, micro.outputs))
+                ours, reference = (x.astype(np.float32) if x.dtype.kind == "f" else x for x in (ours, reference))
+                noise = 8 * max(c.reference.probe.unit, 2.0**-23) * np.abs(reference)
+                zero = np.zeros_like(reference)
+                deviations.append(deviation(name, ours, reference, zero, [reference + noise]))
+        return verdict(self.name, self.promise, worst(deviations), f"{len(batches)} micro-batches")

@@ -1,0 +1,76 @@
+"""Micro-batches to verify with: the user's, or random ones that fit the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import RuntimeFailure
+from ...ir.graph import Graph
+from ...ir.types import DType, TensorType
+from .ranges import upper_bound
+from .reference import Batch
+
+OPEN = 4
+"""The size of a dimension that the export left open."""
+
+
+def random_batches(graph: Graph, count: int, seed: int, positive: Sequence[str] = ()) -> tuple[list[Batch], list[str]]:
+    """Batches for the inputs of a graph, and notes on what had to be assumed.
+
+    Floats are drawn from a normal distribution (those named in ``positive``, which weigh micro-batches, between 0.5 and
+    1.5); integers stay below what their consumers allow (an embedding's rows, a loss's classes), 0 or 1 where nobody
+    says.
+    """
+    rng = np.random.default_rng(seed)
+    notes = []
+    draws: list[Any] = []
+    for value in graph.inputs:
+        type_ = value.type
+        if not isinstance(type_, TensorType):
+            raise RuntimeFailure(f"input '{value.name}' is {type_}: give data for it with --data")
+        shape = tuple(OPEN if d < 0 else d for d in type_.shape)
+        if type_.dtype.is_float:
+            dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
+            if value.name in positive:
+                draws.append(lambda shape=shape, dtype=dtype: np.asarray(rng.uniform(0.5, 1.5, shape)).astype(dtype))
+            else:
+                draws.append(lambda shape=shape, dtype=dtype: np.asarray(rng.standard_normal(shape)).astype(dtype))
+            continue
+        if type_.dtype is DType.BOOL:
+            draws.append(lambda shape=shape: np.asarray(rng.random(shape) < 0.5))
+            continue
+        bound = upper_bound(graph, value)
+        if bound is None:
+            bound = 2
+            notes.append(f"input '{value.name}' ({type_}): nothing says which integers it takes, 0 and 1 were drawn")
+        dtype = type_.dtype.value
+        draws.append(
+            lambda shape=shape, dtype=dtype, bound=bound: np.asarray(rng.integers(0, bound, shape)).astype(dtype)
+        )
+    return [tuple(draw() for draw in draws) for _ in range(count)], notes
+
+
+def file_batches(path: str, graph: Graph, count: int) -> list[Batch]:
+    """The first micro-batches of an .npz file, from its start again where it holds fewer."""
+    from ...runtime.data import open_source
+
+    source = open_source(path, graph, None if _is_static(graph) else OPEN, shuffle=False, seed=0)
+    found: list[Batch] = [tuple(np.asarray(a) for a in batch) for batch in islice(source.epoch(0), count)]
+    if len(found) < min(count, 2):
+        raise RuntimeFailure(f"{path} holds {len(found)} micro-batch: different ones are needed, give more samples")
+    return [found[i % len(found)] for i in range(count)]
+
+
+def given_batches(data: Sequence[Batch], count: int) -> list[Batch]:
+    """Micro-batches given in Python, from the start again where they are fewer."""
+    if not data:
+        raise RuntimeFailure("no micro-batches were given to verify with")
+    return [tuple(np.asarray(a) for a in data[i % len(data)]) for i in range(count)]
+
+
+def _is_static(graph: Graph) -> bool:
+    return all(isinstance(v.type, TensorType) and v.type.shape and v.type.shape[0] >= 0 for v in graph.inputs)

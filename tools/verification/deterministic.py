@@ -1,0 +1,32 @@
+"""Programs without chance: dropout keeps everything, so that two programs can be compared value by value."""
+
+from __future__ import annotations
+
+from ...ir.program import Program
+from ...ir.values import Constant
+
+DROPOUT = frozenset({"Dropout", "Dropout2D", "Dropout3D"})
+
+
+def without_dropout(program: Program) -> Program:
+    """A copy in which every dropout keeps all elements; the program itself if it has none."""
+    if not any(_drops(n.op.name) for g in program.graphs.values() for f in g.all_graphs() for n in f):
+        return program
+    copy = program.copy()
+    for graph in copy.graphs.values():
+        for function in graph.all_graphs():
+            for node in function:
+                if not _drops(node.op.name):
+                    continue
+                if "keep_prob" in node.attributes:
+                    node.set_attribute("keep_prob", 1.0)
+                for i in range(1, min(node.num_operands, 3)):
+                    value = node.operand(i)
+                    if isinstance(value, Constant) and isinstance(value.value, float):
+                        node.set_operand(i, function.constant(type(value.value)(1.0)))
+                        break
+    return copy
+
+
+def _drops(name: str) -> bool:
+    return name in DROPOUT or name.startswith("DropoutGrad")

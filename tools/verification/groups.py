@@ -1,0 +1,147 @@
+"""Parameter groups: learning rate and weight decay of some weights."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from .centralization import linear_states
+from .changes import make_change
+from .context import Context, NotApplicable, moved, verdict, worst
+from .promises import GROUPS
+from .reference import Cycle, Values
+from .report import EXACT, Deviation, Result
+from .tolerance import Expected, deviation
+
+
+class ParameterGroups:
+    """The first cycle, for the weights of the groups (all others are judged with every cycle). ``lr_factor``: the
+    weight's step is that of the original times the factor, its slots are the same, or in an optimizer that keeps steps
+    in slots times the factor too. ``weight_decay``: what the original decays by is measured on it (what an update makes
+    of no gradient, by what it makes of the weight as gradient); the difference to the group's decay is then added to
+    the gradient. Where the optimizer decays apart from the gradient, the step may differ from the original's by a
+    multiple of the weight alone. The tolerance is that of any update."""
+
+    name = "parameter groups"
+    promise = "weights of a group get its learning rate and decay, the others keep theirs"
+
+    def check(self, c: Context) -> Result:
+        if not c.promises.having(GROUPS):
+            raise NotApplicable("the pipeline has no parameter-groups")
+        if not c.grouped:
+            raise NotApplicable("the groups change neither learning rate nor decay")
+        c.needs_reference()
+        if c.tagged:
+            raise NotApplicable("gradients are centralized behind the decay")
+        factors, decays = self._given(c)
+        start = c.reference.initial
+        batches = c.micro_batches(0)
+        plain = c.expected(start, batches)
+        old, apart = self._own_decay(c, plain)
+        unknown = sorted(n for n in c.grouped if decays[n] is not None and n not in old)
+        if unknown:
+            raise NotApplicable(f"the optimizer keeps nothing that shows by what it decays '{unknown[0]}'")
+        if any(name in apart and decays[name] is not None for name in c.grouped):
+            decays = {n: None if n in apart else d for n, d in decays.items()}
+        else:
+            apart = set()
+        base = make_change(c.reference.probe, c.promises, set())
+
+        def change(given: Values, state: Values) -> Values:
+            out = dict(given if base is None else base(given, state))
+            done: set[str] = set()
+            for slot in c.reference.probe.gradients:
+                weight = slot.weights[0]
+                decay = decays.get(weight)
+                if weight not in done and decay is not None:
+                    g = out[slot.name]
+                    out[slot.name] = (g + (decay - old.get(weight, 0.0)) * state[weight]).astype(g.dtype)
+                done.add(weight)
+            return out
+
+        wanted = c.reference.cycle(start, batches, reduction=c.promises.reduction, change=change)
+        c.subject.restart()
+        ran = c.subject.cycle(batches)
+        if not ran.last.updated:
+            raise NotApplicable("the cycle overflows with this data")
+        deviations: list[Deviation] = [EXACT]
+        for name in c.reference.trained:
+            weight = c.reference.serves(name)
+            if weight not in c.grouped or name not in ran.state:
+                continue
+            factor = factors[weight]
+            candidates = [_judge(name, ran.state, wanted.expected, factor if name == weight else 1.0)]
+            if name != weight and factor != 1:
+                candidates.append(_judge(name, ran.state, wanted.expected, factor))
+            if name == weight and weight in apart:
+                candidates = [_along(name, ran.state, wanted.expected, start[name], factor)]
+            deviations.append(min(candidates, key=lambda d: d.excess))
+        detail = f"{len(c.grouped)} weights"
+        return verdict(self.name, self.promise, worst(deviations), detail, shown=moved(wanted, sorted(c.grouped)))
+
+    @staticmethod
+    def _given(c: Context) -> tuple[dict[str, float], dict[str, float | None]]:
+        factors = dict.fromkeys(c.grouped, 1.0)
+        decays: dict[str, float | None] = dict.fromkeys(c.grouped)
+        for p in c.promises.having(GROUPS):
+            options = p.options()
+            for name in c.grouped:
+                rank = len(c.base.state[name].shape)
+                fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[options["rank"]]
+                if fits and any(fnmatchcase(name, glob) for glob in options["match"]):
+                    factors[name] *= 1.0 if options["lr_factor"] is None else options["lr_factor"]
+                    decays[name] = decays[name] if options["weight_decay"] is None else options["weight_decay"]
+        return factors, decays
+
+    @staticmethod
+    def _own_decay(c: Context, plain: Cycle) -> tuple[dict[str, float], set[str]]:
+        """By what the original decays each weight through its gradient, and the weights that it decays apart from
+        it."""
+        probe, start, batch = c.reference.probe, c.reference.initial, c.micro_batches(0)[-1]
+        zero, linear = linear_states(c, plain.gradients)
+        asked: Values = {}
+        done: set[str] = set()
+        for slot in probe.gradients:
+            weight = slot.weights[0]
+            nothing = np.zeros(slot.type.shape, slot.type.dtype.value)
+            asked[slot.name] = nothing if weight in done else start[weight].astype(nothing.dtype)
+            done.add(weight)
+        answer = c.reference.update(start, batch, asked)
+        old: dict[str, float] = {}
+        apart: set[str] = set()
+        for weight in probe.weights:
+            # Slots that start from zero hold the decay to the last digit; weights only what their own size leaves.
+            for name in sorted((n for n in linear if c.reference.serves(n) == weight), key=lambda n: n == weight):
+                if start[name].shape != start[weight].shape:
+                    continue
+                of_weight = answer[name].astype(np.float64) - zero[name]
+                of_nothing = zero[name].astype(np.float64) - start[name]
+                if np.abs(of_weight).max() > 0:
+                    old[weight] = float((of_nothing * of_weight).sum() / np.square(of_weight).sum())
+                    break
+            if old.get(weight) == 0.0 and zero[weight].tobytes() != start[weight].tobytes():
+                apart.add(weight)
+        return old, apart
+
+
+def _judge(name: str, state: Values, expected: Expected, factor: float) -> Deviation:
+    before = expected.before[name]
+    if before.dtype.kind != "f":
+        return deviation(name, state[name], expected.state[name], before)
+
+    def times(after: np.ndarray) -> np.ndarray:
+        return (before + factor * (after.astype(np.float64) - before)).astype(before.dtype)
+
+    # Multiplied by the factor is what has been rounded to a weight: as much larger is the rounding.
+    unit = np.spacing(np.maximum(np.abs(before), np.abs(expected.state[name])))
+    moved = [times(m[name]) for m in expected.moved] + [times(expected.state[name]) + max(factor, 1.0) * unit]
+    return deviation(name, state[name], times(expected.state[name]), before, moved)
+
+
+def _along(name: str, state: Values, expected: Expected, weight: np.ndarray, factor: float) -> Deviation:
+    """What is left of the difference without its part along the weight."""
+    w = weight.astype(np.float64)
+    difference = state[name].astype(np.float64) - (w + factor * (expected.state[name].astype(np.float64) - w))
+    share = float((difference * w).sum() / max(np.square(w).sum(), 1e-300))
+    return _judge(name, {name: (state[name] - share * w).astype(weight.dtype)}, expected, factor)

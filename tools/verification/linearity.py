@@ -1,0 +1,48 @@
+"""Loss scaling leaves training as it is, whatever the scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .context import Context, NotApplicable, moved, verdict, worst
+from .report import Result
+from .tolerance import compare
+
+
+class LossScaleLinearity:
+    """The same cycle with the loss scales 1, the program's own, and eight times that: each updates as the original
+    does. Powers of two change no bit; other scales round every product of the backward part once more, which the noise
+    floor of the gradients covers. Scales at which half precision overflows are left out."""
+
+    name = "loss-scale linearity"
+    promise = "the update is the same at any loss scale"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference()
+        own = {
+            n: v
+            for n, v in c.subject.state().items()
+            if c.program.state[n].role == "loss-scale" and v.dtype.kind == "f" and np.all(v > 0)
+        }
+        if not own:
+            raise NotApplicable("the program has no loss scale")
+        batches = c.micro_batches(0)
+        wanted = c.expected(c.reference.initial, batches)
+        deviations, scales = [], []
+        # Half precision has gradients that only a scale keeps from zero: one is no fair scale there.
+        half = c.reference.probe.unit > 2.0**-12
+        c.subject.restart()
+        own = {n: c.subject.state()[n] for n in own}
+        for factor in (1.0, 0.5) if half else (0.0, 1.0, 8.0):
+            c.subject.restart()
+            scaled = {n: (v * v.dtype.type(factor) if factor else np.ones_like(v)) for n, v in own.items()}
+            c.subject.load(scaled)
+            ran = c.subject.cycle(batches)
+            if not ran.last.updated:
+                continue
+            deviations.append(compare(ran.state, wanted.expected, c.judged()))
+            scales.append(f"{float(next(iter(scaled.values())).flat[0]):g}")
+        if not deviations:
+            raise NotApplicable("every scale overflows with this data")
+        shown = moved(wanted, c.judged())
+        return verdict(self.name, self.promise, worst(deviations), f"scales {', '.join(scales)}", shown=shown)

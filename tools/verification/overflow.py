@@ -1,0 +1,156 @@
+"""Overflow: a gradient that is not finite, at any place of a cycle, in any one weight."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .context import Context, NotApplicable, state_equal
+from .promises import CHECK, LOSS_SCALE
+from .report import EXACT, FAILED, PASSED, Deviation, Result
+from .tolerance import compare
+
+RUNS = 60
+"""At most so many gradients are poisoned one by one; of more, evenly spread ones."""
+VALUES = (np.inf, np.nan, -np.inf)
+
+
+def _checks(c: Context) -> None:
+    check = c.promises.one(CHECK)
+    if check is None:
+        raise NotApplicable("the pipeline has no overflow-check")
+    if check.options()["detect"] == "status":
+        raise NotApplicable("detect=status asks a flag that only a saturating Ascend has")
+    if c.program.schedule.search is not None:
+        raise NotApplicable("the program searches its own steps")
+
+
+class Overflow:
+    """Each gradient in turn (not data: that would spoil them all) is made infinite or NaN in one micro-batch of a
+    cycle. Weights, slots and hyperparameters keep every bit, the step says that it did not update, and the cycle after
+    it is a clean one. With ``policy=skip-micro`` the others of the cycle are averaged. Exact where nothing may
+    change."""
+
+    name = "overflow"
+    promise = "a gradient that is not finite leaves weights, slots and step count alone"
+
+    def check(self, c: Context) -> Result:
+        _checks(c)
+        subject, number = c.poisoned
+        if not number:
+            raise NotApplicable("no gradient leaves the backward part of the program")
+        kept = [n for n in subject.names if n not in c.reference.probe.written]
+        batches, n = c.micro_batches(0), c.length
+        chosen = sorted({round(i * (number - 1) / max(min(number, RUNS) - 1, 1)) for i in range(min(number, RUNS))})
+        places = [(gradient, i % n) for i, gradient in enumerate(chosen)]
+        places += [(chosen[0], at) for at in range(n) if (chosen[0], at) not in places]
+        skips = c.promises.skips_micro_batches and n > 1
+        if skips:
+            c.needs_reference()
+        for i, (gradient, at) in enumerate(places):
+            subject.restart()
+            value = np.float32(VALUES[i % len(VALUES)])
+            ran = subject.cycle(_spoiled(batches, at, gradient, value))
+            where = f"gradient {gradient + 1} of {number} {value} in micro-batch {at + 1} of {n}"
+            if ran.last.overflow is not True:
+                return self._failed(f"{where}: not reported", ran.state, c, kept)
+            if skips:
+                wanted = c.expected(c.reference.initial, batches, dropped=[at])
+                found = compare(ran.state, wanted.expected, c.judged())
+                if found.excess > 1:
+                    return Result(self.name, FAILED, where, found, self.promise)
+            elif ran.last.updated or state_equal(ran.state, c.reference.initial, kept):
+                return self._failed(where, ran.state, c, kept)
+        detail = f"{len(chosen)} of {number} gradients, {len(places)} cycles"
+        if skips or c.promises.unknown:
+            return Result(self.name, PASSED, detail, EXACT, self.promise)
+        return self._next_cycle(c, detail)
+
+    def _failed(self, where: str, state: dict[str, np.ndarray], c: Context, kept: list[str]) -> Result:
+        changed = state_equal(state, c.reference.initial, kept)
+        name = changed[0] if changed else ""
+        found = Deviation(name, np.inf, np.inf, np.inf, 0.0, 0.0, np.inf) if name else None
+        what = f"{where}: {len(changed)} states changed" if changed and "not reported" not in where else where
+        return Result(self.name, FAILED, what, found, self.promise)
+
+    def _next_cycle(self, c: Context, detail: str) -> Result:
+        subject, _ = c.poisoned
+        try:
+            c.needs_reference()
+        except NotApplicable:
+            return Result(self.name, PASSED, detail, EXACT, self.promise)
+        subject.restart()
+        subject.cycle(_spoiled(c.micro_batches(0), 0, 0, np.float32(np.nan)))
+        subject.load(c.reference.initial)
+        batches = c.micro_batches(0)
+        ran = subject.cycle(_spoiled(batches, 0, -1, np.float32(0)))
+        wanted = c.expected(c.reference.initial, batches)
+        names = c.judged(c.frozen(ran, c.reference.initial) if subject.variant else ())
+        if subject.variant or not ran.last.updated:
+            return Result(self.name, PASSED, detail, EXACT, self.promise)
+        found = compare(ran.state, wanted.expected, names)
+        status = FAILED if found.excess > 1 else PASSED
+        detail = "the cycle after an overflow is off" if status == FAILED else f"{detail}, and the one after"
+        return Result(self.name, status, detail, found, self.promise)
+
+
+class OverflowingData(Overflow):
+    """The same with a micro-batch whose floating inputs are infinite, as it happens in practice: forward overflows,
+    and with it all gradients. What forward passes write is not judged."""
+
+    name = "overflowing data"
+    promise = "a micro-batch of infinities leaves weights, slots and step count alone"
+
+    def check(self, c: Context) -> Result:
+        _checks(c)
+        batches, n = c.micro_batches(0), c.length
+        if not any(a.dtype.kind == "f" for a in batches[0]):
+            raise NotApplicable("no input takes floating numbers")
+        spoiled = tuple(np.full_like(a, np.inf) if a.dtype.kind == "f" else a for a in batches[0])
+        if c.reference.micro(c.reference.initial, spoiled).finite:
+            raise NotApplicable("the gradients of infinite inputs are finite here")
+        if c.promises.skips_micro_batches and n > 1:
+            raise NotApplicable("policy=skip-micro: shown with single gradients")
+        kept = [x for x in c.subject.names if x not in c.reference.probe.written]
+        for at in dict.fromkeys((0, n - 1)):
+            c.subject.restart()
+            ran = c.subject.cycle([spoiled if i == at else b for i, b in enumerate(batches)])
+            where = f"micro-batch {at + 1} of {n}"
+            if ran.last.overflow is not True:
+                return self._failed(f"{where}: not reported", ran.state, c, kept)
+            if ran.last.updated or state_equal(ran.state, c.reference.initial, kept):
+                return self._failed(where, ran.state, c, kept)
+        return Result(self.name, PASSED, "first and last micro-batch" if n > 1 else "", EXACT, self.promise)
+
+
+class ScaleRule:
+    """A dynamic scale is divided by its factor after a cycle with overflow, once, whatever the number of micro-batches,
+    and not below its minimum. Exact: the numbers are reported by the program. That it grows after a window of clean
+    cycles takes too long to be run here."""
+
+    name = "scale rule"
+    promise = "an overflow divides a dynamic loss scale once"
+
+    def check(self, c: Context) -> Result:
+        scaling = c.promises.one(LOSS_SCALE)
+        if scaling is None or scaling.options()["mode"] != "dynamic":
+            raise NotApplicable("no dynamic loss scale")
+        _checks(c)
+        subject, _ = c.poisoned
+        subject.restart()
+        batches, options = c.micro_batches(0), scaling.options()
+        first = subject.cycle(_spoiled(batches, 0, 0, np.float32(np.inf))).last.loss_scale
+        second = subject.cycle(_spoiled(batches, 0, -1, np.float32(0))).last.loss_scale
+        if first is None or second is None:
+            return Result(self.name, FAILED, "the program does not report its loss scale", None, self.promise)
+        wanted = max(first / options["factor"], options["min"])
+        status = PASSED if abs(second - wanted) <= 2.0**-20 * wanted else FAILED
+        detail = f"{first:g} became {second:g}" + ("" if status == PASSED else f", not {wanted:g}")
+        return Result(self.name, status, detail, EXACT if status == PASSED else None, self.promise)
+
+
+def _spoiled(batches: list[tuple[np.ndarray, ...]], at: int, gradient: int, value: np.float32) -> list[tuple]:  # type: ignore[type-arg]
+    """The micro-batches with the poison in one of them; no gradient has the number -1."""
+    return [
+        (*b, np.array(gradient if i == at else -1, np.int32), np.array(value if i == at else 0, np.float32))
+        for i, b in enumerate(batches)
+    ]

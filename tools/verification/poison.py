@@ -1,0 +1,51 @@
+"""The program with its gradients open to attack: each can be made not finite by itself, without touching the data.
+
+Data that overflows mostly spoils all gradients at once, and a check that forgets one of them would pass.
+"""
+
+from __future__ import annotations
+
+from ...ir.attributes import scalar_tensor
+from ...ir.dtypes import cast
+from ...ir.effects import Effects
+from ...ir.program import Program
+from ...ir.tokens import orders_only
+from ...ir.training import BACKWARD, FORWARD, network_parts
+from ...ir.types import TensorType, tensor
+
+SCOPE = "boost-verify"
+
+
+def poisonable(program: Program) -> tuple[Program, int]:
+    """A copy whose graphs take two more inputs: a number and a value, which is added to all elements of the gradient of
+    that number (in the order of the graph) where it leaves the backward part. And how many there are."""
+    copy = program.copy()
+    most = 0
+    for graph in copy.graphs.values():
+        if not graph.inputs:
+            continue
+        parts = network_parts(graph)
+        fx = Effects(graph)
+        which = graph.add_input("verify.which", tensor("int32"))
+        value = graph.add_input("verify.value", tensor("float32"))
+        zero = graph.constant(scalar_tensor("float32", 0.0))
+        number = 0
+        for node in list(graph):
+            if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
+                continue
+            uses = [
+                (user, i)
+                for user, i in node.use_sites()
+                if parts.get(user) not in (FORWARD, BACKWARD) and not orders_only(user, i) and not graph.is_return(user)
+            ]
+            if not uses:
+                continue
+            chosen = graph.create("Equal", [which, graph.constant(scalar_tensor("int32", number))], scope=SCOPE)
+            poison = cast(graph, graph.create("Select", [chosen, value, zero], scope=SCOPE), node.type.dtype)
+            spoiled = graph.create("Add", [node, poison], scope=SCOPE)
+            for user, i in uses:
+                user.set_operand(i, spoiled)
+            number += 1
+        most = max(most, number)
+        fx.commit()
+    return copy, most

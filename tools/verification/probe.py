@@ -1,0 +1,116 @@
+"""The original with its gradients laid open: what it computes comes out, what its optimizer is given goes in.
+
+The whole graph stays as it is, effects too; only the uses of gradients on the update side are replaced by inputs. So
+nothing of this is the accumulation that is to be judged: averages are taken outside, by the caller, and the update is
+the original's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.effects import Effects, result_value
+from ...ir.errors import AnatomyError
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.tokens import orders_only
+from ...ir.training import BACKWARD, FORWARD, TrainingAnatomy, anatomy
+from ...ir.types import DType, TensorType
+from ...ir.values import Input, Node, Value
+
+PREFIX = "gradient."
+WEIGHT = "weight of the micro-batch"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One gradient value of the original: the weights that it moves (several may have the same one, one may have
+    several summands), and its type."""
+
+    name: str
+    weights: tuple[str, ...]
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Probe:
+    """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
+    the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
+    ``unit`` is the rounding unit of the coarsest float type that backward computes in."""
+
+    program: Program
+    gradients: tuple[Slot, ...]
+    weights: tuple[str, ...]
+    written: frozenset[str]
+    served: dict[str, str]
+    unit: float
+
+
+def make_probe(original: Program, weight: str | None = None) -> Probe:
+    """AnatomyError where the gradients of the original cannot be laid open. ``weight`` names the value that weighs a
+    micro-batch, which becomes an output too."""
+    if len(original.graphs) != 1:
+        raise AnatomyError("the original has several graphs: give the file that was compiled, not a program")
+    program = original.copy()
+    (graph,) = program.graphs.values()
+    found = anatomy(graph)
+    moved: dict[Node, list[str]] = {}
+    for info in found.weights:
+        for gradient in info.gradient:
+            moved.setdefault(gradient, []).append(info.name)
+    fx = Effects(graph)
+    written = {s.name for e in fx.list if found.part(e.node) in _NETWORK for s in e.writes}
+    names, elements = _outputs(graph)
+    if weight is not None:
+        names.append(WEIGHT)
+        elements.append(_named(graph, weight))
+    slots = []
+    for i, (gradient, weights) in enumerate(moved.items()):
+        if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
+            raise AnatomyError(f"the gradient of '{weights[0]}' is computed inside a function, from where none is had")
+        slot = Slot(f"{PREFIX}{i}", tuple(weights), gradient.type)
+        given = graph.add_input(slot.name, slot.type)
+        for user, at in gradient.use_sites():
+            if found.part(user) not in _NETWORK and not orders_only(user, at) and not graph.is_return(user):
+                user.set_operand(at, given)
+        names.append(slot.name)
+        elements.append(gradient)
+        slots.append(slot)
+    unit = _rounding_unit(found)
+    graph.outputs = tuple(names)
+    fx.commit(graph.create("MakeTuple", elements))
+    served = {slot: info.name for info in found.weights for slot in info.slots}
+    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit)
+
+
+_NETWORK = (FORWARD, BACKWARD)
+_UNITS = {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}
+
+
+def _rounding_unit(found: TrainingAnatomy) -> float:
+    backward = (n.type for n in found.graph if found.part(n) == BACKWARD)
+    return max((_UNITS.get(t.dtype, 0.0) for t in backward if isinstance(t, TensorType)), default=0.0) or 2.0**-23
+
+
+def _outputs(graph: Graph) -> tuple[list[str], list[Value]]:
+    """The elements of the result, by name."""
+    value = result_value(graph)
+    packed = isinstance(value, Node) and value.op.name == "MakeTuple"
+    elements = list(value.operands) if packed and isinstance(value, Node) else [value]
+    names = list(graph.outputs)
+    return (
+        names if len(names) == len(elements) else ["loss", *(f"output{i}" for i in range(1, len(elements)))]
+    ), elements
+
+
+def _named(graph: Graph, name: str) -> Value:
+    found: Input | Node | None = next((v for v in graph.inputs if v.name == name), None)
+    if found is None:
+        found = next((n for n in graph if name in (n.name, n.name.rpartition(":")[0])), None)
+    if found is None and name in graph.outputs:
+        result = result_value(graph)
+        several = isinstance(result, Node) and result.op.name == "MakeTuple" and len(graph.outputs) > 1
+        return result.operand(graph.outputs.index(name)) if several and isinstance(result, Node) else result
+    if found is None:
+        raise AnatomyError(f"the original has no value named '{name}', which is to weigh a micro-batch")
+    return found

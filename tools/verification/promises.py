@@ -1,0 +1,67 @@
+"""What a program promises, read off the text of its pipeline: nothing that passes left in its graphs is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.program import Program
+from ...passes.base import Pass
+from ...passes.pipeline import parse_pipeline
+
+ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
+CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
+FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
+COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS})
+"""Passes that change training in a way that is computed here too."""
+
+
+@dataclass(frozen=True)
+class Promises:
+    """``passes`` in the order in which they ran."""
+
+    passes: tuple[Pass, ...]
+
+    def having(self, name: str) -> list[Pass]:
+        return [p for p in self.passes if p.name == name]
+
+    def one(self, name: str) -> Pass | None:
+        """The last pass of that name: a later one comes on top."""
+        found = self.having(name)
+        return found[-1] if found else None
+
+    @property
+    def network(self) -> list[Pass]:
+        """Passes that make another network of it: their result is what the other passes' promises are about."""
+        return [p for p in self.passes if p.early and not p.preserves]
+
+    @property
+    def unknown(self) -> list[str]:
+        """Passes that change training in a way that is not computed here."""
+        network = self.network
+        return [p.name for p in self.passes if not p.preserves and p not in network and p.name not in COMPUTED]
+
+    @property
+    def reduction(self) -> str:
+        accumulation = self.one(ACCUMULATION)
+        return "mean" if accumulation is None else str(accumulation.options()["reduction"])
+
+    @property
+    def weight(self) -> str | None:
+        """The value of the graph that weighs a micro-batch."""
+        accumulation = self.one(ACCUMULATION)
+        return None if accumulation is None else accumulation.options()["weight"]
+
+    @property
+    def skips_micro_batches(self) -> bool:
+        check = self.one(CHECK)
+        return check is not None and check.options()["policy"] == "skip-micro"
+
+
+def read_promises(program: Program) -> Promises:
+    """OptionError for a pass that is not known here (one of another distribution that is not installed)."""
+    return Promises(tuple(parse_pipeline(program.pipeline)) if program.pipeline else ())
+
+
+def print_names(passes: Sequence[Pass]) -> str:
+    return ", ".join(dict.fromkeys(p.name for p in passes))

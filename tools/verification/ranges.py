@@ -1,0 +1,85 @@
+"""Which integers an input takes, as told by those who take it: rows of a table, classes of a loss."""
+
+from __future__ import annotations
+
+from ...ir.calls import called_functions
+from ...ir.graph import Graph
+from ...ir.types import TensorType
+from ...ir.values import CALL, Constant, GraphRef, Input, Node, Value
+
+_PASSING = frozenset({
+    "Cast", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Depend", "Flatten", "TensorMove", "Identity",
+    "BroadcastTo", "Tile", "StridedSlice", "Slice", "Split", "Unstack", "Unpack", "TupleGetItem", "MakeTuple",
+    "Concat", "Stack", "Pack", "Select", "ReshapeExt", "View", "Contiguous", "Load", "StopGradient", "MaskedFill",
+})  # fmt: skip
+_ROWS = {
+    "Gather": (1, 0, 2), "SparseGatherV2": (1, 0, 2), "GatherV2": (1, 0, 2), "EmbeddingLookup": (1, 0, None),
+    "Embedding": (0, 1, None), "GatherD": (2, 0, 1), "IndexSelect": (2, 0, 1), "Take": (1, 0, 2),
+}  # fmt: skip
+"""Operands: indices, what they index, the axis (None: the first)."""
+_CLASSES = {
+    "SparseSoftmaxCrossEntropyWithLogits": (1, 0, -1), "NLLLoss": (1, 0, 1), "NLLLossExt": (1, 0, 1),
+    "CTCLoss": (2, 0, -1), "CTCLossV2": (1, 0, -1),
+}  # fmt: skip
+"""Operands: labels, logits, the axis of classes."""
+
+
+def upper_bound(graph: Graph, value: Input) -> int | None:
+    """The least number that the input's integers must stay below; None where nobody says."""
+    bounds: list[int] = []
+    stack: list[Value] = [value]
+    seen: set[Value] = set()
+    while stack:
+        here = stack.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        for user, i in here.use_sites():
+            bound = _bound(user, i)
+            if bound is not None:
+                bounds.append(bound)
+            elif user.op.name in _PASSING and not (user.op.name == "Depend" and i == 1):
+                stack.append(user)
+            elif user.op is CALL or user.op.name == "Partial":
+                stack.extend(_formals(user, i))
+    return min(bounds, default=None)
+
+
+def _formals(user: Node, i: int) -> list[Value]:
+    """The function inputs that an operand of a call or Partial becomes."""
+    target = user.operand(0)
+    functions = [target.graph] if isinstance(target, GraphRef) else called_functions(user) if user.op is CALL else []
+    return [f.inputs[i - 1] for f in functions if isinstance(target, GraphRef) and 0 < i <= len(f.inputs)]
+
+
+def _bound(user: Node, i: int) -> int | None:
+    name = user.op.name
+    if name == "OneHot" and i == 0:
+        return _integer(user.operand(1)) or _number(user.attributes.get("depth"))
+    for table in (_ROWS, _CLASSES):
+        at = table.get(name)
+        if at is not None and at[0] == i:
+            indexed = user.operand(at[1]).type
+            axis = at[2] if table is _CLASSES else 0 if at[2] is None else _integer(user.operand(at[2]))
+            if not isinstance(indexed, TensorType) or axis is None or not indexed.shape:
+                return None
+            size = indexed.shape[axis]
+            # The last class of a connectionist loss is the blank.
+            return None if size < 1 else size - 1 if name.startswith("CTC") else size
+    return None
+
+
+def _integer(value: Value) -> int | None:
+    return _number(value.value) if isinstance(value, Constant) else None
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return int(value)
+    data = getattr(value, "data", None)
+    type_ = getattr(value, "type", None)
+    if data is not None and isinstance(type_, TensorType) and type_.size == 1:
+        return int.from_bytes(bytes(data.view()), "little", signed=True)
+    return None

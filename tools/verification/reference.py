@@ -1,0 +1,152 @@
+"""What training with the original does: the judge of a verification. Gradients and updates are the original's own, run
+in MindSpore; what stands between them (averages, clipping) is plain arithmetic here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.program import Program
+from ...runtime.result import StepResult
+from ...runtime.session import Session
+from .probe import WEIGHT, Probe, make_probe
+from .tolerance import Expected, floors
+
+Batch = tuple[np.ndarray, ...]
+Values = dict[str, np.ndarray]
+Change = Callable[[Values, Values], Values]
+"""What a pass does to the averaged gradients (by gradient), given the state: clipping, centralization."""
+
+
+@dataclass(frozen=True)
+class Micro:
+    """One micro-batch: the original's outputs, its gradients, what forward and backward wrote, what it weighs."""
+
+    outputs: dict[str, Any]
+    gradients: Values
+    written: Values
+    weight: float
+
+    @property
+    def finite(self) -> bool:
+        return all(np.isfinite(g).all() for g in self.gradients.values())
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What a cycle should do. ``gradients`` are the averaged ones as the original's update gets them."""
+
+    micros: tuple[Micro, ...]
+    gradients: Values
+    expected: Expected
+
+
+class Reference:
+    """The original (or what passes that make another network of it left of it) in MindSpore. Serves any number of
+    programs made from it."""
+
+    def __init__(self, base: Program, device: str = "CPU", weight: str | None = None):
+        self.base = base
+        self.probe: Probe = make_probe(base, weight)
+        self._weighted = weight is not None
+        self._probe = Session(self.probe.program, device=device)
+        self._original = Session(base, device=device)
+        self.initial: Values = self._original.state()
+        self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in self.probe.gradients}
+        self.roles = {name: variable.role for name, variable in base.state.items()}
+
+    @property
+    def trained(self) -> list[str]:
+        """State that training changes through the update side: weights, slots, hyperparameters."""
+        return [n for n in self.initial if n not in self.probe.written]
+
+    def serves(self, name: str) -> str:
+        """The weight that a state is, or is a slot of; "" for state of the whole optimizer."""
+        return name if name in self.probe.weights else self.probe.served.get(name, "")
+
+    def step(self, state: Mapping[str, np.ndarray], batch: Batch) -> tuple[StepResult, Values]:
+        """One step of the untouched original."""
+        self._original.load_state(state)
+        result = self._original.step(*batch)
+        return result, self._original.state()
+
+    def micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
+        """Forward and backward of one micro-batch; no state changes."""
+        result, after = self._run(state, batch, self._nothing)
+        gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
+        gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
+        outputs = {n: v for n, v in result.items() if n not in gradients and n != WEIGHT}
+        weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
+        return Micro(outputs, gradients, {n: after[n] for n in self.probe.written}, weight)
+
+    def update(self, state: Mapping[str, np.ndarray], batch: Batch, gradients: Values) -> Values:
+        """The state after one step of the original that was given these gradients instead of its own."""
+        return self._run(state, batch, gradients)[1]
+
+    def cycle(
+        self,
+        state: Mapping[str, np.ndarray],
+        batches: Sequence[Batch],
+        *,
+        reduction: str = "mean",
+        change: Change | None = None,
+        dropped: Sequence[int] = (),
+    ) -> Cycle:
+        """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count."""
+        current: Values = {**state}
+        before = current
+        micros = []
+        for batch in batches:
+            micros.append(self.micro(current, batch))
+            # The update runs behind the last micro-batch, with what the update side takes from it.
+            before, current = current, {**current, **micros[-1].written}
+        kept = [m for i, m in enumerate(micros) if i not in dropped]
+        averaged, magnitudes = self._reduce(kept, reduction)
+        floor = self._floors(averaged, magnitudes)
+        rng = np.random.default_rng(0)
+        signs = {n: rng.choice([-1.0, 1.0], g.shape) for n, g in averaged.items()}
+        states = []
+        for direction in (0.0, 1.0, -1.0):
+            given = {n: (g + direction * signs[n] * floor[n]).astype(g.dtype) for n, g in averaged.items()}
+            given = given if change is None else change(given, before)
+            states.append(self.update(before, batches[-1], given))
+            if not direction:
+                gradients = given
+        return Cycle(tuple(micros), gradients, Expected({**state}, states[0], tuple(states[1:])))
+
+    def _run(self, state: Mapping[str, np.ndarray], batch: Batch, given: Values) -> tuple[dict[str, Any], Values]:
+        self._probe.load_state(state)
+        result = self._probe.step(*batch, *(given[s.name] for s in self.probe.gradients))
+        return result.outputs, self._probe.state()
+
+    def _reduce(self, micros: Sequence[Micro], reduction: str) -> tuple[Values, Values]:
+        """The sum, mean or weighted mean of the gradients, in float32 at least, and the sum of their magnitudes."""
+        reduced: Values = {}
+        magnitudes: Values = {}
+        counting = [m for m in micros if reduction != "weighted" or m.weight != 0]
+        total = np.float32(sum(np.float32(m.weight) for m in counting)) if reduction == "weighted" else len(counting)
+        for slot in self.probe.gradients:
+            dtype = np.dtype(slot.type.dtype.value)
+            wide = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+            sums = np.zeros(slot.type.shape, wide)
+            magnitude = np.zeros(slot.type.shape, np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):
+                for m in counting:
+                    g = m.gradients[slot.name].astype(wide)
+                    sums = sums + (g * wide.type(m.weight) if reduction == "weighted" else g)
+                    magnitude += np.abs(g)
+                if reduction != "sum" and total:
+                    sums = sums / wide.type(total)
+                reduced[slot.name] = sums.astype(dtype)
+            magnitudes[slot.name] = magnitude / (1 if reduction == "sum" else max(len(counting), 1))
+        return reduced, magnitudes
+
+    def _floors(self, gradients: Values, magnitudes: Values) -> Values:
+        """Noise floors; layers are told by the names of weights."""
+        first = {s.name: s.weights[0] for s in self.probe.gradients}
+        named = {f"{first[n]}/{n}": m for n, m in magnitudes.items()}
+        found = floors({f"{first[n]}/{n}": g for n, g in gradients.items()}, named, self.probe.unit)
+        return {n: found[f"{first[n]}/{n}"] for n in gradients}

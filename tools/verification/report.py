@@ -1,0 +1,92 @@
+"""What a verification found: one result a property, and what it was found with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PASSED, FAILED, VACUOUS, DIFFERENCE, NOT_APPLICABLE = (
+    "passed", "failed", "vacuous", "known difference", "not applicable",
+)  # fmt: skip
+"""``vacuous``: everything measured would have come out right whatever the program does, so nothing was shown."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The worst element of a comparison: how far it is off and how far it may be.
+
+    ``relative`` is by how far training moved the state that it stands in, ``ulps`` in units in the last place of the
+    stored value. ``excess`` is error by tolerance: above one is too far.
+    """
+
+    where: str
+    error: float
+    relative: float
+    ulps: float
+    tolerance_relative: float
+    tolerance_ulps: float
+    excess: float
+
+
+EXACT = Deviation("", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one property. ``detail`` says what was measured, why it does not apply, or what is wrong."""
+
+    name: str
+    status: str
+    detail: str = ""
+    deviation: Deviation | None = None
+    promise: str = ""
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return self.status == FAILED
+
+
+@dataclass(frozen=True)
+class Guilty:
+    """The pass with which a property fails that holds before it. ``name`` is empty where the pipeline, run again, makes
+    a program that is right: then the fault came into the program after compilation, or with another version."""
+
+    name: str
+    number: int
+    passes: int
+    result: Result
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The report. ``verified``: no property failed, and none was vacuous."""
+
+    results: tuple[Result, ...]
+    pipeline: str
+    seed: int
+    cycles: int
+    data: str
+    guilty: Guilty | None = None
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """sha256 by role: ``original``, and each file of the program."""
+    seconds: float = 0.0
+
+    @property
+    def verified(self) -> bool:
+        return not any(r.status in (FAILED, VACUOUS) for r in self.results)
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        return tuple(r for r in self.results if r.failed)
+
+    def result(self, name: str) -> Result:
+        """The result of one property; KeyError if there is none of that name."""
+        return {r.name: r for r in self.results}[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"verified": self.verified, **asdict(self)}

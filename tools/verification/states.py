@@ -1,0 +1,156 @@
+"""State that no update decides: where training starts, what forward passes write, what was removed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.data import to_numpy
+from ...ir.graph import Graph
+from ...ir.ops import is_random
+from ...ir.program import Program
+from .context import Context, NotApplicable, verdict, worst
+from .promises import ACCUMULATION, LESS_BN
+from .report import DIFFERENCE, EXACT, FAILED, PASSED, Result
+from .tolerance import Expected, compare
+
+
+class InitialState:
+    """Every state of the original is there with its name, type and bits, and its role; only passes that make another
+    network may take some away. Exact: nothing computes it."""
+
+    name = "initial state"
+    promise = "training starts where the original starts"
+
+    def check(self, c: Context) -> Result:
+        ours = c.program.state
+        for name, variable in c.base.state.items():
+            if name not in ours:
+                if _is_used(c.base, name):
+                    return Result(self.name, FAILED, f"'{name}' is missing", None, self.promise)
+                continue
+            theirs = ours[name]
+            if theirs.type != variable.type:
+                detail = f"'{name}' is {theirs.type}, in the original {variable.type}"
+                return Result(self.name, FAILED, detail, None, self.promise)
+            same = bytes(theirs.data.view()) == bytes(variable.data.view())
+            if not same and theirs.role not in ("accumulator", "counter"):
+                far = float(np.max(np.abs(_wide(theirs) - _wide(variable)), initial=0))
+                return Result(self.name, FAILED, f"'{name}' starts off by {far:.3g}", None, self.promise)
+        return Result(self.name, PASSED, f"{len(c.base.state)} states, bit for bit", EXACT, self.promise)
+
+
+class ForwardState:
+    """What forward and backward write (BatchNorm statistics, hidden states) goes on with every micro-batch as it does
+    natively. The same arithmetic, so two units in the last place. That N micro-batches advance it N times, where one
+    step of the original advances it once, is the known difference of accumulation."""
+
+    name = "forward state"
+    promise = "statistics advance with every micro-batch, as natively"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference(clean=False)
+        written = [n for n in c.reference.probe.written if n in c.subject.names]
+        if not written:
+            raise NotApplicable("forward and backward write no state")
+        c.subject.restart()
+        deviations, shown = [], False
+        for number in range(c.cycles):
+            _, ran, wanted = c.run_and_judge(number)
+            # What a forward pass leaves is rounded as often as it was written.
+            unit = c.reference.probe.unit * 8 * c.length
+            near = {n: v * (1 + unit) if v.dtype.kind == "f" else v for n, v in wanted.expected.state.items()}
+            near = {n: np.asarray(v).astype(wanted.expected.state[n].dtype) for n, v in near.items()}
+            expected = Expected(wanted.expected.before, wanted.expected.state, (near,))
+            deviations.append(compare(ran.state, expected, written))
+            shown = shown or any(
+                wanted.expected.before[n].tobytes() != wanted.expected.state[n].tobytes() for n in written
+            )
+        return verdict(self.name, self.promise, worst(deviations), f"{len(written)} states", shown=shown)
+
+
+class StatisticsDifference:
+    """How far the statistics of N identical micro-batches lie from those of one step: reported, not judged."""
+
+    name = "statistics of one step"
+    promise = "(none: statistics advance N times a cycle, once in a step of the original)"
+
+    def check(self, c: Context) -> Result:
+        c.needs_reference(clean=False)
+        written = [n for n in c.reference.probe.written if n in c.subject.names]
+        if not written or c.promises.one(ACCUMULATION) is None or c.length < 2:
+            raise NotApplicable("no state is written by forward passes, or a cycle is one micro-batch")
+        c.subject.restart()
+        batch = c.micro_batches(0)[0]
+        ran = c.subject.cycle([batch] * c.length)
+        _, after = c.reference.step(c.reference.initial, batch)
+        found = compare(ran.state, Expected(c.reference.initial, after, ()), written)
+        detail = f"{len(written)} states written {c.length} times a cycle"
+        return Result(self.name, DIFFERENCE, detail, found, self.promise)
+
+
+class RandomDraws:
+    """Every random primitive of the original is there, with the same attributes and no other; in this verification
+    dropout keeps everything, so only this tells whether the program still drops. Counted on the graphs that take a
+    micro-batch. Exact."""
+
+    name = "random draws"
+    promise = "each micro-batch draws the random numbers that the original draws"
+
+    def check(self, c: Context) -> Result:
+        ((_, graph),) = c.base.graphs.items()
+        wanted = _draws(graph)
+        if not wanted:
+            raise NotApplicable("the original draws no random numbers")
+        for name, ours in c.program.graphs.items():
+            if ours.inputs and name in c.program.schedule.graphs() and _draws(ours) != wanted:
+                detail = f"graph '{name}' holds {len(_draws(ours))} random nodes, the original {len(wanted)}"
+                return Result(self.name, FAILED, detail, None, self.promise)
+        return Result(self.name, PASSED, f"{len(wanted)} random nodes", EXACT, self.promise)
+
+
+class RemovedBatchNorms:
+    """A BatchNorm that went away took its state along: no weight, slot or statistic of it is left in the program or
+    used by a graph, and all that is left is a part of the original's state, bit for bit. That the network without it
+    is trained right is shown by the other properties, for which it is the reference, and by its derivative."""
+
+    name = "removed BatchNorms"
+    promise = "removed BatchNorms leave no state"
+
+    def check(self, c: Context) -> Result:
+        removal = c.promises.one(LESS_BN)
+        if removal is None:
+            raise NotApplicable("no pass removes BatchNorms")
+        if removal.options()["dry_run"]:
+            raise NotApplicable("less-bn was asked only to report")
+        gone = [n for n in c.original.state if n not in c.program.state]
+        if not gone:
+            return Result(self.name, FAILED, "no state of the original went away", None, self.promise)
+        # Whatever else belongs to a removed layer: its name is the scope of its gamma and statistics.
+        layers = {n.rpartition(".")[0] for n in gone if c.original.state[n].role == "statistic"}
+        left = [
+            n
+            for n in c.program.state
+            if any(n == layer or f".{n}".find(f".{layer}.") >= 0 for layer in layers) and n in c.original.state
+        ]
+        used = {n for graph in c.program.graphs.values() for n in graph.states}
+        stray = sorted({*left, *(used & set(gone))})
+        if stray:
+            return Result(self.name, FAILED, f"still there: {', '.join(stray[:3])}", None, self.promise)
+        return Result(self.name, PASSED, f"{len(layers)} layers, {len(gone)} states gone", EXACT, self.promise)
+
+
+def _is_used(program: Program, name: str) -> bool:
+    return any(name in graph.states for graph in program.graphs.values())
+
+
+def _wide(variable: object) -> np.ndarray:
+    return np.asarray(to_numpy(variable.type, variable.data)).astype(np.float64)  # type: ignore[attr-defined]
+
+
+def _draws(graph: Graph) -> list[str]:
+    return sorted(
+        f"{node.op.name} {node.type} {dict(node.attributes)}"
+        for f in graph.all_graphs()
+        for node in f
+        if is_random(node)
+    )

@@ -1,0 +1,101 @@
+"""A verification as people and machines read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...ir.atomic import replacing_file
+from .. import cli
+from .report import DIFFERENCE, FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Deviation, Result, Verification
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FILE = "verification.json"
+"""Its name in a program directory."""
+_STYLES = {PASSED: "green", FAILED: "bold red", VACUOUS: "yellow", DIFFERENCE: "cyan", NOT_APPLICABLE: "dim"}
+
+
+def store(found: Verification, program: Path) -> None:
+    """Writes the result into a program directory, in place of an older one, whole or not at all."""
+    with replacing_file(program / FILE) as file:
+        file.write(cli.json_text(found.to_json()).encode())
+
+
+def print_verification(found: Verification, out: Console) -> None:
+    """The properties that apply as a table, then what failed, what does not apply, and the verdict."""
+    from rich.markup import escape
+
+    numbers = ("error", "tolerance", "ulp", "ulp tolerance")
+    shown = cli.table("", "property", "result", *numbers, "worst state", "measured", numbers=numbers)
+    for r in found.results:
+        if r.status != NOT_APPLICABLE:
+            style = _STYLES[r.status]
+            shown.add_row(
+                r.name, f"[{style}]{r.status}[/{style}]", *_numbers(r), escape(_where(r.deviation)), escape(r.detail)
+            )
+    out.print(shown)
+    out.print(
+        "Errors and tolerances are relative to how far training moves the state; ulp are units in its last place.",
+        style="dim",
+        soft_wrap=True,
+    )
+    for r in found.results:
+        if r.status in (FAILED, VACUOUS):
+            out.print(f"{r.status}: {r.name}: {escape(r.promise)}. Measured: {escape(_sentence(r))}.", soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for r in found.results:
+        if r.status == NOT_APPLICABLE:
+            reasons.setdefault(r.detail, []).append(r.name)
+    for reason, names in reasons.items():
+        out.print(f"not applicable: {', '.join(names)} ({escape(reason)})", style="dim", soft_wrap=True)
+    for note in found.notes:
+        out.print(f"Note: {escape(note)}", soft_wrap=True)
+    if found.guilty is not None:
+        out.print(escape(_blame(found)), style="bold red", soft_wrap=True)
+    counts = ", ".join(
+        f"{n} {status}"
+        for status in (PASSED, FAILED, VACUOUS, NOT_APPLICABLE)
+        if (n := sum(r.status == status for r in found.results))
+    )
+    verdict = "Verified" if found.verified else "NOT verified"
+    seconds = f"{found.seconds:.1f} s"
+    out.print(f"{verdict}: {counts} ({found.data} data, seed {found.seed}, {seconds}).", soft_wrap=True)
+
+
+def _numbers(r: Result) -> tuple[str, str, str, str]:
+    d = r.deviation
+    if d is None:
+        return "", "", "", ""
+    if d.error == 0:
+        return "0", "", "0", ""
+    return f"{d.relative:.1e}", f"{d.tolerance_relative:.1e}", f"{d.ulps:.3g}", f"{d.tolerance_ulps:.3g}"
+
+
+def _where(d: Deviation | None) -> str:
+    return "" if d is None else d.where
+
+
+def _sentence(r: Result) -> str:
+    d = r.deviation
+    if d is None or not d.where:
+        return r.detail
+    off = (
+        f"{d.where} is off by {d.error:.3g}, {d.relative:.2g} of its move, where {d.tolerance_relative:.2g} is allowed"
+    )
+    return f"{off} ({r.detail})" if r.detail else off
+
+
+def _blame(found: Verification) -> str:
+    guilty = found.guilty
+    assert guilty is not None
+    if not guilty.name:
+        return (
+            f"No pass is guilty: {guilty.note}. The program was changed after compilation, or made by other versions."
+        )
+    before = "the original" if guilty.number == 1 else f"the {guilty.number - 1} passes before it"
+    return (
+        f"Guilty: pass {guilty.number} of {guilty.passes}, {guilty.name}: after {before} the property holds, after it "
+        f"'{guilty.result.name}' fails ({_sentence(guilty.result)})"
+    )

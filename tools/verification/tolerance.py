@@ -1,0 +1,114 @@
+"""How far two states may lie apart, element by element.
+
+Two programs that do the same arithmetic in another order agree up to rounding, and what becomes of rounding depends on
+the optimizer: Adam makes a full step of a gradient that is nothing but noise (a bias in front of a BatchNorm). So the
+tolerance is measured. The original's own update is run again with every gradient moved by its *noise floor*, once up
+and once down with random signs; how far that moves an element of the state is how far rounding may. To it come a few
+units in the last place of the stored value.
+
+The noise floor of a gradient is ``NOISE`` rounding units of the largest gradient of its layer: sums of many terms that
+cancel keep the rounding of their largest terms. Elements whose gradient is exactly zero in every micro-batch (a token
+that does not occur) have no noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .report import EXACT, Deviation
+
+State = Mapping[str, np.ndarray]
+
+NOISE = 8.0
+"""Rounding units of the largest gradient of a layer. On the test networks, what is zero in exact arithmetic comes out
+below 1.3 units (1.5e-7 in float32), and nearly all that is not above 8."""
+SAFETY = 2.0
+"""The two movements are measured with one pattern of signs; another one may move the sums of an optimizer further."""
+ULPS = 2.0
+"""Units in the last place of the stored value: storing rounds once, and the addition before it."""
+STEP = 8.0
+"""Rounding units of the update itself: an optimizer rounds some five times on the way from gradient to step, which
+shows where the step is as large as what it is added to."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """``state`` is what should come out of ``before``; ``moved`` are what came out with gradients that are off by
+    their noise."""
+
+    before: State
+    state: State
+    moved: tuple[State, ...]
+
+
+def floors(gradients: Mapping[str, np.ndarray], magnitudes: State, unit: float) -> dict[str, np.ndarray]:
+    """The noise floor of each element. ``magnitudes`` are sums of absolute gradients of micro-batches, ``unit`` the
+    rounding unit of the coarsest float type in the backward part."""
+    layer: dict[str, float] = {}
+    for name, magnitude in magnitudes.items():
+        of = name.rpartition(".")[0]
+        largest = magnitude[np.isfinite(magnitude)].max(initial=0.0)
+        layer[of] = max(layer.get(of, 0.0), float(largest))
+    return {
+        name: np.where(magnitudes[name] > 0, NOISE * unit * layer[name.rpartition(".")[0]], 0.0) for name in gradients
+    }
+
+
+def compare(ours: State, expected: Expected, names: Iterable[str]) -> Deviation:
+    """The worst element over the named states. A state that training does not move must be equal in every bit."""
+    worst = EXACT
+    for name in names:
+        found = deviation(
+            name, ours[name], expected.state[name], expected.before[name], [m[name] for m in expected.moved]
+        )
+        if found.excess > worst.excess or (found.excess == worst.excess and found.error > worst.error):
+            worst = found
+    return worst
+
+
+def deviation(
+    name: str, ours: np.ndarray, reference: np.ndarray, before: np.ndarray, moved: Iterable[np.ndarray] = ()
+) -> Deviation:
+    """The worst element of one state."""
+    if ours.shape != reference.shape or ours.dtype != reference.dtype:
+        return Deviation(name, np.inf, np.inf, np.inf, 0.0, 0.0, np.inf)
+    if reference.dtype.kind != "f":
+        wrong = int(np.count_nonzero(ours != reference))
+        return Deviation(name, wrong, wrong, wrong, 0.0, 0.0, np.inf) if wrong else EXACT
+    a, b, start = (np.atleast_1d(x).astype(np.float64) for x in (ours, reference, before))
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        if same.all():
+            return EXACT
+        error = np.where(same, 0.0, np.abs(a - b))
+        error[np.isnan(error)] = np.inf
+        travel = np.abs(b - start)
+        unit = spacing(reference, before)
+        noise = np.zeros_like(b)
+        for other in moved:
+            difference = np.abs(np.atleast_1d(other).astype(np.float64) - b)
+            noise = np.maximum(noise, np.where(np.isfinite(difference), difference, 0.0))
+        rounding = ULPS * unit + STEP * float(np.finfo(reference.dtype).eps) * np.where(np.isfinite(travel), travel, 0)
+        tolerance = SAFETY * noise + np.where((travel > 0) | (noise > 0), rounding, 0.0)
+        excess = np.where(error == 0, 0.0, error / np.where(tolerance > 0, tolerance, np.nan))
+    excess[np.isnan(excess)] = np.inf
+    at = int(excess.argmax())
+    scale = float(travel[np.isfinite(travel)].max(initial=0.0)) or float("inf")
+    e, t, u = (float(x.flat[at]) for x in (error, tolerance, unit))
+    return Deviation(name, e, e / scale, e / u, t / scale, t / u, float(excess.flat[at]))
+
+
+def spacing(*arrays: np.ndarray) -> np.ndarray:
+    """One unit in the last place of the largest of each element."""
+    largest = np.atleast_1d(np.max([np.abs(a) for a in arrays], axis=0))
+    unit: Any = np.spacing(np.where(np.isfinite(largest), largest, 0).astype(arrays[0].dtype))
+    return np.abs(unit).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal in every bit, for what is compared without tolerance."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,0 +1,250 @@
+"""boost-verify as a function: a program against the training graph that it was made from."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...ir.errors import AnatomyError, Error, OptionError, RuntimeFailure
+from ...ir.program import Program
+from ...passes.legalize.legalize import needs_legalization
+from ...passes.manager import compile_program
+from .bisection import find_guilty
+from .centralization import Centralization
+from .clipping import Clipping
+from .context import Context, NotApplicable
+from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
+from .data import file_batches, given_batches, random_batches
+from .derivative import Derivative
+from .deterministic import without_dropout
+from .freezing import FrozenWeights
+from .groups import ParameterGroups
+from .linearity import LossScaleLinearity
+from .overflow import Overflow, OverflowingData, ScaleRule
+from .promises import LEGALIZE, Promises, print_names, read_promises
+from .reference import Batch, Reference
+from .report import FAILED, NOT_APPLICABLE, Guilty, Result, Verification
+from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
+
+log = logging.getLogger("boost_compile")
+
+
+class Property(Protocol):
+    """One promise of a program. ``check`` raises NotApplicable with the reason where it promises no such thing."""
+
+    name: str
+    promise: str
+
+    def check(self, c: Context) -> Result: ...
+
+
+PROPERTIES: tuple[Callable[[], Property], ...] = (
+    InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
+    RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
+    FrozenWeights, RemovedBatchNorms, Derivative,
+)  # fmt: skip
+"""In the order in which they are checked and shown."""
+
+
+def verify(
+    original: Program,
+    program: Program,
+    *,
+    data: str | Sequence[Batch] | None = None,
+    cycles: int = 2,
+    seed: int = 0,
+    device: str = "CPU",
+    bisect: bool = True,
+    references: dict[Any, Reference] | None = None,
+) -> Verification:
+    """Runs both in MindSpore from the same state and checks what the passes in ``program.pipeline`` promise.
+
+    ``data`` is an .npz file or a list of micro-batches (one array for each input); without it they are random, by
+    ``seed``. ``cycles``: how many optimizer steps of different micro-batches are compared, two at least. On failure
+    ``bisect`` finds the guilty pass. ``references`` keeps what was compiled of the original for the next call with the
+    same original.
+
+    Raises RuntimeFailure where the data shows nothing (losses that are not finite, no gradients): give other data.
+    """
+    if cycles < 2:
+        raise OptionError(f"cycles={cycles}: two at least, since what a cycle leaves behind shows in the next one")
+    start = perf_counter()
+    promises = read_promises(program)
+    references = {} if references is None else references
+    job = _Job(original, data, cycles, seed, device, references)
+    results, notes = job.check(program, promises)
+    guilty = None
+    if bisect and any(r.failed for r in results) and promises.passes:
+        names = [r.name for r in results if r.failed]
+        guilty = find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
+    return Verification(
+        tuple(results),
+        program.pipeline,
+        seed,
+        cycles,
+        data if isinstance(data, str) else "random" if data is None else "given",
+        guilty,
+        tuple(notes),
+        versions(),
+        {},
+        perf_counter() - start,
+    )
+
+
+class _Job:
+    """The verification of one program, and of the prefixes of its pipeline."""
+
+    def __init__(
+        self,
+        original: Program,
+        data: str | Sequence[Batch] | None,
+        cycles: int,
+        seed: int,
+        device: str,
+        references: dict[Any, Reference],
+    ):
+        self.original, self.data, self.cycles, self.seed = original, data, cycles, seed
+        self.device, self.references = device, references
+
+    def check(
+        self, program: Program, promises: Promises, only: Iterable[str] | None = None, first: bool = False
+    ) -> tuple[list[Result], list[str]]:
+        """The results of all properties (or those named), up to the first failure if ``first``; and notes."""
+        base = base_of(self.original, promises, program.target)
+        _same_inputs(base, program)
+        try:
+            reference = self._reference(base, promises)
+        except AnatomyError as error:
+            raise AnatomyError(f"this original cannot serve as a reference: {error}") from error
+        count = max(program.micro_batches(), 1) * self.cycles
+        batches, notes = self._batches(base, promises, count)
+        _check_data(reference, batches)
+        context = Context(
+            self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed
+        )
+        results = []
+        for make in PROPERTIES:
+            p = make()
+            if only is None or p.name in only:
+                results.append(_checked(p, context))
+                if first and results[-1].failed:
+                    break
+        return results, notes
+
+    def failures(self, program: Program, names: Sequence[str]) -> list[Result]:
+        """What fails of the named properties, worst first not: in order, up to the first."""
+        if not program.pipeline:
+            return []
+        results, _ = self.check(program, read_promises(program), names, first=True)
+        return [r for r in results if r.failed]
+
+    def _reference(self, base: Program, promises: Promises) -> Reference:
+        key = (print_names(promises.network), base.pipeline, promises.weight)
+        if key not in self.references:
+            self.references[key] = Reference(without_dropout(base), self.device, promises.weight)
+        return self.references[key]
+
+    def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
+        ((_, graph),) = base.graphs.items()
+        if isinstance(self.data, str):
+            return file_batches(self.data, graph, count), []
+        if self.data is not None:
+            return given_batches(self.data, count), []
+        positive = [] if promises.weight is None else [promises.weight]
+        return random_batches(graph, count, self.seed, positive)
+
+
+def base_of(original: Program, promises: Promises, target: str) -> Program:
+    """What is judged by: the original, or what is left of it after the passes that make another network of it, and in
+    primitives that can be run here."""
+    passes = [p for p in promises.passes if p in promises.network]
+    legalizing = promises.having(LEGALIZE) if needs_legalization(original, target) else []
+    if not passes and not legalizing:
+        return original
+    return compile_program(original, [*passes, *legalizing], allow_no_match=True, reproducer_directory=None)
+
+
+def _checked(p: Property, context: Context) -> Result:
+    start = perf_counter()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            result = p.check(context)
+        except NotApplicable as reason:
+            result = Result(p.name, NOT_APPLICABLE, str(reason), None, p.promise)
+        except RuntimeFailure as error:
+            result = Result(p.name, FAILED, f"it does not run: {error}", None, p.promise)
+    return replace(result, seconds=perf_counter() - start)
+
+
+def _same_inputs(base: Program, program: Program) -> None:
+    ((_, graph),) = base.graphs.items()
+    wanted = [str(v.type) for v in graph.inputs]
+    for name, ours in program.graphs.items():
+        if ours.inputs and [str(v.type) for v in ours.inputs] != wanted:
+            taken = ", ".join(str(v.type) for v in ours.inputs)
+            raise OptionError(
+                f"graph '{name}' of the program takes {taken}, the original {', '.join(wanted)}: not made from it"
+            )
+
+
+def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
+    """RuntimeFailure where this data would show nothing."""
+    hint = "give real micro-batches with --data FILE.npz"
+    try:
+        with np.errstate(all="ignore"):
+            micros = [reference.micro(reference.initial, batch) for batch in batches[:2]]
+    except RuntimeFailure as error:
+        raise RuntimeFailure(
+            f"the original does not run on this data: {error}. If the data is to blame, {hint}"
+        ) from error
+    for micro in micros:
+        for name, value in micro.outputs.items():
+            if isinstance(value, float) and not np.isfinite(value):
+                raise RuntimeFailure(f"with this data the original's {name} is {value}: {hint}")
+    if not any(np.any(g) for m in micros for g in m.gradients.values()):
+        raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {hint}")
+    different = any(a.tobytes() != b.tobytes() for a, b in zip(batches[0], batches[1], strict=True))
+    alike = all(micros[0].gradients[n].tobytes() == micros[1].gradients[n].tobytes() for n in micros[0].gradients)
+    if not different or alike:
+        raise RuntimeFailure(f"vacuous: different micro-batches of this data give the same gradients: {hint}")
+
+
+def versions() -> Mapping[str, str]:
+    """The versions that a result depends on."""
+    found = {}
+    for name in ("boost-compile", "mindspore", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "?"
+    return found
+
+
+def hashes(original: Path, program: Path, leave_out: Iterable[str] = ()) -> dict[str, str]:
+    """sha256 of the original and of each file of the program."""
+    files = sorted(program.iterdir()) if program.is_dir() else [program]
+    of = {f"program/{f.name}": f for f in files if f.is_file() and f.name not in leave_out}
+    sources = sorted(original.iterdir()) if original.is_dir() else [original]
+    of.update({f"original/{f.name}": f for f in sources if f.is_file()})
+    return {name: _sha256(file) for name, file in of.items()}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+__all__ = ["Error", "Guilty", "Property", "Verification", "verify"]

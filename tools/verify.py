@@ -1,0 +1,85 @@
+"""boost-verify: does a program train as its passes promise? Judged by running it beside the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import cli
+
+FAILED = 1
+
+
+@click.command("boost-verify", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("original")
+@click.argument("program")
+@click.option("--data", metavar="FILE.npz", help="Micro-batches to run [random ones that fit the inputs].")
+@click.option("--seed", type=int, default=0, show_default=True, help="For random micro-batches.")
+@click.option(
+    "--cycles", type=click.IntRange(min=2), default=2, show_default=True, help="Cycles of different micro-batches."
+)
+@click.option(
+    "--device", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU", show_default=True
+)
+@click.option("--bisect/--no-bisect", default=True, help="Find the guilty pass on failure [on].")
+@click.option("--store/--no-store", default=True, help="Write verification.json into a program directory [on].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
+@click.version_option(package_name="boost-compile")
+def command(
+    original: str,
+    program: str,
+    data: str | None,
+    seed: int,
+    cycles: int,
+    device: str,
+    bisect: bool,
+    store: bool,
+    as_json: bool,
+) -> None:
+    """Runs ORIGINAL, a training graph, and PROGRAM, which was compiled from it, in MindSpore from the same state, and
+    checks what the passes promise, property by property.
+
+    Exit status: 0 verified, 1 a property failed or nothing was shown, 2 bad input."""
+    source, compiled = cli.read_program(original), cli.read_program(program)
+    check_made_from(source, compiled, program)
+
+    from dataclasses import replace
+
+    from .verification import table
+    from .verification.verifier import hashes, verify  # MindSpore starts here
+
+    found = verify(source, compiled, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
+    found = replace(found, hashes=hashes(Path(original), Path(program), (table.FILE,)))
+    if store and Path(program).is_dir():
+        table.store(found, Path(program))
+    if as_json:
+        cli.print_json(found.to_json())
+    else:
+        table.print_verification(found, cli.console())
+    if not found.verified:
+        raise click.exceptions.Exit(FAILED)
+
+
+def check_made_from(source: object, compiled: object, path: str) -> None:
+    """OptionError for a program that does not say how it was made."""
+    from ..ir.errors import OptionError
+    from ..ir.program import Program
+
+    assert isinstance(source, Program)
+    assert isinstance(compiled, Program)
+    if len(source.graphs) != 1 or source.pipeline:
+        raise OptionError("ORIGINAL is compiled already: give the training graph that PROGRAM was made from, first")
+    if not compiled.pipeline and compiled.state.keys() != source.state.keys():
+        raise OptionError(
+            f"{path} does not say by which passes it was made (a self-contained MindIR does not): give the program "
+            "directory (.boost)"
+        )
+
+
+def main() -> None:
+    cli.run(command)
+
+
+if __name__ == "__main__":
+    main()
