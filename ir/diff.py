@@ -17,16 +17,19 @@ from dataclasses import fields, replace
 from typing import Any
 
 from .difference import UNRECORDED, Detail, GraphDiff, Kind, NodeDiff, ProgramDiff, StateDiff
-from .equal import same, same_data, short, shown
+from .equal import same, same_data
 from .fingerprint import Keys, body_hash
 from .graph import Graph
 from .matching import Matching, match
+from .naming import spell
 from .program import Program, Schedule, StateVariable
+from .text.spelling import Spelling
 from .tokens import orders_only
 from .types import is_monad
-from .values import Node, Value
+from .values import Constant, GraphRef, Node, Value
 
 __all__ = ["Detail", "GraphDiff", "NodeDiff", "ProgramDiff", "StateDiff", "diff"]
+_LONG = 120
 
 
 def diff(a: Program, b: Program) -> ProgramDiff:
@@ -39,7 +42,7 @@ def diff(a: Program, b: Program) -> ProgramDiff:
     graphs: list[GraphDiff] = []
     told: set[Node] = set()
     for (x, y), matching in zip(pairs, matchings, strict=True):
-        found = GraphDiff(x, y, len(matching.nodes))
+        found = GraphDiff(x, y, sum(not x.graph.is_return(x) for x in matching.nodes if x.graph))
         _compare_graphs(matching, found)
         # Nodes that have no counterpart in any of the graphs that this one became, or was made of: told once.
         for nodes, kept in ((matching.a, kept_a), (matching.b, kept_b)):
@@ -52,8 +55,8 @@ def diff(a: Program, b: Program) -> ProgramDiff:
         found.nodes = [replace(n, by=blame.of(n)) for n in found.nodes]
         graphs.append(found)
     seen_a, seen_b = {x for x, _ in pairs}, {y for _, y in pairs}
-    graphs += [_whole(a.graphs[name], name, "") for name in a.graphs if name not in seen_a]
-    graphs += [_whole(b.graphs[name], "", name) for name in b.graphs if name not in seen_b]
+    graphs += [_whole(a.graphs[name], name, None) for name in a.graphs if name not in seen_a]
+    graphs += [_whole(b.graphs[name], None, name) for name in b.graphs if name not in seen_b]
     return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), _program(a, b), _split(pairs))
 
 
@@ -87,11 +90,11 @@ def _pair_graphs(a: Program, b: Program) -> list[tuple[str, str]]:
         return 2 * common / max(kinds_a[x].total() + kinds_b[y].total(), 1)
 
     for y in list(free_b):
-        x = max(free_a or a.graphs, key=lambda x: likeness(x, y), default=None)
-        pair(x if x is not None and likeness(x, y) else None, y)
+        nearest = max(free_a or a.graphs, key=lambda x: likeness(x, y), default=None)
+        pair(None if nearest is None or not likeness(nearest, y) else nearest, y)
     for x in list(free_a):
-        y = max(free_b or b.graphs, key=lambda y: likeness(x, y), default=None)
-        pair(x, y if y is not None and likeness(x, y) else None)
+        nearest = max(free_b or b.graphs, key=lambda y: likeness(x, y), default=None)
+        pair(x, None if nearest is None or not likeness(x, nearest) else nearest)
     return sorted(pairs, key=lambda p: (list(a.graphs).index(p[0]), list(b.graphs).index(p[1])))
 
 
@@ -142,7 +145,7 @@ def _compare_graphs(m: Matching, found: GraphDiff) -> None:
         for what in ("attributes", "info"):
             found.interface.extend(_mapping(f"{where}{what}: ", getattr(f, what), getattr(g, what)))
         if f.has_result != g.has_result or (f.has_result and not m.same(f.result, g.result)):
-            differ("result", *(shown(x.result) if x.has_result else "none" for x in (f, g)))
+            differ("result", *(_shown(x.result) if x.has_result else "none" for x in (f, g)))
         for node in f:
             twin = m.nodes.get(node)
             if twin is not None:
@@ -194,7 +197,7 @@ def _operands(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
     left, right = x._operands, y._operands
     if len(left) == len(right):
         return [
-            (Detail(f"operand {i}", shown(v), shown(w)), is_monad(v.type) and is_monad(w.type))
+            (Detail(f"operand {i}", _shown(v), _shown(w)), is_monad(v.type) and is_monad(w.type))
             for i, (v, w) in enumerate(zip(left, right, strict=True))
             if not m.same(v, w)
         ]
@@ -208,7 +211,7 @@ def _operands(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
             if spare[key]:
                 spare[key] -= 1
             else:
-                before, after = (shown(v), "") if side == 0 else ("", shown(v))
+                before, after = (_shown(v), "") if side == 0 else ("", _shown(v))
                 found.append((Detail(f"operand {i}", before, after), is_monad(v.type)))
     return found
 
@@ -223,15 +226,15 @@ def _mapping(prefix: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> 
     found = []
     for key in {**left, **right}:
         if key not in left or key not in right or not same(left[key], right[key]):
-            sides = [short(side[key]) if key in side else "" for side in (left, right)]
+            sides = [_spelled(side[key]) if key in side else "" for side in (left, right)]
             found.append(Detail(prefix + key, *sides))
     return found
 
 
-def _whole(graph: Graph, before: str, after: str) -> GraphDiff:
+def _whole(graph: Graph, before: str | None, after: str | None) -> GraphDiff:
     """A graph that has nothing in common with any of the other program."""
     nodes = [node for body in graph.all_graphs() for node in body]
-    if before:
+    if after is None:
         return GraphDiff(before, after, nodes=[NodeDiff("removed", n, None) for n in nodes])
     return GraphDiff(before, after, nodes=[NodeDiff("added", None, n) for n in nodes])
 
@@ -335,3 +338,15 @@ def _text(value: Any) -> str:
 
 def _program(a: Program, b: Program) -> list[Detail]:
     return [Detail("target", a.target, b.target)] if a.target != b.target else []
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, Constant):
+        return _spelled(value.value)
+    return ("@" if isinstance(value, GraphRef) else "%") + spell(value.name)
+
+
+def _spelled(value: Any) -> str:
+    """As in the text form, cut short where it is long."""
+    text = Spelling().value(value).replace("\n", " ")
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"

@@ -82,18 +82,18 @@ class NodeDiff:
 
 @dataclass(slots=True)
 class GraphDiff:
-    """What became of one graph. ``before`` or ``after`` is empty for a graph that came or went as a whole; one graph
+    """What became of one graph. ``before`` or ``after`` is None for a graph that came or went as a whole; one graph
     occurs several times where it became several. ``kept``: how many nodes both have. ``interface``: inputs, outputs,
     result, attributes, notes, functions."""
 
-    before: str
-    after: str
+    before: str | None
+    after: str | None
     kept: int = 0
     interface: list[Detail] = field(default_factory=list)
     nodes: list[NodeDiff] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.interface or self.nodes or not self.before or not self.after)
+        return bool(self.interface or self.nodes or self.before is None or self.after is None)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,14 +140,11 @@ class ProgramDiff:
         return {**counts, "order": sum(n.order for n in nodes)}
 
     def by_pass(self) -> dict[str, list[NodeDiff]]:
-        """Nodes by the pass that made the difference, in order of occurrence; what is not recorded comes last."""
-        groups = _grouped(self.nodes(), lambda n: n.by)
-        if UNRECORDED in groups:
-            groups[UNRECORDED] = groups.pop(UNRECORDED)
-        return groups
+        """Nodes by the pass that made the difference."""
+        return grouped(self.nodes(), lambda n: n.by)
 
     def by_scope(self) -> dict[str, list[NodeDiff]]:
-        return _grouped(self.nodes(), lambda n: n.scope)
+        return grouped(self.nodes(), lambda n: n.scope)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -166,7 +163,8 @@ def layer(node: Node) -> str:
     return node.scope.rpartition("/")[0]
 
 
-def _grouped(nodes: Iterable[NodeDiff], key: Callable[[NodeDiff], str]) -> dict[str, list[NodeDiff]]:
+def grouped(nodes: Iterable[NodeDiff], key: Callable[[NodeDiff], str]) -> dict[str, list[NodeDiff]]:
+    """Nodes by key, in order of occurrence."""
     groups: dict[str, list[NodeDiff]] = {}
     for node in nodes:
         groups.setdefault(key(node), []).append(node)

@@ -132,11 +132,11 @@ def _bodies(a: Graph, b: Graph, where: str) -> str | None:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         difference = _nodes(x, y, twins)
         if difference:
-            return f"{where}node {i}, {shown(x)}: {difference}"
+            return f"{where}node {i}, {_shown(x)}: {difference}"
     if a.has_result != b.has_result:
         return _differ(where + "has a result", a.has_result, b.has_result)
     if a.has_result and not twins.are(a.result, b.result):
-        return f"{where}result: {shown(a.result)} ≠ {shown(b.result)}"
+        return f"{where}result: {_shown(a.result)} ≠ {_shown(b.result)}"
     return None
 
 
@@ -153,7 +153,7 @@ def _nodes(x: Node, y: Node, twins: _Twins) -> str | None:
         return _differ("number of operands", x.num_operands, y.num_operands)
     for i, (left, right) in enumerate(zip(x._operands, y._operands, strict=True)):
         if not twins.are(left, right):
-            return f"operand {i}: {shown(left)} ≠ {shown(right)}"
+            return f"operand {i}: {_shown(left)} ≠ {_shown(right)}"
     if x.type != y.type:
         return _differ("type", x.type, y.type)
     for what in ("scope", "origin"):
@@ -165,10 +165,9 @@ def _nodes(x: Node, y: Node, twins: _Twins) -> str | None:
     return None
 
 
-def shown(value: Value) -> str:
-    """A value as an operand, in one line."""
+def _shown(value: Value) -> str:
     if isinstance(value, Constant):
-        return f"constant {short(value.value)}"
+        return f"constant {_short(value.value)}"
     return f"@{value.name}" if isinstance(value, GraphRef) else f"%{value.name}"
 
 
@@ -181,12 +180,11 @@ def _differ(what: str, left: Any, right: Any) -> str:
     elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and len(left) == len(right):
         for i, (x, y) in enumerate(zip(left, right, strict=True)):
             if x != y:
-                return f"{what} [{i}]: {short(x)} ≠ {short(y)}"
-    return f"{what}: {short(left)} ≠ {short(right)}"
+                return f"{what} [{i}]: {_short(x)} ≠ {_short(y)}"
+    return f"{what}: {_short(left)} ≠ {_short(right)}"
 
 
-def short(value: Any) -> str:
-    """A value in one line that is not too long."""
+def _short(value: Any) -> str:
     text = str(value) if isinstance(value, (Type, int, float)) else repr(value)
     text = text.replace("\n", " ")
     return text if len(text) <= 120 else text[:119] + "…"

@@ -3,7 +3,7 @@
 1. Nodes that are computed from the same and used for the same are the same (:func:`.fingerprint.colours`).
 2. What a change separates from one side is found from the other: from operands that are matched (a node that computes
    the same from the same), and from users (what stands where the other stood). Effect tokens count in 1 only.
-3. Names and origins of nodes help, where the nodes matched so far show that names mean something.
+3. Scopes, origins and names of nodes help; names where the nodes matched so far show that they mean something.
 4. What is left is paired with what has the same primitive and a neighbour in common.
 
 Each step is linear in nodes and operands, also on wide nodes.
@@ -166,6 +166,7 @@ class _Bodies:
         self._same_colour()
         if len(self.found) < max(len(self.a), len(self.b)):
             self._around([(self.a._return, self.b._return), *self.found])
+            self._by_notes()
             self._by_name()
             self._by_state()
             for weaker in (self._same_sig, self._same_op):
@@ -227,6 +228,15 @@ class _Bodies:
                 if group:
                     self._pair(x, group.popleft())
 
+    def _by_notes(self) -> None:
+        """Nodes that only have primitive, type and notes in common: scopes tell a network's layers apart, links a
+        layer's nodes."""
+        start = len(self.found)
+        self._unique(
+            lambda x: (self._sig_a(x), notes(x)), lambda y: (self._sig_b(y), notes(y)), lambda x, y: bool(x.scope)
+        )
+        self._around(self.found[start:])
+
     def _by_name(self) -> None:
         """Nodes of one name and primitive; for nodes that passes made, of one origin. Only where names tell something,
         and never against all that is known of operands and users."""
@@ -273,14 +283,18 @@ class _Bodies:
 
     def _in_place(self) -> None:
         """A node that took over all uses of another: the same place with another primitive."""
-        pairs = [(self.a._return, self.b._return), *self.found]
-        self._spread(pairs, self._same_uses, users=False)
+        tried: set[Node] = set()
 
-    def _same_uses(self, x: Node, y: Node) -> bool:
-        if "UpdateState" in (x.op.name, y.op.name):
-            return False
-        mine = {(self.m.nodes.get(user), i) for user, i in x.use_sites()}
-        return mine == set(y.use_sites())
+        def same_uses(x: Node, y: Node) -> bool:
+            # Asked once a node: whichever of its uses leads here, the other node is the same.
+            if x in tried or "UpdateState" in (x.op.name, y.op.name):
+                return False
+            tried.add(x)
+            if x.scope != y.scope and not self._agreement(x, y):
+                return False
+            return {(self.m.nodes.get(user), i) for user, i in x.use_sites()} == set(y.use_sites())
+
+        self._spread([(self.a._return, self.b._return), *self.found], same_uses, users=False)
 
     # -- steps that all use ----------------------------------------------------------------------------------
 
