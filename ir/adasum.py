@@ -24,11 +24,13 @@ from dataclasses import dataclass, field
 
 from .attributes import TensorValue, scalar_tensor
 from .branch import plain
-from .collectives import WORLD, all_gather, all_reduce, collectives, group_of
+from .buckets import ALL_REDUCE, collective_of, source_of
+from .collectives import WORLD, all_gather, all_reduce, group_of, is_collective
 from .data import ZeroData
 from .dtypes import cast
 from .effects import Effects
 from .errors import RuntimeFailure
+from .gradient_path import STAGE
 from .graph import Graph, tensor_type
 from .ops import make_op
 from .reductions import reduce_sum
@@ -74,17 +76,20 @@ class Job:
     target: str
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def group(self, name: str, members: Sequence[int]) -> str:
-        """The name of a group of ranks; that of the world where all are in it."""
+    def group(self, *members: int) -> str:
+        """The name of a group of ranks, in rising order; that of the world where all are in it."""
         if len(members) == self.ranks:
             return WORLD[self.target]
-        known = next((n for n, ranks in self.groups.items() if ranks == tuple(members)), None)
-        if known is None:
-            self.groups[name] = tuple(members)
-        return known or name
+        first, last = members[0], members[-1]
+        in_a_row = last - first == len(members) - 1
+        name = f"ranks.{first}-{last}" if in_a_row else "ranks." + ".".join(map(str, members))
+        self.groups[name] = members
+        return name
 
     def levels(self, devices: int) -> int:
-        """How often groups of ``devices`` combine pairwise until one is left."""
+        """How often groups of ``devices`` combine pairwise until one is left; a process by itself has nobody to."""
+        if self.ranks == 1:
+            return 0
         groups, rest = divmod(self.ranks, devices)
         if rest or groups & (groups - 1):
             have = f"{groups} groups" if not rest else f"{groups} groups and {rest} ranks over"
@@ -107,46 +112,51 @@ def expand_adasum(graph: Graph, job: Job) -> bool:
     Where there is one group the weights stay as the update left them, with every bit.
     """
     found = False
-    for node in list(collectives(graph)):
-        group = group_of(node)
-        if group.startswith(_NEIGHBOURS):
-            found = True
-            _resolve(node, int(group.removeprefix(_NEIGHBOURS)), job)
     for body in graph.all_graphs():
-        nodes = [n for n in body if n.op.name == ADASUM]
-        if nodes:
+        sums = [n for n in body if is_collective(n) and group_of(n).startswith(_NEIGHBOURS)]
+        steps = [n for n in body if n.op.name == ADASUM]
+        if sums or steps:
             found = True
-            _expand(body, nodes, job)
+            fx = Effects(body)
+            _resolve(body, sums, job)
+            _expand(fx, steps, job)
+            fx.commit()
     return found
 
 
-def _resolve(node: Node, devices: int, job: Job) -> None:
-    job.levels(devices)
-    first = job.rank - job.rank % devices
-    if devices == 1:
-        node.replace_uses(node.operand(0))
-        assert node.graph is not None
-        node.graph.erase(node)
-    else:
-        node.set_attribute("group", job.group(f"neighbours.{first}", range(first, first + devices)))
+def _resolve(body: Graph, sums: Sequence[Node], job: Job) -> None:
+    """Sums over the ranks of a group; over one rank they go."""
+    alone: set[Node] = set()
+    for node in sums:
+        devices = int(group_of(node).removeprefix(_NEIGHBOURS))
+        job.levels(devices)
+        if devices == 1 or job.ranks == 1:
+            alone.add(node)
+        else:
+            first = job.rank - job.rank % devices
+            node.set_attribute("group", job.group(*range(first, first + devices)))
+    if alone:
+        for result in list(body):
+            if result.marks.get(STAGE) == ALL_REDUCE and collective_of(result) in alone:
+                result.replace_uses(source_of(result))
+        for node in alone:
+            node.replace_uses(node.operand(0))
 
 
-def _expand(body: Graph, nodes: Sequence[Node], job: Job) -> None:
-    fx = Effects(body)
+def _expand(fx: Effects, nodes: Sequence[Node], job: Job) -> None:
     devices = {int(n.op.attributes[DEVICES]) for n in nodes}
-    if len(devices) != 1:
+    if len(devices) > 1:
         raise RuntimeFailure(
-            f"graph '{body.name}' combines groups of different sizes: compile it again with one adasum"
+            f"graph '{fx.graph.name}' combines groups of different sizes: compile it again with one adasum"
         )
-    if job.levels(min(devices)):
-        combined = _Combination(body, nodes, min(devices), job).run()
+    if any(job.levels(size) for size in devices):
+        combined = _Combination(fx.graph, nodes, min(devices), job).run()
         for node, value in zip(nodes, combined, strict=True):
             node.replace_uses(value)
     else:
         fx.drop([e for e in fx.list if is_combination(e.node)])
         for node in nodes:
             node.replace_uses(node.operand(1))
-    fx.commit()
 
 
 class _Combination:
@@ -220,7 +230,7 @@ class _Combination:
         """What the partner gives away."""
         distance = self.devices << level
         lower = self.job.rank - distance * upper
-        group = self.job.group(f"adasum.pair.{level}.{lower}", (lower, lower + distance))
+        group = self.job.group(lower, lower + distance)
         size = tensor_type(given).size
         if self.job.ranks == 2:
             both: Value = all_gather(self.graph, given, group, 2, scope=SCOPE)
@@ -262,7 +272,7 @@ class _Combination:
             parts.extend(self._zeros(len(self.nodes) - 1 - last))
         width = self.devices << (level + 1)
         base = self.job.rank - self.job.rank % width
-        group = self.job.group(f"adasum.block.{level}.{base}", range(base, base + width))
+        group = self.job.group(*range(base, base + width))
         sums = all_reduce(self.graph, self._concat(parts), group, scope=SCOPE)
         return [self._slice(sums, k * len(self.nodes), len(self.nodes)) for k in range(len(products))]
 

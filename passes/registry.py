@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ..ir.errors import OptionError, nearest
+from .adasum import AdaSum
 from .base import Pass
 from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
@@ -28,6 +29,7 @@ from .tag_gradient_centralization import TagGradientCentralization
 REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
     for cls in (
+        AdaSum,
         ClipGradients,
         CommonSubexpressionElimination,
         DataParallel,

@@ -1,10 +1,16 @@
-"""AdaSum in numpy, by the formula of the paper: the judge of what ranks compute together."""
+"""AdaSum in numpy, by the formula of the paper, on steps that MindSpore took by itself: the judge of what ranks do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
+import mindspore as ms
 import numpy as np
+from mindspore import ops
+
+from tests.native import Accumulate, State, Update, tensors
+from tests.networks import CASES, Batch, Case, build, state_of
 
 
 def pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -20,3 +26,61 @@ def combine(steps: Sequence[np.ndarray]) -> np.ndarray:
         return steps[0].astype(np.float64)
     half = [pair(a, b) for a, b in zip(steps[::2], steps[1::2], strict=True)]
     return combine(half)
+
+
+class LocalTraining:
+    """MindSpore training one case by itself: what one group of ranks does to its weights in a cycle."""
+
+    def __init__(self, case: Case) -> None:
+        self.built = build(case)
+        self.step = self.built.train_step
+        self.weights = [w.name for w in self.built.optimizer.parameters]
+
+    @cached_property
+    def halves(self) -> tuple[Accumulate, Update]:
+        weights = self.built.optimizer.parameters
+        sums, magnitudes = (weights.clone(prefix=prefix, init="zeros") for prefix in ("native_sum", "native_magnitude"))
+        accumulate = Accumulate(self.built.loss_network, weights, sums, magnitudes, float(self.step.sens))
+        update = Update(self.built.optimizer, sums)
+        return accumulate.set_train(), update.set_train()
+
+    def cycle(self, batches: Sequence[Batch]) -> None:
+        """One optimizer step, for the mean of the gradients of these batches."""
+        if len(batches) == 1:
+            self.step(*tensors(batches[0]))
+            return
+        accumulate, update = self.halves
+        for batch in batches:
+            accumulate(*tensors(batch))
+        update(ms.Tensor(len(batches), ms.float32))
+
+    def state(self) -> State:
+        return state_of(self.step)
+
+    def set(self, values: State) -> None:
+        for parameter in self.step.get_parameters():
+            if parameter.name in values:
+                ops.assign(parameter, ms.Tensor(values[parameter.name]))
+
+
+def train_groups(
+    name: str, cycles: Sequence[Sequence[Sequence[Batch]]], skipped: Sequence[int] = ()
+) -> list[list[State]]:
+    """Training of several groups of ranks: `cycles[c][g]` holds the batches of group g in cycle c, whose gradients are
+    averaged. Returns every state of each group after each cycle. All groups skip the `skipped` cycles."""
+    groups = [LocalTraining(CASES[name]) for _ in cycles[0]]
+    states: list[list[State]] = []
+    for c, of_group in enumerate(cycles):
+        if c not in skipped:
+            old = groups[0].state()
+            for group, batches in zip(groups, of_group, strict=True):
+                group.cycle(batches)
+            new = [group.state() for group in groups]
+            combined: State = {}
+            for weight in groups[0].weights:
+                steps = [old[weight].astype(np.float64) - state[weight] for state in new]
+                combined[weight] = (old[weight] - combine(steps)).astype(old[weight].dtype)
+            for group in groups:
+                group.set(combined)
+        states.append([group.state() for group in groups])
+    return states

@@ -222,3 +222,12 @@ def test_neighbours_become_a_group() -> None:
     assert group(5, 8, 4) == (4, 5, 6, 7)
     assert group(3, 4, 4) == "world"
     assert group(3, 4, 1) == "alone"
+    assert group(0, 1, 8) == "alone"  # a process by itself
+
+
+def test_a_process_by_itself_keeps_its_weights() -> None:
+    graph = step_graph(SHAPES, devices=8)
+    assert expand_adasum(graph, Job(0, 1, "cpu"))
+    assert len(graph) == 1
+    assert isinstance(graph.result, Node)
+    assert list(graph.result.operands) == graph.inputs[len(SHAPES) :]

@@ -1,0 +1,155 @@
+"""AdaSum: groups of ranks take their steps apart from each other, and the steps are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.adasum import SCOPE, Job, adasum, expand_adasum, is_combination, neighbours
+from ..ir.attributes import scalar_tensor
+from ..ir.buckets import ALL_REDUCE, collective_of
+from ..ir.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
+from ..ir.dtypes import cast
+from ..ir.effects import Effects
+from ..ir.gradient_path import STAGE, mark, updating_graphs
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.report import PassResult
+from ..ir.types import DType
+from ..ir.values import Node, Value
+from .base import Pass
+from .data_parallel import DataParallel, reduces_gradients
+from .options import option
+from .overflow_check import SKIPPED
+from .results import named_results
+from .tally import tallies
+
+AGREED = "agreed"
+"""Mark of a decision that all ranks take together."""
+
+
+class AdaSum(Pass):
+    """Combines the optimizer steps of groups of ranks by how much they agree, instead of averaging gradients.
+
+    Every rank keeps a copy of its weights, updates them with the gradients of its own group, and hands in the
+    difference. Two differences a and b of a weight combine to (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b, the groups
+    pairwise, then pairs of pairs: orthogonal steps add up, equal ones are their mean. All ranks go on from the old
+    weight minus the combination. Once a cycle; an update that is skipped is a step of zero.
+
+    ``devices_per_group`` neighbouring ranks average their gradients (by data-parallel, which this pass brings along)
+    and share the work of combining. The number of groups, known when a job starts, must be a power of two; with one
+    group, or outside of a job, the weights stay as the update leaves them, with every bit. Slots and BatchNorm
+    statistics stay those of each group and rank.
+
+    Changes training: the effective learning rate grows with the number of groups. Semantics: Maleki et al., Scaling
+    Distributed Training with Adaptive Summation, MLSys 2021, each weight a layer, dot products in float32; as
+    ``mindspore.boost.AdaSum`` (where groups have 8 devices), which averages weights of one element instead, adds 1e-12
+    to every dot product, and needs point-to-point communication.
+    """
+
+    name = "adasum"
+    stage = "update"
+    preserves = False
+    late = True
+    redone = True
+    devices_per_group: int = option(1, help="neighbouring ranks that take one step together", minimum=1)
+
+    def needs(self, program: Program) -> Sequence[str]:
+        # Gradients that the file sums over all ranks are to be summed over a group.
+        return [DataParallel.name] if self.devices_per_group > 1 or reduces_gradients(program) else []
+
+    def undo(self, program: Program) -> None:
+        for graph in program.graphs.values():
+            fx = Effects(graph)
+            fx.drop([e for e in fx.list if is_combination(e.node)])
+            for node in list(graph):
+                if AGREED in node.marks:
+                    node.replace_uses(_own_decision(node))
+            fx.commit()
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        names: dict[str, None] = {}
+        for graph in updating_graphs(program):
+            weights = _updated_weights(program, graph)
+            names.update(dict.fromkeys(weights))
+            self._reduce_among_neighbours(graph)
+            if SKIPPED in program.state:
+                _decide_together(graph, program.target)
+            self._combine(graph, weights)
+        for name, variable in program.state.items():
+            if variable.trainable and name not in names:
+                result.miss(name, "nothing updates it, or each rank keeps its own")
+        elements = sum(program.state[name].type.size for name in names)
+        result.matched = result.changed = len(names)
+        result.statistics = {"weights combined": len(names), "elements": elements}
+        if names:
+            for groups in (2, 4):
+                result.statistics[f"bytes a rank gives, {groups} groups"] = self._bytes(program, groups)
+        result.summary = (
+            f"the steps of {len(names)} weights ({4 * elements / 2**20:.1f} MiB) combined over groups of "
+            f"{self.devices_per_group} ranks"
+        )
+        return result
+
+    def _reduce_among_neighbours(self, graph: Graph) -> None:
+        """What data-parallel sums, gradients and what they are divided by, is summed within a group."""
+        sums = [collective_of(n) for n in graph if n.marks.get(STAGE) == ALL_REDUCE]
+        sums.extend(node for _, node in tallies(graph) if is_collective(node))
+        for node in dict.fromkeys(sums):
+            node.set_attribute("group", neighbours(self.devices_per_group))
+
+    def _combine(self, graph: Graph, weights: Sequence[str]) -> None:
+        fx = Effects(graph)
+        for name in weights:
+            state = graph.state(name)
+            # A copy: the memory of the weight is what the update writes.
+            old = graph.create("TensorMove", [fx.load(state, scope=SCOPE)], scope=SCOPE)
+            new = fx.load(state, scope=SCOPE, initial=False)
+            fx.append("Assign", [state, adasum(graph, old, new, self.devices_per_group)], scope=SCOPE)
+        fx.commit()
+
+    def _bytes(self, program: Program, groups: int) -> int:
+        """What combining takes of a rank each cycle, in a job with so many groups."""
+        graph = updating_graphs(program)[0].clone()[0]
+        before = traffic(graph)
+        expand_adasum(graph, Job(0, groups * self.devices_per_group, program.target))
+        return traffic(graph).nbytes - before.nbytes
+
+
+def _updated_weights(program: Program, graph: Graph) -> list[str]:
+    """The weights that a graph updates, but for those that each rank keeps for itself."""
+    written = {state.name for effect in Effects(graph).list for state in effect.writes}
+    return [
+        name
+        for name, variable in program.state.items()
+        if name in written and variable.role == "weight" and not variable.info.get(LOCAL)
+    ]
+
+
+def _decide_together(graph: Graph, target: str) -> None:
+    """An update that one rank skips is skipped by all: whether any does is put in the place of overflow-check's
+    decisions."""
+    decisions: dict[Value, None] = {value: None for name, value in named_results(graph) if name == "overflow"}
+    skipped = graph.states.get(SKIPPED)
+    for user in skipped.uses if skipped else ():
+        in_a_row = user.operand(1)
+        if user.op.name == "Assign" and isinstance(in_a_row, Node) and in_a_row.op.name == "Select":
+            decisions[in_a_row.operand(0)] = None
+    for own in decisions:
+        uses = list(own.use_sites())
+        number = cast(graph, own, DType.FLOAT32, scope=SCOPE)
+        total = all_reduce(graph, number, WORLD[target], scope=SCOPE)
+        zero = graph.constant(scalar_tensor("float32", 0.0))
+        agreed = graph.create("Greater", [total, zero], scope=SCOPE)
+        mark(agreed, {AGREED: True})
+        for user, i in uses:
+            user.set_operand(i, agreed)
+    graph.sort()
+
+
+def _own_decision(agreed: Node) -> Value:
+    value: Value = agreed
+    for _ in ("Greater", "AllReduce", "Cast"):
+        assert isinstance(value, Node)
+        value = value.operand(0)
+    return value
