@@ -16,10 +16,11 @@ from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.state_access import location
-from ..ir.training import BACKWARD, FORWARD, network_parts
+from ..ir.training import BACKWARD, network_parts
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
 from .base import Pass
+from .depth import layers_by_depth
 from .options import option
 
 CYCLE = "freeze.cycle"
@@ -58,7 +59,7 @@ class GradientFreeze(Pass):
         if program.schedule.choice is not None:
             raise PassError("the program has variants already: ask for gradient-freeze once")
         updating = {g.name for g in updating_graphs(program)}
-        layers = _layers(program)
+        layers = layers_by_depth(program)
         groups = min(self.groups, len(layers))
         if groups < 2:
             raise PassError(f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze")
@@ -94,28 +95,6 @@ class GradientFreeze(Pass):
             f"{groups} variants; frozen of {result.matched} weights (and estimated FLOPs saved): {', '.join(savings)}"
         )
         return result
-
-
-def _layers(program: Program) -> list[list[str]]:
-    """Trained weights in the order in which the forward part uses them, grouped: each matrix or filter begins a
-    layer."""
-    weights = {path.weight for graph in updating_graphs(program) for path in gradient_paths(graph)}
-    feeding = next((g for g in program.graphs.values() if g.inputs), None)
-    if feeding is None:
-        raise PassError("no graph of the program takes inputs, so none has a forward part")
-    order: dict[str, None] = {}
-    parts = network_parts(feeding)
-    for node in feeding:
-        if parts.get(node) == FORWARD:
-            for operand in node.operands:
-                if isinstance(operand, State) and operand.name in weights:
-                    order[operand.name] = None
-    layers: list[list[str]] = []
-    for name in order:
-        if not layers or len(program.state[name].shape) > 1:
-            layers.append([])
-        layers[-1].append(name)
-    return layers
 
 
 def _count_cycle(graph: Graph) -> None:

@@ -124,11 +124,10 @@ class _Rule:
         """One step up: 2^(1/window) times as large, at most ``most``."""
         more = self._node("Add", steps, self._number(1.0))
         octave = self._node("GreaterEqual", more, self._number(self.window))
-        most, zero = self._number(self.most), self._number(0.0)
-        full = self._node("GreaterEqual", value, most)
+        full = self._node("GreaterEqual", value, self._number(self.most))
         new = self._node("Select", octave, self._node("Mul", value, self._number(2.0)), value)
         anew = self._node("LogicalOr", octave, full)
-        return self._node("Minimum", new, most), self._node("Select", anew, zero, more)
+        return new, self._node("Select", anew, self._number(0.0), more)
 
     def _smaller(self, value: Value, steps: Value) -> tuple[Value, Value]:
         """Half an octave down: divided by √2, at least ``least``."""
