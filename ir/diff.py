@@ -281,8 +281,8 @@ class _Blame:
 
 
 def _state(a: Program, b: Program) -> list[StateDiff]:
-    found = [StateDiff("removed", name, _facts(a.state[name], "")) for name in a.state if name not in b.state]
-    found += [StateDiff("added", name, _facts("", b.state[name])) for name in b.state if name not in a.state]
+    found = [StateDiff("removed", name, _facts(a.state[name], None)) for name in a.state if name not in b.state]
+    found += [StateDiff("added", name, _facts(None, b.state[name])) for name in b.state if name not in a.state]
     for name, x in a.state.items():
         y = b.state.get(name)
         if y is not None:
@@ -292,15 +292,15 @@ def _state(a: Program, b: Program) -> list[StateDiff]:
     return found
 
 
-def _facts(x: StateVariable | str, y: StateVariable | str) -> tuple[Detail, ...]:
+def _facts(x: StateVariable | None, y: StateVariable | None) -> tuple[Detail, ...]:
     found: list[Detail] = []
     for what in ("type", "role", "trainable", "weight"):
-        left, right = (str(v if isinstance(v, str) else getattr(v, what)) for v in (x, y))
-        if left != right:
-            found.append(Detail(what, left, right))
-    left_info, right_info = ({} if isinstance(v, str) else v.info for v in (x, y))
-    found += _mapping("info ", left_info, right_info)
-    if isinstance(x, StateVariable) and isinstance(y, StateVariable) and not same_data(x.data, y.data):
+        left, right = (None if v is None else getattr(v, what) for v in (x, y))
+        texts = ["" if value is None else str(value) for value in (left, right)]
+        if texts[0] != texts[1]:
+            found.append(Detail(what, *texts))
+    found += _mapping("info ", x.info if x else {}, y.info if y else {})
+    if x is not None and y is not None and not same_data(x.data, y.data):
         found.append(Detail("initial values", f"{x.nbytes} bytes", "other bytes"))
     return tuple(found)
 

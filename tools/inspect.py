@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -13,10 +13,10 @@ from . import cli
 if TYPE_CHECKING:
     from .views.shown import Shown
 
-FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "model-explorer")
+FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "model-explorer", "html")
 SUFFIXES = {
     ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx",
-    ".json": "json",
+    ".json": "json", ".html": "html",
 }  # fmt: skip
 
 
@@ -34,6 +34,9 @@ SUFFIXES = {
     "--annotations", is_flag=True, help="With text: scopes, origins, recorded names (a file has them anyway)."
 )
 @click.option("--open", "open_", is_flag=True, help="With model-explorer: start Model Explorer on it.")
+@click.option(
+    "--diff", "other", metavar="FILE", help="What differs in this file (text, json, html): exit 1 if it does."
+)
 @click.version_option(package_name="boost-compile")
 def command(
     file: str,
@@ -45,6 +48,7 @@ def command(
     radius: int,
     annotations: bool,
     open_: bool,
+    other: str | None,
 ) -> None:
     """Shows what FILE holds: a MindIR file, a program directory (.boost), or text (.ir, .txt, - for stdin).
 
@@ -64,6 +68,12 @@ def command(
     ):
         if given and chosen != needs:
             raise click.UsageError(f"{flag} goes with --format {needs}, not with {chosen}")
+    if other is not None:
+        if graph_name or scope or around:
+            raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
+        _diff(file, other, "text" if chosen == "summary" else chosen, output)
+    if chosen == "html":
+        raise click.UsageError("--format html goes with --diff")
     if chosen == "onnx" and output is None:
         raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
     cli.pause_collector()
@@ -115,6 +125,24 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
             open_viewer(text, output)
         else:
             _write(text, output)
+
+
+def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
+    """Exits with 1 when the programs differ, with 0 when they do not."""
+    from .views.diff_view import FORMATS as DIFF_FORMATS
+    from .views.diff_view import diff_as
+
+    if format_ not in DIFF_FORMATS:
+        raise click.UsageError(f"--diff goes with --format {', '.join(DIFF_FORMATS)}, not with {format_}")
+    cli.pause_collector()
+    if output is not None:
+        cli.check_writable(output)
+    from ..ir.diff import diff
+
+    found = diff(cli.read_program(a), cli.read_program(b))
+    _write(diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout)), output)
+    sys.stdout.flush()
+    raise click.exceptions.Exit(1 if found else 0)
 
 
 def _write(text: str, output: str | None) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ...ir.difference import GraphDiff, NodeDiff, ProgramDiff, grouped
 from ...ir.graph import Graph
 from ...ir.text.printer import node_printer
 from ...ir.values import Node
 
+FORMATS = ("text", "json", "html")
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _COLOURS = {"+": "32", "-": "31", "~": "33"}
 SHOWN = 12
@@ -122,6 +122,14 @@ def _coloured(line: str) -> str:
     return line if line.startswith(" ") else f"\x1b[1m{line}\x1b[0m"
 
 
-def diff_document(found: ProgramDiff, a: str, b: str) -> dict[str, Any]:
-    """For programs; ``a`` and ``b`` are what was compared."""
-    return {"a": a, "b": b, **found.to_json()}
+def diff_as(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool = False) -> str:
+    """The difference in one of :data:`FORMATS`."""
+    if format_ == "json":
+        from ..cli import json_text
+
+        return json_text({"a": a, "b": b, **found.to_json()})
+    if format_ == "html":
+        from .diff_page import diff_page
+
+        return diff_page(found, a, b)
+    return diff_text(found, colour=colour)
