@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +44,8 @@ RANKS = "ranks"
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 MEGABYTE = 2**20
 _MOST_RANKS = 2**16
+_LINEAR = ("", "accumulate", "all-reduce", "unscale", "centralize")
+"""Stages that come to the same before and after a sum over ranks."""
 
 
 class DataParallel(Pass):
@@ -92,7 +93,15 @@ class DataParallel(Pass):
         mean = self.mean
         if mean is None:
             mean = all(found.mean for found in own)
+        elif any(found.kept for found in own):
+            raise PassError(
+                "the file multiplies gradients behind its own sums over ranks by a constant in which 1/ranks may be "
+                f"one factor of several: leave out mean={str(mean).lower()}, and what the file does stays"
+            )
         result.options["mean"] = mean
+        search = program.schedule.search
+        if search is not None and not mean:
+            raise PassError("a line search compares mean losses, so the gradients must be means too: use mean=true")
         reduced: dict[str, None] = {}
         fixed: dict[str, None] = {}
         buckets = 0
@@ -101,6 +110,12 @@ class DataParallel(Pass):
             buckets = max(buckets, rewrite.run())
             reduced.update(dict.fromkeys(rewrite.reduced))
             fixed.update(dict.fromkeys(rewrite.fixed))
+        if search is not None:
+            judge = program.graphs[search.judge]
+            fx = Effects(judge)
+            for _, node in list(tallies(judge)):
+                _reduce_tally(judge, node, _group(program))
+            fx.commit()
         for name, variable in program.state.items():
             if variable.role == "weight" and name not in reduced:
                 result.miss(name, _why_not(variable, fixed))
@@ -117,6 +132,12 @@ class DataParallel(Pass):
             f"{len(reduced)} gradients in {buckets} collectives; a cycle exchanges {after.nbytes} bytes "
             f"({before.nbytes} before)"
         )
+        kept = max((found.kept for found in own), default=0)
+        if kept:
+            result.miss(
+                f"{kept} factors of the file",
+                "they may be more than 1/ranks, and stay: right for as many ranks as the file was exported for",
+            )
         replaced = max((found.number for found in own), default=0)
         if replaced:
             result.summary += f"; {replaced} reductions of the file are replaced"
@@ -135,11 +156,13 @@ def _why_not(weight: StateVariable, fixed: Mapping[str, None]) -> str:
 
 @dataclass(slots=True)
 class _Own:
-    """Reductions that the file held. ``mean``: whether they divided; ``left_alone``: weights that had none."""
+    """Reductions that the file held. ``mean``: whether they divided; ``left_alone``: weights that had none;
+    ``kept``: factors behind them that may be more than 1/ranks."""
 
     number: int = 0
     mean: bool = True
     left_alone: tuple[str, ...] = ()
+    kept: int = 0
 
 
 @dataclass(slots=True)
@@ -159,7 +182,7 @@ def _group(program: Program) -> str:
     for graph in updating_graphs(program):
         for node in graph:
             if node.op.name == ADASUM:
-                return neighbours(int(node.attributes[DEVICES]))  # type: ignore[call-overload]
+                return neighbours(int(node.attributes[DEVICES]))
     return WORLD[program.target]
 
 
@@ -419,71 +442,96 @@ def reduces_gradients(program: Program) -> bool:
 
 
 def _take_out_own(graph: Graph) -> _Own:
-    """Removes the exporter's reductions of gradients: each an AllReduce, and a multiplication by 1/ranks behind it."""
+    """Removes the exporter's reductions of gradients: each an AllReduce, and a multiplication by 1/ranks behind it.
+
+    MindSpore folds that factor with others into one constant, as with the optimizer's own unscaling: a factor that may
+    be more than 1/ranks stays and is multiplied by the number of ranks, to be put behind a mean.
+    """
     if not any(map(_is_own, collectives(graph))):
         return _Own()
-    found: dict[Node, str] = {}
+    found: dict[Node, GradientPath] = {}
     alone: list[str] = []
     for path in gradient_paths(graph):
         own = [v for p in path.points for v in p.values if isinstance(v, Node) and _is_own(v)]
-        found.update(dict.fromkeys(own, path.weight))
-        if own:
-            _check_movable(graph, path, own)
-        else:
+        found.update(dict.fromkeys(own, path))
+        if not own:
             alone.append(path.weight)
     if not found:
         return _Own()
-    factors = {node: _mean_factor(node) for node in found}
-    values = Counter(None if factor is None else _number(factor) for factor in factors.values())
-    if len(values) > 1:
-        shown = ", ".join("none" if v is None else f"{v:g}" for v in values)
+    factors = {node: _factor_behind(node) for node in found}
+    if len({factor is None for factor in factors.values()}) > 1:
+        node = next(n for n, factor in factors.items() if factor is None)
         raise PassError(
-            f"graph '{graph.name}' multiplies gradients by different factors behind their sum over ranks ({shown}): "
-            "which of them is 1/ranks cannot be told"
+            f"graph '{graph.name}' divides some gradients behind their sum over ranks, and that of weight "
+            f"'{found[node].weight}' not (%{node.name}): whether it takes sums or means cannot be told"
         )
+    mean = None not in factors.values()
+    for node, path in found.items():
+        _check_movable(graph, path, node, mean)
+    updating = {_cell(e.node) for body in graph.all_graphs() for e in Effects(body).writes()}
+    kept = 0
+    ranks: dict[Graph | None, Node] = {}
     for node, factor in factors.items():
-        last = node if factor is None else factor
-        last.replace_uses(node.operand(0))
-        if factor is not None and factor.graph is not None:
-            factor.graph.erase(factor)
-        if node.graph is not None and not node.uses:
-            node.graph.erase(node)
-    return _Own(len(found), next(iter(values)) is not None, tuple(alone))
+        node.replace_uses(node.operand(0))
+        if factor is None:
+            continue
+        if _is_inverse(factor) and _cell(factor) == _cell(node) and _cell(node) not in updating:
+            factor.replace_uses(factor.operand(1 if isinstance(factor.operand(0), Constant) else 0))
+        else:
+            _times_ranks(factor, group_of(node), ranks)
+            kept += 1
+    for body in graph.all_graphs():
+        Effects(body).commit()
+    return _Own(len(found), mean, tuple(alone), kept)
+
+
+def _factor_behind(node: Node) -> Node | None:
+    """The multiplication by a constant scalar of what a reduction gives."""
+    users = [user for user in node.uses if user.op.name != "UpdateState"]
+    return users[0] if len(users) == 1 and users[0].op.name == "Mul" and _number(users[0]) is not None else None
+
+
+def _is_inverse(factor: Node) -> bool:
+    """Whether a multiplication is one by 1/ranks, for some number of ranks."""
+    number = _number(factor)
+    if number is None or not 0 < number <= 1:
+        return False
+    ranks = round(1 / number)
+    return ranks <= _MOST_RANKS and abs(number * ranks - 1) < 2**-10
+
+
+def _times_ranks(factor: Node, group: str, ranks: dict[Graph | None, Node]) -> None:
+    """Multiplies the constant of a multiplication by the number of ranks; ``ranks``: those asked for in each graph."""
+    graph = factor.graph
+    assert graph is not None
+    if graph not in ranks:
+        one = graph.constant(scalar_tensor("float32", 1.0))
+        ranks[graph] = all_reduce(graph, one, group, scope=SCOPE)
+    at = 0 if isinstance(factor.operand(0), Constant) else 1
+    number = cast(graph, ranks[graph], tensor_type(factor.operand(at)).dtype, scope=SCOPE)
+    factor.set_operand(at, graph.create("Mul", [factor.operand(at), number], scope=SCOPE))
 
 
 def _is_own(value: Value) -> bool:
     return isinstance(value, Node) and value.op.name == "AllReduce" and not {STAGE, TALLY} & value.marks.keys()
 
 
-def _check_movable(graph: Graph, path: GradientPath, own: Sequence[Node]) -> None:
-    for node in own:
-        if not is_world(group_of(node)) or node.attributes.get("op", "sum") != "sum":
-            raise PassError(
-                f"graph '{graph.name}' reduces the gradient of weight '{path.weight}' in group '{group_of(node)}' by "
-                f"'{node.attributes.get('op', 'sum')}' (%{node.name}): only sums over all ranks can be replaced"
-            )
+def _check_movable(graph: Graph, path: GradientPath, own: Node, mean: bool) -> None:
+    if not is_world(group_of(own)) or own.attributes.get("op", "sum") != "sum":
+        raise PassError(
+            f"graph '{graph.name}' reduces the gradient of weight '{path.weight}' in group '{group_of(own)}' by "
+            f"'{own.attributes.get('op', 'sum')}' (%{own.name}): only sums over all ranks can be replaced"
+        )
     for point in path.points:
-        if any(v in own for v in point.values):
+        if own in point.values:
             return
-        if point.stage not in ("", "accumulate", "unscale"):
+        # The decay of a weight is the same on all ranks, and so its own mean.
+        if not (point.stage in _LINEAR or (mean and point.stage == "weight-decay")):
             raise PassError(
                 f"graph '{graph.name}' sums the gradient of weight '{path.weight}' over ranks after its stage "
                 f"'{point.stage}': reduced before it, as data-parallel does, it would be another. Leave data-parallel "
                 "out, or export the training cell without it"
             )
-
-
-def _mean_factor(node: Node) -> Node | None:
-    """The multiplication by 1/ranks, ranks being a number, that the same cell of the network puts behind its sum."""
-    users = [user for user in node.uses if user.op.name != "UpdateState"]
-    if len(users) != 1 or users[0].op.name != "Mul" or _cell(users[0]) != _cell(node):
-        return None
-    number = _number(users[0])
-    if number is None or not 0 < number <= 1:
-        return None
-    ranks = round(1 / number)
-    is_inverse = ranks <= _MOST_RANKS and abs(number * ranks - 1) < 2**-10
-    return users[0] if is_inverse else None
 
 
 def _cell(node: Node) -> str:

@@ -141,10 +141,10 @@ class Exchange:
         for i, array in enumerate(values.values()):
             digest = hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=2 * _CHUNKS).digest()
             table[rank, i] = np.frombuffer(digest, np.uint16)
-        table = self.total(table.ravel()).reshape(table.shape)
-        differing = [i for i in range(len(values)) if (table[:, i] != table[0, i]).any()]
+        hashes = self.total(table.ravel()).reshape(table.shape)
+        differing = [i for i in range(len(values)) if (hashes[:, i] != hashes[0, i]).any()]
         if differing:
-            raise RuntimeFailure(_difference(list(values), differing, table))
+            raise RuntimeFailure(_difference(list(values), differing, hashes))
 
 
 def _difference(names: Sequence[str], differing: Sequence[int], table: np.ndarray) -> str:
