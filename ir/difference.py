@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .values import Node
 
 Kind = Literal["added", "removed", "changed"]
+_STEPS = 8
 UNRECORDED = ""
 """The pass of a difference that no node's origin explains."""
 
@@ -159,8 +160,16 @@ class ProgramDiff:
 
 
 def layer(node: Node) -> str:
-    """A node's scope without its last part, which names the node itself (``…/fc1-Dense/MatMul-op12``)."""
-    return node.scope.rpartition("/")[0]
+    """A node's scope without its last part, which names the node itself (``…/fc1-Dense/MatMul-op12``). Nodes that
+    passes made often have none: then that of what they are computed from."""
+    for _ in range(_STEPS):
+        if node.scope:
+            return node.scope.rpartition("/")[0] or node.scope
+        inner = next((v for v in node._operands[:_STEPS] if isinstance(v, Node) and v.op.name != "UpdateState"), None)
+        if inner is None:
+            break
+        node = inner
+    return ""
 
 
 def grouped(nodes: Iterable[NodeDiff], key: Callable[[NodeDiff], str]) -> dict[str, list[NodeDiff]]:

@@ -49,30 +49,21 @@ class Instrumentation:
         self._say(f"BISECT: {'running' if runs else 'NOT running'} pass ({number}) {p.name}")
         return runs
 
-    def before(self, p: Pass, program: Program) -> str:
-        """Called before a pass; the returned text is handed to :meth:`after`."""
-        diff = _selects(self.print_ir_diff, p)
-        dump = _selects(self.print_ir_before, p)
-        text = self._text(program) if diff or dump else ""
-        if dump:
-            self._dump("IR Dump Before", p, text)
-        return text
+    def before(self, p: Pass, program: Program) -> Program | None:
+        """Called before a pass; what is returned is handed to :meth:`after`."""
+        if _selects(self.print_ir_before, p):
+            self._dump("IR Dump Before", p, self._text(program))
+        return program.copy() if _selects(self.print_ir_diff, p) else None
 
-    def after(self, p: Pass, program: Program, before: str) -> None:
-        diff = _selects(self.print_ir_diff, p)
-        dump = _selects(self.print_ir_after, p)
-        if not (diff or dump):
-            return
-        text = self._text(program)
-        if dump:
-            self._dump("IR Dump After", p, text)
-        if diff:
-            import difflib
+    def after(self, p: Pass, program: Program, before: Program | None) -> None:
+        if _selects(self.print_ir_after, p):
+            self._dump("IR Dump After", p, self._text(program))
+        if before is not None:
+            from ..ir.diff import diff
+            from ..ir.diff_text import diff_text
 
-            lines = difflib.unified_diff(
-                before.splitlines(), text.splitlines(), f"before {p.name}", f"after {p.name}", lineterm=""
-            )
-            self._dump("IR Difference After", p, "\n".join(lines) or "(no change)")
+            # Not a diff of texts: a pass that cuts a graph in two, or renumbers tokens, changes nearly every line.
+            self._dump("IR Difference After", p, diff_text(diff(before, program)) or "(no change)")
 
     def _text(self, program: Program) -> str:
         from ..ir.text import print_program

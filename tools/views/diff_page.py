@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 
+from ...ir.diff_text import SIGNS, Lines, heading, sections
 from ...ir.difference import Detail, GraphDiff, NodeDiff, ProgramDiff
-from .diff_view import SIGNS, Lines, heading, sections
 
 MOST = 200
 """How many nodes of one scope the page lists."""
