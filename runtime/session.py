@@ -201,7 +201,8 @@ class Session:
         skipped = result.skipped_cycles
         if limit is not None and skipped is not None and skipped > limit:
             loss = result.loss
-            scale = "" if result.loss_scale is None else f", at a loss scale of {result.loss_scale:g}"
+            scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
+            scale = f", at a loss scale of {', '.join(f'{s:g}' for s in scales)}" if scales else ""
             self._unread = None
             raise RuntimeFailure(
                 f"the updates of the last {skipped} cycles were all skipped, because gradients were not finite "

@@ -359,6 +359,16 @@ def test_the_scales_are_state(exported: Exported, tmp_path: Path) -> None:
     moved_only_statistics(ours[1], ours[2], source)
 
 
+def test_training_that_skips_forever_ends(exported: Exported) -> None:
+    source = bc.load(str(exported("mlp")))
+    session = bc.Session(bc.compile(source, "overflow-check{max_skipped=2},group-loss-scale{groups=2,init=[64,256]}"))
+    *first, last = map(overflowing, CASES["mlp"].batches(4))
+    for batch in first:
+        session.step(*batch)
+    with pytest.raises(bc.Error, match=r"last 3 cycles were all skipped.* at a loss scale of 32, 256\)"):
+        session.step(*last)
+
+
 # -- errors and reports ---------------------------------------------------------------------------------------------
 
 
