@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 from boost_compile.ir.attributes import MonadValue
+from boost_compile.ir.diff import diff
 from boost_compile.ir.effects import Effects
 from boost_compile.ir.graph import Graph
 from boost_compile.ir.mindir.reader import read_mindir
@@ -131,6 +132,21 @@ def test_passes(text: str, programs: list[tuple[Path, Program]], monkeypatch: py
     def prepare(program: Program) -> Callable[[], object]:
         copy = program.copy()
         return lambda: pass_.run(copy)
+
+    assert_linear(monkeypatch, prepare, [p for _, p in programs])
+
+
+def test_difference(programs: list[tuple[Path, Program]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program and both halves of it, in which every node has another name."""
+    (accumulation,) = parse_pipeline("gradient-accumulation")
+
+    def prepare(program: Program) -> Callable[[], object]:
+        halves = program.copy()
+        accumulation.run(halves)
+        for graph in halves.graphs.values():
+            for i, node in enumerate(graph):
+                node.name = f"node{i}"
+        return lambda: diff(program, halves)
 
     assert_linear(monkeypatch, prepare, [p for _, p in programs])
 
