@@ -57,6 +57,15 @@ def neighbours(devices: int) -> str:
     return f"{_NEIGHBOURS}{devices}"
 
 
+def needs_job(graph: Graph) -> bool:
+    """Whether :func:`expand_adasum` has something to write out."""
+    return any(node.op.name == ADASUM or _among_neighbours(node) for body in graph.all_graphs() for node in body)
+
+
+def _among_neighbours(node: Node) -> bool:
+    return is_collective(node) and group_of(node).startswith(_NEIGHBOURS)
+
+
 def is_combination(node: Node) -> bool:
     """Whether a node writes a combined weight: an Assign of what AdaSum returns."""
     return node.op.name == "Assign" and _is_adasum(node.operand(1))
@@ -113,7 +122,7 @@ def expand_adasum(graph: Graph, job: Job) -> bool:
     """
     found = False
     for body in graph.all_graphs():
-        sums = [n for n in body if is_collective(n) and group_of(n).startswith(_NEIGHBOURS)]
+        sums = [n for n in body if _among_neighbours(n)]
         steps = [n for n in body if n.op.name == ADASUM]
         if sums or steps:
             found = True

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .adasum import needs_job
 from .attributes import MonadValue, TensorValue, scalar_tensor
 from .branch import choose, zeros
 from .choice import Choice
@@ -42,6 +43,11 @@ def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVaria
         raise Error(
             "the program runs trials on the micro-batches of each cycle until one is accepted, which has no "
             "self-contained form; save a program directory"
+        )
+    if any(needs_job(graph) for graph in program.graphs.values()):
+        raise Error(
+            "the program combines the steps of groups of ranks (adasum), and what a rank does for that depends on the "
+            "rank and on their number, so it has no self-contained form; save a program directory"
         )
     if program.schedule.choice is None:
         graph = _one_variant(program, program.schedule)

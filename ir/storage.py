@@ -79,10 +79,12 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
 
 def _save_mindir(program: Program, path: Path) -> None:
+    from .adasum import needs_job
     from .mindir.writer import write_mindir
 
     cycle = program.schedule.cycle
-    if len(program.graphs) == 1 and len(cycle) == 1 and cycle[0].repeat == 1:
+    is_single = len(program.graphs) == 1 and len(cycle) == 1 and cycle[0].repeat == 1
+    if is_single and not any(map(needs_job, program.graphs.values())):
         graph, state = program.graphs[cycle[0].graph], program.state
     else:
         from .single import lower_to_single_graph

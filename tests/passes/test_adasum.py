@@ -1,0 +1,114 @@
+"""AdaSum in a program: what it leaves alone outside of a job, in whatever order passes are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.adasum import ADASUM
+from boost_compile.ir.collectives import collectives, group_of
+from boost_compile.ir.diff import diff
+
+import boost_compile as bc
+from tests.compare import assert_equal
+from tests.networks import CASES
+
+Exported = Callable[[str], Path]
+
+CASES_ALONE = ["mlp_adam", "mlp_adam_weight_decay_decomposed", "lenet_bn", "gated_update", "mlp_half_weights", "lstm"]
+OTHERS = [
+    "gradient-accumulation{steps=2}",
+    "gradient-accumulation{steps=2,split=fused}",
+    "overflow-check",
+    "loss-scale{mode=dynamic}",
+    "clip-gradients",
+    "parameter-groups{match=[*weight*],lr_factor=2.0}",
+    "gradient-freeze{groups=2}",
+    "data-parallel",
+]
+
+
+def compiled(path: Path, *pipelines: str) -> bc.Program:
+    program = bc.load(path)
+    for pipeline in pipelines:
+        program = bc.compile(program, pipeline)
+    return program
+
+
+def trained(program: bc.Program, case: str, micro_batches: int) -> dict[str, np.ndarray]:
+    session = bc.Session(program)
+    for batch in CASES[case].batches(micro_batches):
+        session.step(*batch)
+    return session.state()
+
+
+@pytest.mark.parametrize("case", CASES_ALONE)
+def test_a_process_by_itself_trains_as_without(exported: Exported, case: str) -> None:
+    """Every state, in every bit."""
+    path = exported(case)
+    for without, adasum in (("", "adasum"), ("data-parallel", "adasum{devices_per_group=4}")):
+        assert_equal(trained(compiled(path, adasum), case, 3), trained(compiled(path, without), case, 3))
+
+
+def test_a_process_by_itself_with_other_passes(exported: Exported) -> None:
+    others = "gradient-accumulation{steps=2},loss-scale{mode=dynamic},gradient-freeze{groups=2,type=interval}"
+    without = trained(compiled(exported("mlp_adam"), others), "mlp_adam", 6)
+    state = trained(compiled(exported("mlp_adam"), others, "adasum{devices_per_group=2}"), "mlp_adam", 6)
+    assert_equal(state, without)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("adasum", ["adasum", "adasum{devices_per_group=2}"])
+def test_order_does_not_matter(exported: Exported, adasum: str, other: str) -> None:
+    path = exported("mlp_adam")
+    together = compiled(path, f"{adasum},{other}")
+    for other_order in (
+        compiled(path, f"{other},{adasum}"),
+        compiled(path, adasum, other),
+        compiled(path, other, adasum),
+    ):
+        found = diff(together, other_order)
+        assert not found, str(found)
+
+
+def test_only_trained_weights_are_combined(exported: Exported) -> None:
+    program = compiled(exported("frozen_prefix"), "adasum")
+    (graph,) = program.graphs.values()
+    written = [n.type.ref for n in graph if n.op.name == "Assign" and n.operand(1).op.name == ADASUM]
+    trained = [name for name, variable in program.state.items() if variable.trainable]
+    frozen = [name for name, variable in program.state.items() if variable.role == "weight" and not variable.trainable]
+    assert sorted(written) == sorted(trained)
+    assert frozen
+
+
+def test_it_runs_once_a_cycle_and_only_among_groups(exported: Exported) -> None:
+    program = compiled(
+        exported("lenet_bn"), "adasum{devices_per_group=4},gradient-accumulation{steps=3},overflow-check,data-parallel"
+    )
+    for name, graph in program.graphs.items():
+        combined = sum(n.op.name == ADASUM for body in graph.all_graphs() for n in body)
+        groups = {group_of(n) for n in collectives(graph)}
+        if name == "apply":
+            assert combined == sum(bool(v.trainable) for v in program.state.values())
+            # Gradients and their divisor among neighbours, the decision to skip among all.
+            assert groups == {"neighbours_of_4", "mccl_world_group"}
+        else:
+            assert not combined
+            assert not groups
+
+
+def test_it_survives_a_file(exported: Exported, tmp_path: Path) -> None:
+    program = compiled(exported("mlp"), "adasum{devices_per_group=2},overflow-check")
+    program.save(str(tmp_path / "program.boost"))
+    again = bc.load(tmp_path / "program.boost")
+    assert not diff(program, again)
+    for options in ("clip-gradients", "gradient-accumulation{steps=2}"):
+        assert not diff(bc.compile(program, options), bc.compile(again, options))
+
+
+def test_no_self_contained_form(exported: Exported, tmp_path: Path) -> None:
+    with pytest.raises(bc.Error, match=r"adasum.*depends on the rank .*program directory"):
+        compiled(exported("mlp"), "adasum").save(str(tmp_path / "whole.mindir"))
+    assert not list(tmp_path.iterdir())
