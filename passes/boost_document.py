@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import Any
 
 from ..ir.errors import OptionError, nearest
 from .documents import check_document, read_document
-from .options import declared_options, print_value
-from .registry import REGISTRY, load_all
+from .options import print_value
 
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "O0": (),
@@ -22,6 +20,16 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 """The switches that a level turns on."""
 
 SWITCHES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "dim_reduce", "loss_scale_group")
+
+EXCLUDED = (
+    # group-loss-scale skips what overflows by a check that a line search does itself.
+    ("loss_scale_group", ("dim_reduce",), "each judges overflows by itself"),
+    ("dim_reduce", ("less_bn", "grad_freeze", "adasum"), "every weight has its place in the basis"),
+)
+"""What a switch leaves out, in this order, and why."""
+
+SAME_NAME = ("rho", "gamma", "alpha", "sigma", "n_components")
+"""Keys of dim_reduce that are options of the pass."""
 
 
 def _section(**keys: Any) -> dict[str, Any]:
@@ -56,10 +64,10 @@ SCHEMA = _section(
     adasum=_section(),
     grad_accumulation=_section(grad_accumulation_step=_key("integer", 1, minimum=1)),
     dim_reduce=_section(
-        rho=_key("number", 0.55),
-        gamma=_key("number", 0.9),
-        alpha=_key("number", 0.001),
-        sigma=_key("number", 0.4),
+        rho=_key("number", 0.55, minimum=0.01, maximum=0.99),
+        gamma=_key("number", 0.9, minimum=0, maximum=1),
+        alpha=_key("number", 0.001, minimum=0),
+        sigma=_key("number", 0.4, minimum=0, maximum=1),
         n_components=_key("integer", 32, minimum=1),
         pca_mat_path=_key(["string", "null"], None),
         weight_load_dir=_key(["string", "null"], None),
@@ -82,28 +90,12 @@ class BoostNote(UserWarning):
     """What a user of ``mindspore.boost`` would not expect of a configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """``section.key`` of the document, being ``value``, asks for the pass ``name``; with ``without`` it does not."""
-
-    section: str
-    key: str
-    value: Any
-    without: Any
-    name: str
-    options: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        options = ",".join(f"{name}={print_value(value)}" for name, value in self.options.items())
-        return f"{self.name}{{{options}}}" if options else self.name
-
-
 def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None = None, level: str = "O0") -> str:
     """The pipeline text for a configuration of ``mindspore.boost``: the dictionary of ``AutoBoost``, or its JSON file.
 
     ``level`` (O0, O1, O2) decides in mode ``auto``, and in mode ``manual`` for switches that are not given. The text is
     what :func:`compile` takes, empty where nothing is switched on. What a user of ``mindspore.boost`` may not expect is
-    a BoostNote warning. OptionError for unknown keys, wrong values, and for what this version has no pass for.
+    a BoostNote warning. OptionError for unknown keys, wrong values, and what is missing.
     """
     if isinstance(config, (str, os.PathLike)):
         where, config = os.fspath(config), read_document(config)
@@ -124,23 +116,19 @@ def translate(document: Mapping[str, Any], level: str, where: str) -> Translatio
     mode = document.get("boost", {}).get("mode", "auto")
     on = _switched_on(document, mode, level)
     notes = _ignored(document, mode, level, on)
-    if "dim_reduce" in on and not any(_lack(ask) for ask in _asks("dim_reduce", document)):
-        # Every weight has its place in the basis, so none may go, be frozen, or move by itself.
-        excluded = [name for name in ("less_bn", "grad_freeze", "adasum") if name in on]
-        if excluded:
-            notes.append(f"dim_reduce leaves {', '.join(excluded)} out, as in mindspore.boost")
-        on = [name for name in on if name not in excluded]
-    asks = {switch: list(_asks(switch, document)) for switch in on}
-    missing = [ask for switch in on for ask in asks[switch] if _lack(ask)]
-    if missing:
-        raise OptionError(_refusal(document, mode, on, missing, where))
-    others = [name for name in on if name != "grad_freeze" and asks[name]]
+    for switch, others, why in EXCLUDED:
+        left_out = [name for name in others if name in on]
+        if switch in on and left_out:
+            notes.append(f"{switch} leaves {', '.join(left_out)} out, as in mindspore.boost: {why}")
+            on = [name for name in on if name not in left_out]
+    passes = {switch: list(_passes(switch, document, where)) for switch in on}
+    others = [name for name in on if name != "grad_freeze" and passes[name]]
     if "grad_freeze" in on and others:
         counted = "; total_steps counts optimizer steps" if "grad_accumulation" in others else ""
         notes.append(f"grad_freeze works with {', '.join(others)}, which mindspore.boost says it excludes{counted}")
-    if "grad_accumulation" in on and not asks["grad_accumulation"]:
+    if "grad_accumulation" in on and not passes["grad_accumulation"]:
         notes.append("grad_accumulation is on, but accumulates nothing: grad_accumulation_step is 1")
-    return Translation(",".join(str(ask) for switch in on for ask in asks[switch]), tuple(notes))
+    return Translation(",".join(text for switch in on for text in passes[switch]), tuple(notes))
 
 
 def _switched_on(document: Mapping[str, Any], mode: str, level: str) -> list[str]:
@@ -160,48 +148,24 @@ def _ignored(document: Mapping[str, Any], mode: str, level: str, on: Sequence[st
     return [f"boost.mode is '{mode}': {decides} decides, and {', '.join(ignored)} is not read (mode 'manual' reads it)"]
 
 
-def _refusal(document: Mapping[str, Any], mode: str, on: Sequence[str], missing: Sequence[_Ask], where: str) -> str:
-    """What asks for passes that do not exist, and the document that does not."""
-    change: dict[str, dict[str, Any]] = {}
-    if mode != "manual" and any(ask.section == "boost" for ask in missing):
-        given = document.get("boost", {})
-        change["boost"] = {"mode": "manual", **{n: n in on for n in SWITCHES if n in on or n in given}}
-    lines = []
-    for ask in missing:
-        change.setdefault(ask.section, {})[ask.key] = ask.without
-        default = "" if ask.section == "boost" or ask.key in document.get(ask.section, {}) else ", the default,"
-        lines.append(f"{ask.section}.{ask.key} = {print_value(ask.value)}{default} asks for {_lack(ask)}")
-    return "\n  ".join(
-        (
-            f"{where}: this version lacks what is asked for:",
-            *lines,
-            f"To do without, say in the configuration document: {json.dumps(change)}",
-        )
-    )
-
-
-def _asks(switch: str, document: Mapping[str, Any]) -> Iterable[_Ask]:
+def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[str]:
     """The passes behind a switch that is on."""
     values, common = _values(document, switch), _values(document, "common")
-
-    def by_switch(name: str, **options: Any) -> _Ask:
-        return _Ask("boost", switch, True, False, name, options)
-
     if switch == "less_bn":
-        yield by_switch("less-bn")
+        yield "less-bn"
         if values["fn_flag"]:
-            yield _Ask(switch, "fn_flag", True, False, "normalised-head", {})
+            yield "normalised-head"
         if values["gc_flag"]:
-            yield _Ask(switch, "gc_flag", True, False, "tag-gradient-centralization", {})
-            yield _Ask(switch, "gc_flag", True, False, "lower-gradient-centralization", {})
+            yield "tag-gradient-centralization"
+            yield "lower-gradient-centralization"
         # Split points fuse the communication between ranks. Unasked, upstream splits in the middle; we leave it be.
-        key, points = "gradient_split_groups", common["gradient_split_groups"]
+        points = common["gradient_split_groups"]
         if isinstance(points, int):
             points = [points]
         if points:
-            yield _Ask("common", key, points, [], "parameter-groups", {"split_points": points})
+            yield _text("parameter-groups", split_points=points)
     elif switch == "grad_freeze":
-        yield by_switch(
+        yield _text(
             "gradient-freeze",
             groups=values["param_groups"],
             type=("continuous", "interval")[values["freeze_type"]],
@@ -209,28 +173,32 @@ def _asks(switch: str, document: Mapping[str, Any]) -> Iterable[_Ask]:
             total_steps=values["total_steps"],
         )
     elif switch == "adasum":
-        yield by_switch("adasum", device_number=common["device_number"])
+        yield _text("adasum", devices_per_group=common["device_number"])
     elif switch == "grad_accumulation":
         if values["grad_accumulation_step"] > 1:
-            yield by_switch("gradient-accumulation", steps=values["grad_accumulation_step"])
+            yield _text("gradient-accumulation", steps=values["grad_accumulation_step"])
     elif switch == "dim_reduce":
-        yield by_switch("dim-reduce", **values, device_number=common["device_number"])
+        yield _text("dim-reduce", basis=_basis(values, where), **{name: values[name] for name in SAME_NAME})
     else:
-        yield by_switch("group-loss-scale")
+        yield "group-loss-scale"
+
+
+def _text(name: str, **options: Any) -> str:
+    return f"{name}{{{','.join(f'{key}={print_value(value)}' for key, value in options.items())}}}"
+
+
+def _basis(values: Mapping[str, Any], where: str) -> str:
+    """The file, or else the directory, that dim-reduce reads its basis from."""
+    found = values["pca_mat_path"] or values["weight_load_dir"]
+    if not found:
+        raise OptionError(
+            f"{where}: dim_reduce needs a basis: give dim_reduce.pca_mat_path, a file, or dim_reduce.weight_load_dir, "
+            'a directory of checkpoints; to do without, say {"boost": {"mode": "manual", "dim_reduce": false, …}}'
+        )
+    return str(found)
 
 
 def _values(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     """A section with its defaults."""
     keys = SCHEMA["properties"][section]["properties"]
     return {name: key["default"] for name, key in keys.items()} | dict(document.get(section, {}))
-
-
-def _lack(ask: _Ask) -> str | None:
-    """What this version lacks for it: the pass, or an option."""
-    if ask.name not in REGISTRY:
-        load_all()
-    if ask.name not in REGISTRY:
-        return f"the pass '{ask.name}'"
-    declared = declared_options(REGISTRY[ask.name])
-    unknown = [name for name in ask.options if name not in declared]
-    return f"the option '{unknown[0]}' of the pass '{ask.name}'" if unknown else None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.passes import REGISTRY, Pass, option, parse_pipeline
+from boost_compile.passes import parse_pipeline
 from boost_compile.passes.boost_document import LEVELS, SCHEMA, SWITCHES, BoostNote
 
 import boost_compile as bc
@@ -58,64 +58,6 @@ EXAMPLE: Document = {
 """The document in the documentation of AutoBoost."""
 
 
-class NormalisedHead(Pass):
-    """Takes the place of a pass that may not exist yet."""
-
-    name = "normalised-head"
-
-
-class ParameterGroups(Pass):
-    """Likewise."""
-
-    name = "parameter-groups"
-    split_points: tuple[int, ...] = option((), help="split points")
-
-
-class AdaSum(Pass):
-    """Likewise."""
-
-    name = "adasum"
-    device_number: int = option(1, help="devices of a server")
-
-
-class GroupLossScale(Pass):
-    """Likewise."""
-
-    name = "group-loss-scale"
-
-
-class DimReduce(Pass):
-    """Likewise."""
-
-    name = "dim-reduce"
-    rho: float = option(0.0, help="")
-    gamma: float = option(0.0, help="")
-    alpha: float = option(0.0, help="")
-    sigma: float = option(0.0, help="")
-    n_components: int = option(0, help="")
-    pca_mat_path: str | None = option("", help="")
-    weight_load_dir: str | None = option("", help="")
-    timeout: int = option(0, help="")
-    device_number: int = option(0, help="")
-
-
-FUTURE = (NormalisedHead, ParameterGroups, AdaSum, GroupLossScale, DimReduce)
-
-
-@pytest.fixture
-def every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if all passes that a document can ask for existed."""
-    for cls in FUTURE:
-        monkeypatch.setitem(REGISTRY, cls.name, cls)
-
-
-@pytest.fixture
-def only_early_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if none of those existed that came later."""
-    for cls in FUTURE:
-        monkeypatch.delitem(REGISTRY, cls.name, raising=False)
-
-
 @pytest.fixture
 def auto_boost(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """AutoBoost, which is one for the whole process and writes into its table of levels, as if new at each call."""
@@ -131,6 +73,9 @@ def auto_boost(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
 
     yield make
     boost.AutoBoost._instance = before
+
+
+BASIS = {"pca_mat_path": "basis.npy"}
 
 
 def manual(*switches: str, **sections: Document) -> Document:
@@ -163,16 +108,17 @@ def notes(document: Document, level: str = "O0") -> list[str]:
 @pytest.mark.parametrize("mode", [None, *MODES])
 @pytest.mark.parametrize("given", [(), ("adasum",), ("less_bn", "grad_accumulation"), SWITCHES])
 @pytest.mark.parametrize("value", [True, False])
-@pytest.mark.usefixtures("every_pass")
 def test_switches_are_those_of_auto_boost(
     level: str, mode: str | None, given: tuple[str, ...], value: bool, auto_boost: Callable[..., Any]
 ) -> None:
     boost: Document = dict.fromkeys(given, value)
     if mode is not None:
         boost["mode"] = mode
-    document = {"boost": boost, "grad_accumulation": {"grad_accumulation_step": 2}}
+    document = {"boost": boost, "grad_accumulation": {"grad_accumulation_step": 2}, "dim_reduce": BASIS}
     upstream = auto_boost(level, document)
     on = {switch for switch, is_on in upstream.boost_config.items() if is_on}
+    if "loss_scale_group" in on:  # the training cell then does not come to it
+        on -= {"dim_reduce"}
     if "dim_reduce" in on:  # AutoBoost.network_auto_process_train returns before it comes to these
         on -= {"less_bn", "grad_freeze", "adasum"}
     asked = translated(document, level)
@@ -180,7 +126,6 @@ def test_switches_are_those_of_auto_boost(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.usefixtures("every_pass")
 def test_a_level_alone(level: str, auto_boost: Callable[..., Any]) -> None:
     on = {switch for switch, is_on in auto_boost(level, "").boost_config.items() if is_on}
     for asked in (translated(None, level), translated({}, level)):
@@ -221,25 +166,13 @@ def test_the_callers_document_stays_as_it_is() -> None:
 # -- keys and defaults -----------------------------------------------------------------------------------------
 
 ATTRIBUTES = {  # section and key: the attribute of AutoBoost, the pass, its option
-    ("common", "device_number"): ("device_number", "adasum", "device_number"),
+    ("common", "device_number"): ("device_number", "adasum", "devices_per_group"),
     ("grad_freeze", "param_groups"): ("_param_groups", "gradient-freeze", "groups"),
     ("grad_freeze", "freeze_p"): ("_freeze_p", "gradient-freeze", "probability"),
     ("grad_freeze", "total_steps"): ("_total_steps", "gradient-freeze", "total_steps"),
-    **{
-        ("dim_reduce", key): (key, "dim-reduce", key)
-        for key in (
-            "rho",
-            "gamma",
-            "alpha",
-            "sigma",
-            "n_components",
-            "pca_mat_path",
-            "weight_load_dir",
-            "timeout",
-        )
-    },
+    **{("dim_reduce", key): (key, "dim-reduce", key) for key in ("rho", "gamma", "alpha", "sigma", "n_components")},
 }
-OTHER_VALUES = {int: 7, float: 0.25, type(None): "some/where"}
+OTHER_VALUES = {int: 7, float: 0.25}
 
 
 def test_the_keys_are_all_that_auto_boost_reads() -> None:
@@ -250,16 +183,16 @@ def test_the_keys_are_all_that_auto_boost_reads() -> None:
 
 
 @pytest.mark.parametrize(("section", "key"), ATTRIBUTES)
-@pytest.mark.usefixtures("every_pass")
 def test_values_and_defaults_reach_the_pass_as_they_reach_auto_boost(
     section: str, key: str, auto_boost: Callable[..., Any]
 ) -> None:
     attribute, name, opt = ATTRIBUTES[section, key]
     switch = next(s for s, p in PASS_OF.items() if p == name)
-    default = getattr(auto_boost("O0", manual(switch)), attribute)
-    assert translated(manual(switch))[name][opt] == default
+    plain = manual(switch, dim_reduce=BASIS)
+    default = getattr(auto_boost("O0", plain), attribute)
+    assert translated(plain)[name][opt] == default
     value = OTHER_VALUES[type(default)]
-    changed = manual(switch, **{section: {key: value}})
+    changed = {**plain, section: {**plain.get(section, {}), key: value}}
     assert getattr(auto_boost("O0", changed), attribute) == value
     assert translated(changed)[name][opt] == value
 
@@ -289,7 +222,6 @@ def test_the_accumulation_step(auto_boost: Callable[..., Any]) -> None:
     assert "accumulates nothing" in note
 
 
-@pytest.mark.usefixtures("every_pass")
 def test_the_flags_of_less_bn(auto_boost: Callable[..., Any]) -> None:
     upstream = auto_boost("O0", manual("less_bn"))
     assert (upstream._fn_flag, upstream._gc_flag) == (True, True)
@@ -298,15 +230,14 @@ def test_the_flags_of_less_bn(auto_boost: Callable[..., Any]) -> None:
     assert translated(manual("less_bn", less_bn={"gc_flag": False})).keys() == {"less-bn", "normalised-head"}
 
 
-@pytest.mark.usefixtures("every_pass")
 def test_split_points_belong_to_less_bn() -> None:
     common = {"gradient_split_groups": [50, 100]}
-    assert translated(manual("less_bn", common=common))["parameter-groups"] == {"split_points": (50, 100)}
+    assert translated(manual("less_bn", common=common))["parameter-groups"]["split_points"] == (50, 100)
     assert "parameter-groups" not in translated(manual("less_bn"))
     assert "parameter-groups" not in translated(manual("grad_freeze", common=common))
     # AutoBoost means to take an int too, but fails on it.
     one = translated(manual("less_bn", common={"gradient_split_groups": 0}))
-    assert one["parameter-groups"] == {"split_points": (0,)}
+    assert one["parameter-groups"]["split_points"] == (0,)
 
 
 def test_the_guide_names_the_whole_api_every_key_and_every_pass() -> None:
@@ -314,7 +245,14 @@ def test_the_guide_names_the_whole_api_every_key_and_every_pass() -> None:
 
     guide = (Path(__file__).parents[2] / "docs" / "from-mindspore-boost.md").read_text()
     keys = [key for section in SCHEMA["properties"].values() for key in section["properties"]]
-    for name in [*boost.__all__, *SCHEMA["properties"], *keys, *PASS_OF.values(), *(cls.name for cls in FUTURE)]:
+    for name in [
+        *boost.__all__,
+        *SCHEMA["properties"],
+        *keys,
+        *PASS_OF.values(),
+        "normalised-head",
+        "parameter-groups",
+    ]:
         assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", guide), name
 
 
@@ -388,98 +326,22 @@ def test_values_are_checked_where_the_switch_is_off_too() -> None:
         bc.from_boost_config({"boost": {"mode": "disable_all"}, "dim_reduce": {"rho": "0.5"}})
 
 
-@pytest.mark.parametrize(
-    ("document", "level", "missing", "remaining"),
-    [
-        ({}, "O1", {"less_bn.fn_flag": "normalised-head"}, {"less-bn", "gradient-freeze"} | GC),
-        (
-            {},
-            "O2",
-            {"less_bn.fn_flag": "normalised-head", "boost.adasum": "adasum"},
-            {"less-bn", "gradient-freeze"} | GC,
-        ),
-        (manual("adasum"), "O0", {"boost.adasum": "adasum"}, set()),
-        (manual("dim_reduce", "grad_freeze"), "O0", {"boost.dim_reduce": "dim-reduce"}, {"gradient-freeze"}),
-        (manual("dim_reduce"), "O1", {"boost.dim_reduce": "dim-reduce", "less_bn.fn_flag": "normalised-head"},
-         {"less-bn", "gradient-freeze"} | GC),
-        (manual("loss_scale_group", "grad_freeze"), "O0", {"boost.loss_scale_group": "group-loss-scale"},
-         {"gradient-freeze"}),
-        (
-            manual("less_bn", common={"gradient_split_groups": [50]}, less_bn={"fn_flag": False}),
-            "O0",
-            {"common.gradient_split_groups": "parameter-groups"},
-            {"less-bn"} | GC,
-        ),
-        (
-            {**EXAMPLE, "boost": {"mode": "enable_all"}, "grad_accumulation": {"grad_accumulation_step": 2}},
-            "O0",
-            {
-                "less_bn.fn_flag": "normalised-head",
-                "common.gradient_split_groups": "parameter-groups",
-                "boost.adasum": "adasum",
-                "boost.dim_reduce": "dim-reduce",
-                "boost.loss_scale_group": "group-loss-scale",
-            },
-            {"less-bn", "gradient-freeze", "gradient-accumulation"} | GC,
-        ),
-        (
-            EXAMPLE,
-            "O2",
-            {
-                "less_bn.fn_flag": "normalised-head",
-                "common.gradient_split_groups": "parameter-groups",
-                "boost.adasum": "adasum",
-            },
-            {"less-bn", "gradient-freeze"} | GC,
-        ),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("only_early_passes")
-def test_what_has_no_pass_is_one_error_with_a_remedy_that_works(
-    document: Document, level: str, missing: dict[str, str], remaining: set[str]
-) -> None:
-    with pytest.raises(bc.Error) as caught:
-        bc.from_boost_config(document, level)
-    *lines, remedy = str(caught.value).splitlines()[1:]
-    assert len(lines) == len(missing)
-    for key, name in missing.items():
-        (line,) = [line for line in lines if line.strip().startswith(f"{key} = ")]
-        assert line.endswith(f"asks for the pass '{name}'")
-    mended = copy.deepcopy(document)
-    for section, keys in json.loads(remedy.partition("document: ")[2]).items():
-        mended[section] = {**mended.get(section, {}), **keys}
-    assert translated(mended, level).keys() == remaining
-
-
-@pytest.mark.usefixtures("every_pass")
-def test_a_pass_that_lacks_the_option_is_refused_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(Pass):
-        """Has no such option."""
-
-        name = "parameter-groups"
-
-    monkeypatch.setitem(REGISTRY, Other.name, Other)
-    with pytest.raises(bc.Error) as caught:
-        bc.from_boost_config(manual("less_bn", common={"gradient_split_groups": [50, 100]}))
-    assert (
-        "common.gradient_split_groups = [50,100] asks for the option 'split_points' of the pass "
-        "'parameter-groups'" in str(caught.value)
-    )
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_with_the_passes_of_this_version_a_switch_works_or_is_refused(switch: str) -> None:
-    document = {
-        **DOCUMENTED,
-        "boost": {"mode": "manual", switch: True},
-        "grad_accumulation": {"grad_accumulation_step": 2},
-    }
-    asked, refused = set(), ""
-    try:
-        asked = set(translated(document))
-    except bc.Error as error:
-        refused = str(error)
-    assert PASS_OF[switch] in asked or "this version lacks what is asked for" in refused
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_line_search_needs_a_basis(level: str, auto_boost: Callable[..., Any]) -> None:
+    for document in (
+        manual("dim_reduce"),
+        {"boost": {"mode": "manual", "dim_reduce": True}, "dim_reduce": {"rho": 0.5}},
+    ):
+        with pytest.raises(bc.Error, match=r"give dim_reduce\.pca_mat_path, a file, or dim_reduce\.weight_load_dir"):
+            bc.from_boost_config(document, level)
+    for given, expected in (
+        ({"pca_mat_path": "a, b/basis.npy"}, "a, b/basis.npy"),
+        ({"weight_load_dir": "checkpoints"}, "checkpoints"),
+        ({"weight_load_dir": "checkpoints", "pca_mat_path": "basis.npy"}, "basis.npy"),
+    ):
+        assert translated(manual("dim_reduce", dim_reduce=given), level)["dim-reduce"]["basis"] == expected
+        upstream = auto_boost(level, manual("dim_reduce", dim_reduce=given))
+        assert (upstream.pca_mat_path or upstream.weight_load_dir) == expected
 
 
 # -- notes -----------------------------------------------------------------------------------------------------
@@ -493,12 +355,17 @@ def test_freeze_and_accumulation_work_together_and_it_is_said() -> None:
     assert "total_steps counts optimizer steps" in note
 
 
-@pytest.mark.usefixtures("every_pass")
 def test_dim_reduce_leaves_out_what_it_leaves_out_upstream_and_it_is_said() -> None:
-    document = manual("dim_reduce", "less_bn", "grad_freeze", "adasum", "loss_scale_group")
-    assert translated(document).keys() == {"dim-reduce", "group-loss-scale"}
+    document = manual("dim_reduce", "less_bn", "grad_freeze", "adasum", dim_reduce=BASIS)
+    assert translated(document).keys() == {"dim-reduce"}
     (note,) = notes(document)
     assert "dim_reduce leaves less_bn, grad_freeze, adasum out" in note
+
+
+def test_scales_for_groups_leave_the_line_search_out() -> None:
+    document = manual("dim_reduce", "loss_scale_group", "grad_freeze")
+    assert translated(document).keys() == {"group-loss-scale", "gradient-freeze"}
+    assert "loss_scale_group leaves dim_reduce out" in notes(document)[0]
 
 
 # -- files -----------------------------------------------------------------------------------------------------
@@ -545,16 +412,69 @@ def test_a_document_trains_to_the_weights_of_the_boosted_cell(exported: Callable
 
 ALONE = {
     "less_bn": (manual("less_bn", less_bn={"fn_flag": False, "gc_flag": False}), {"less-bn"}),
+    "fn_flag": (manual("less_bn", less_bn={"gc_flag": False}), {"less-bn", "normalised-head"}),
     "gc_flag": (manual("less_bn", less_bn={"fn_flag": False}), {"less-bn"} | GC),
+    "split_groups": (
+        manual("less_bn", common={"gradient_split_groups": [20, 40]}),
+        {"less-bn", "normalised-head", "parameter-groups"} | GC,
+    ),
     "grad_freeze": (manual("grad_freeze", grad_freeze={"param_groups": 4}), {"gradient-freeze"}),
     "grad_accumulation": (
         manual("grad_accumulation", grad_accumulation={"grad_accumulation_step": 2}),
         {"gradient-accumulation"},
     ),
-}
+    "adasum": (manual("adasum"), {"adasum", "data-parallel"}),
+    "loss_scale_group": (manual("loss_scale_group"), {"group-loss-scale", "overflow-check"}),
+    "dim_reduce": (manual("dim_reduce", dim_reduce={"n_components": 3}), {"dim-reduce"}),
+    "O0": ({}, set()),
+    "O1": ({}, {"less-bn", "normalised-head", "gradient-freeze"} | GC),
+    "O2": ({}, {"less-bn", "normalised-head", "gradient-freeze", "adasum", "data-parallel"} | GC),
+    "enable_all": (
+        {"boost": {"mode": "enable_all"}, "grad_accumulation": {"grad_accumulation_step": 2}},
+        {"less-bn", "normalised-head", "gradient-freeze", "adasum", "data-parallel", "group-loss-scale",
+         "overflow-check", "gradient-accumulation"} | GC,
+    ),
+}  # fmt: skip
+"""The example document with one switch on, a level, and a mode: what is asked for, and the passes that must change
+something."""
 
 
-@pytest.mark.parametrize("switch", ALONE)
+@pytest.fixture(scope="module")
+def basis(exported: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three directions in the space of resnet18's weights."""
+    state = bc.load(exported("resnet18")).state
+    random = np.random.default_rng(0)
+    size = sum(v.type.size for v in state.values() if v.role == "weight" and v.trainable)
+    path = tmp_path_factory.mktemp("basis") / "basis.npy"
+    np.save(path, np.linalg.qr(random.standard_normal((size, 3)))[0].T.astype(np.float32))
+    return str(path)
+
+
+@pytest.mark.filterwarnings("ignore::boost_compile.passes.boost_document.BoostNote")
+@pytest.mark.parametrize(
+    "what", [pytest.param(n, marks=[] if n in ("O2", "enable_all") else pytest.mark.slow) for n in ALONE]
+)
+def test_every_switch_level_and_mode_trains_a_residual_network(
+    what: str, exported: Callable[[str], Path], request: pytest.FixtureRequest
+) -> None:
+    document, expected = ALONE[what]
+    level = what if what in LEVELS else "O0"
+    example = {**EXAMPLE, "common": {"device_number": 8}, **document}
+    if what == "dim_reduce":
+        example["dim_reduce"] = {**example["dim_reduce"], "pca_mat_path": request.getfixturevalue("basis")}
+    program = bc.compile(bc.load(exported("resnet18")), bc.from_boost_config(example, level))
+    assert {r.name for r in program.reports if r.changed} == expected
+    session = bc.Session(program)
+    before = session.state()
+    results = [session.step(*batch) for batch in CASES["resnet18"].batches(2 * program.micro_batches())]
+    assert all(np.isfinite(r.loss) for r in results)
+    assert results[-1].updated
+    after = session.state()
+    moved = [n for n, v in program.state.items() if v.role == "weight" and not np.array_equal(before[n], after[n])]
+    assert len(moved) > 10
+
+
+@pytest.mark.parametrize("switch", ["less_bn", "fn_flag", "gc_flag", "grad_freeze", "grad_accumulation"])
 def test_each_switch_of_the_example_compiles_a_residual_network(switch: str, exported: Callable[[str], Path]) -> None:
     document, expected = ALONE[switch]
     example = {**EXAMPLE, "common": {"device_number": 8}, **document}

@@ -221,12 +221,6 @@ def test_a_level_and_a_document_of_boost(compile_: Compile) -> None:
     assert dumped["gradient-freeze"]["probability"] == 0.25
 
 
-def test_what_a_level_has_no_pass_for(compile_: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(REGISTRY, "adasum", raising=False)
-    done = compile_("model.mindir", "--level", "O2")
-    assert_one_error(done, "boost-compile", "level O2", "boost.adasum = true asks for the pass 'adasum'", '"adasum": f')
-
-
 def test_a_level_that_does_not_exist(compile_: Compile) -> None:
     assert_one_error(compile_("--dump-pipeline", "--level", "O3"), "boost-compile", "O3")
 
