@@ -146,7 +146,7 @@ def print_json(document: Any) -> None:
 
 def json_text(document: Any) -> str:
     """One JSON document, indented."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
 
 
 def _finite(value: Any) -> Any:
@@ -160,7 +160,8 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON has for a value of a type that it does not have."""
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import cli
+
 VARIABLE = "BOOST_RUN_JOB"
 """The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""
 
@@ -27,7 +29,7 @@ class JobFolder:
         """Replaces what the rank told before of this kind."""
         path = self._place(rank, kind)
         unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(document))
+        unfinished.write_text(json.dumps(document, default=cli.plain))
         os.replace(unfinished, path)
 
     def told(self, rank: int, kind: str) -> dict[str, Any] | None:

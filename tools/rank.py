@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -46,12 +48,14 @@ class Rank:
         """Hands the result over; False where nobody takes it."""
         if self.folder is None:
             return False
+        sys.stdout.flush()
         self.folder.tell(self.number, RESULT, document)
         return True
 
 
 def run(command: click.Command) -> NoReturn:
-    """Runs a command as rank or scheduler of a job that boost-run watches; its end is told there."""
+    """Runs a command as rank or scheduler of a job. Where boost-run watches the job, what it came to is told there, and
+    a rank that is done waits for being killed when all are."""
     folder = JobFolder.of_environment()
     if folder is None:
         cli.run(command)
@@ -61,10 +65,16 @@ def run(command: click.Command) -> NoReturn:
         if role() == "MS_WORKER":
             if int(os.environ["RANK_ID"]) == 0:
                 os.dup2(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+                if isinstance(sys.stdout, TextIOWrapper):
+                    sys.stdout.reconfigure(line_buffering=True)
             cli.run(command, fail=_telling(folder))
         cli.run(command)
     except SystemExit as end:
         code = end.code
+        if role() == "MS_WORKER" and folder.told(int(os.environ["RANK_ID"]), RESULT) is not None:
+            # The scheduler would take a rank that leaves for lost, and end the others that are not done yet.
+            while True:
+                signal.pause()
     finally:
         # MindSpore's own end waits for the other ranks, for half a minute if one of them is gone.
         sys.stdout.flush()

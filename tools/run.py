@@ -94,7 +94,8 @@ def command(
         if evaluate is not None:
             _check_readable(_place(evaluate)[0])
         _check_job(loaded, data, batch_size, ranks)
-        from .job import Job, run_job
+        from .job import run_job
+        from .running_job import Job
 
         job = Job(ranks, arguments, master_port, log_dir, save, False if as_json else None)
         document = _merged(run_job(job))
@@ -180,7 +181,14 @@ def _function(place: str) -> Callable[[Any], Any]:
         raise RuntimeFailure(f"--eval {place}: running {path} failed: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise RuntimeFailure(f"--eval {place}: {path} defines no function '{name}'")
-    return found  # type: ignore[no-any-return]
+
+    def evaluator(session: Any) -> Any:
+        try:
+            return found(session)
+        except Exception as error:
+            raise RuntimeFailure(f"--eval {place}: {name} failed: {type(error).__name__}: {error}") from error
+
+    return evaluator
 
 
 def _place(text: str) -> tuple[str, str]:

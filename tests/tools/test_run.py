@@ -139,6 +139,7 @@ def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
         (("--data", "data.npz", "--eval", "check.py:norm"), ("check.py: no such file",)),
         (("--data", "data.npz", "--eval", "broken.py:norm"), ("broken.py", "ZeroDivisionError")),
         (("--data", "data.npz", "--eval", "empty.py:norm"), ("defines no function 'norm'",)),
+        (("--data", "data.npz", "--eval", "failing.py:norm"), ("norm failed: ZeroDivisionError: division by zero",)),
         (("--data", "data.npz", "--epochs", "0"), ("--epochs",)),
         (("--data", "data.npz", "--device", "TPU"), ("--device",)),
         (("--data", "text.npz"), ("text.npz",)),
@@ -151,6 +152,7 @@ def test_bad_input(
 ) -> None:
     (here / "broken.py").write_text("1 / 0\n")
     (here / "empty.py").write_text("")
+    (here / "failing.py").write_text("def norm(session):\n    return 1 / 0\n")
     (here / "text.npz").write_text("no archive")
     arrays = np.load(here / data)
     np.savez(here / "swapped.npz", arrays["arr_1"], arrays["arr_0"])

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from boost_compile.runtime.data_position import NOTE, DataPosition
-from boost_compile.tools import job
+from boost_compile.tools import job, job_start
 from boost_compile.tools.run import command
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -190,12 +190,12 @@ def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(here)
-    monkeypatch.setattr(job, "_is_free", lambda port: True)
+    monkeypatch.setattr(job_start, "is_free", lambda port: True)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1], job._free_port()])
-        monkeypatch.setattr(job, "_free_port", lambda: next(ports))
+        ports = iter([taken.getsockname()[1], job.free_port()])
+        monkeypatch.setattr(job, "free_port", lambda: next(ports))
         done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--json")
     assert next(ports, None) is None, "both ports were tried"
     assert (done.code, done.document["cycles"]) == (0, 3)
@@ -249,7 +249,7 @@ def test_what_can_be_told_is_told_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(here)
-    monkeypatch.setattr(job, "_start", None)
+    monkeypatch.setattr(job, "start", None)
     assert_one_error(shell(capsys, command, "mlp.boost", "--data", "data.npz", *arguments), "boost-run", *fragments)
 
 

@@ -1,0 +1,73 @@
+"""Which rank of a job failed first, and why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from . import cli
+from .job_folder import FAILURE, PROGRESS, RESULT
+from .job_log import end_of, last_error
+from .job_start import PortTaken
+from .running_job import Member, RunningJob
+
+
+def explain(running: RunningJob) -> NoReturn:
+    """Names the rank that failed first, and why: the failures of the others follow from it."""
+    causes: list[tuple[float, int, Callable[[], NoReturn]]] = []
+    for member in running.workers:
+        assert member.rank is not None
+        failure = running.folder.told(member.rank, FAILURE)
+        if failure is not None:
+            causes.append((failure["time"], member.rank, partial(_explain_failure, running, member, failure)))
+        elif member.status is not None and member.status < 0:
+            # Nothing that happens in a job kills a rank like this.
+            time_ = 0.0 if member.status == -signal.SIGKILL else member.ended
+            causes.append((time_, member.rank, partial(_explain_signal, running, member)))
+        elif member.status is not None and not running.folder.told(member.rank, RESULT):
+            causes.append((member.ended, member.rank, partial(_explain_exit, running, member)))
+    if causes:
+        min(causes, key=lambda cause: cause[:2])[2]()
+    log = running.logs / "scheduler.log"
+    if re.search(r"Failed to call bind|Address already in use", end_of(log)):
+        raise PortTaken
+    raise cli.Ended(cli.INTERNAL_FAILURE, f"the scheduler of the job ended: {last_error(log) or 'it gives no reason'}")
+
+
+def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any]) -> NoReturn:
+    raise cli.Ended(failure["code"], f"{running.name(member)}: {failure['message']}{_resume_hint(running)}")
+
+
+def _explain_exit(running: RunningJob, member: Member) -> NoReturn:
+    reason = last_error(running.log(member)) or "it gives no reason"
+    how = f"{running.name(member)} ended with exit code {member.status} before it was done"
+    raise cli.Ended(member.status or cli.INTERNAL_FAILURE, f"{how}: {reason}{_resume_hint(running)}")
+
+
+def _explain_signal(running: RunningJob, member: Member) -> NoReturn:
+    assert member.status is not None
+    number = -member.status
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    if number == signal.SIGKILL:
+        why = " (sent by somebody, or by the system when memory runs out)"
+    else:
+        last = last_error(running.log(member))
+        why = f": {last}" if last else ""
+    told = running.folder.told(member.rank or 0, PROGRESS)
+    when = f" after {told['cycles']} optimizer steps" if told is not None else " before the first optimizer step"
+    message = f"{running.name(member)} was ended by {name}{when}{why}{_resume_hint(running)}"
+    raise cli.Ended(128 + number, message)
+
+
+def _resume_hint(running: RunningJob) -> str:
+    saved = running.job.save
+    if saved is None or not os.path.isfile(saved) or os.path.getmtime(saved) < running.started:
+        return ""
+    return f"\n  {saved} holds the last state that was saved: --resume {saved} goes on from there"

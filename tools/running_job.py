@@ -1,0 +1,58 @@
+"""A job of several ranks: what was asked for, and the processes that are it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .job_folder import JobFolder
+
+
+@dataclass(slots=True)
+class Job:
+    """What is to be started. ``arguments`` are those of boost-run, for every rank the same."""
+
+    ranks: int
+    arguments: Sequence[str]
+    port: int | None = None
+    log_dir: str | None = None
+    save: str | None = None
+    progress: bool | None = None
+
+
+@dataclass(slots=True)
+class Member:
+    """One process of the job; ``rank`` is None for the scheduler."""
+
+    pid: int
+    rank: int | None
+    status: int | None = None
+    """Its exit code, or minus the signal that ended it; None while it runs."""
+    ended: float = 0.0
+    """When that was seen, in seconds of ``time.time``."""
+
+
+@dataclass(slots=True)
+class RunningJob:
+    job: Job
+    folder: JobFolder
+    logs: Path
+    members: dict[int, Member] = field(default_factory=dict)
+    """By process id."""
+    started: float = field(default_factory=time.time)
+
+    @property
+    def workers(self) -> list[Member]:
+        return [member for member in self.members.values() if member.rank is not None]
+
+    @property
+    def scheduler(self) -> Member | None:
+        return next((member for member in self.members.values() if member.rank is None), None)
+
+    def name(self, member: Member) -> str:
+        return f"rank {member.rank} of {self.job.ranks}"
+
+    def log(self, member: Member) -> Path:
+        return self.logs / f"worker_{member.rank}.log"
