@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..ir.attributes import scalar_tensor
 from ..ir.calls import reachable_functions
-from ..ir.collectives import all_reduce, group_of
 from ..ir.effects import Effects
 from ..ir.errors import PassError
-from ..ir.gradient_path import STAGE, STAGES, GradientPath, gradient_paths, updating_graphs
+from ..ir.gradient_path import GRADIENT, PART, STAGE, STAGES, GradientPath, gradient_paths, mark, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.search import Search
 from ..ir.training import passed_on
 from ..ir.types import TensorType, tensor
-from ..ir.values import Node, State, Value
+from ..ir.values import Constant, Node, State, Value
 from .base import Pass
+from .data_parallel import reduces_gradients
 from .gradient_accumulation import WEIGHT
 from .normalisation import COUNTED
 from .options import option
@@ -26,17 +26,8 @@ from .overflow_check import SKIPPED, update_effects
 from .results import named_results, with_results
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
 from .subspace_basis import read_basis
+from .tally import declare_tally
 from .trial import loss_of, make_trial, return_draws, scalar_loss
-
-
-@dataclass(frozen=True, slots=True)
-class _Losses:
-    """How the losses of a cycle become one, as its gradients do. ``group``: the ranks that take part, "" for one.
-    ``mean``: they are divided by the number or, if ``weighted``, the weights of the micro-batches."""
-
-    group: str
-    mean: bool
-    weighted: bool
 
 
 class DimReduce(Pass):
@@ -72,6 +63,10 @@ class DimReduce(Pass):
     max_trials: int = option(10, help="trials a cycle; 2 as upstream", minimum=1)
     max_skipped: int = option(50, help="cycles in a row that are not finite and end training; 0: never", minimum=0)
 
+    def needs(self, program: Program) -> Sequence[str]:
+        # Where the file reduces gradients over ranks, losses have to be reduced too.
+        return ("data-parallel",) if program.schedule.search is None and reduces_gradients(program) else ()
+
     def run(self, program: Program) -> PassResult:
         result = self.result()
         _refuse(program)
@@ -81,8 +76,8 @@ class DimReduce(Pass):
         trained.update(n for n, v in program.state.items() if v.role == "weight" and v.trainable)
         weights = {n: TensorType(v.dtype, v.shape) for n, v in program.state.items() if n in trained}
         feeding = [program.graphs[n] for n in program.schedule.graphs() if program.graphs[n].inputs]
-        losses = _losses(program, updating, paths)
-        shares = [_weight_of(feeding[0])] if losses.weighted else []
+        weighted = WEIGHT in program.state
+        shares = [_weight_of(feeding[0])] if weighted else []
         trial = make_trial(feeding[0], "trial", trained, shares, SHADOW, scope=SCOPE)
         basis = read_basis(self.basis, {n: t.shape for n, t in weights.items()}, self.n_components)
 
@@ -98,17 +93,16 @@ class DimReduce(Pass):
         for graph in feeding:
             return_draws(graph, trial.kept)
             if graph not in updating:
-                _add_loss(graph, losses)
+                _add_loss(graph, weighted)
         for graph in updating:
-            _begin(program, graph, paths[graph.name], space, losses)
+            _begin(program, graph, paths[graph.name], space, weighted)
         share = trial.twin[shares[0]] if shares else None
         fx = Effects(trial.graph)
         term = _term(trial.graph, trial.loss, share)
         fx.append("AssignAdd", [trial.graph.state(TRIAL_LOSS, tensor("float32")), term], scope=SCOPE)
         fx.commit(trial.loss)
         program.graphs["trial"] = trial.graph
-        total = (lambda graph, value: all_reduce(graph, value, losses.group, scope=SCOPE)) if losses.group else None
-        program.graphs["judge"] = judge(space, shared=losses.mean, reduce=total)
+        program.graphs["judge"] = judge(space)
         program.schedule = replace(
             program.schedule,
             max_skipped=self.max_skipped or None,
@@ -174,29 +168,6 @@ def _paths(graph: Graph) -> list[GradientPath]:
     return found
 
 
-def _losses(program: Program, updating: Sequence[Graph], paths: dict[str, list[GradientPath]]) -> _Losses:
-    reduced = [
-        value
-        for graph in updating
-        for path in paths[graph.name]
-        for point in path.points
-        if point.stage == "all-reduce"
-        for value in point.values
-    ]
-    counted = any(COUNTED in node.marks for graph in updating for node in graph)
-    weighted = WEIGHT in program.state
-    group = ""
-    if reduced:
-        node = next((v for v in reduced if isinstance(v, Node) and v.op.name == "AllReduce"), None)
-        group = "" if node is None else group_of(node)
-        if not group or not (counted or weighted):
-            raise PassError(
-                "gradients are reduced over ranks in a way that does not tell whether losses are to be averaged: ask "
-                "for data-parallel{mean=true} in the same pipeline"
-            )
-    return _Losses(group, counted or weighted, weighted)
-
-
 def _weight_of(graph: Graph) -> Value:
     """What the gradients of the micro-batch that a graph takes are multiplied by (reduction=weighted)."""
     for node in graph:
@@ -218,32 +189,29 @@ def _term(graph: Graph, loss: Value, share: Value | None) -> Value:
     return graph.create("Select", [graph.create("NotEqual", [share, zero], scope=SCOPE), scaled, zero], scope=SCOPE)
 
 
-def _add_loss(graph: Graph, losses: _Losses) -> None:
-    share = _weight_of(graph) if losses.weighted else None
+def _add_loss(graph: Graph, weighted: bool) -> None:
+    share = _weight_of(graph) if weighted else None
     term = _term(graph, scalar_loss(graph, loss_of(graph), scope=SCOPE), share)
     fx = Effects(graph)
     fx.append("AssignAdd", [graph.state(LOSS, tensor("float32")), term], scope=SCOPE)
     fx.commit()
 
 
-def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space: Subspace, losses: _Losses) -> None:
+def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space: Subspace, weighted: bool) -> None:
     """Replaces the update side of a graph by the beginning of a search."""
+    if not any(GRADIENT in node.marks for node in graph):
+        _mark_gradients(graph, paths)
     gradients = {path.weight: path.at("clip", graph).total(scope=SCOPE) for path in paths}
     results = named_results(graph)
     images = passed_on(graph, [value for _, value in results])
     own: Value | None = None
     if graph.inputs:
         loss = scalar_loss(graph, loss_of(graph), scope=SCOPE)
-        own = _term(graph, loss, _weight_of(graph) if losses.weighted else None)
+        own = _term(graph, loss, _weight_of(graph) if weighted else None)
     fx = Effects(graph)
     fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))
-    total, share = _sums(fx, program, own, losses)
-    if losses.group:
-        total = all_reduce(graph, total, losses.group, scope=SCOPE)
-        share = None if share is None else all_reduce(graph, share, losses.group, scope=SCOPE)
-    if share is not None:
-        total = graph.create("RealDiv", [total, share], scope=SCOPE)
-    added = begin_search(fx, space, gradients, total, share)
+    total, share = _sums(fx, program, own, weighted)
+    added = begin_search(fx, space, gradients, graph.create("RealDiv", [total, share], scope=SCOPE), share)
     if program.schedule.count is not None:
         zero = graph.constant(scalar_tensor("float32", 0.0))
         fx.append("Assign", [graph.state(LOSS, tensor("float32")), zero], scope=SCOPE)
@@ -256,24 +224,50 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
         del graph.functions[name]
 
 
-def _sums(fx: Effects, program: Program, own: Value | None, losses: _Losses) -> tuple[Value, Value | None]:
-    """The sum of the losses of this rank's micro-batches, and what it is divided by."""
+def _mark_gradients(graph: Graph, paths: Sequence[GradientPath]) -> None:
+    """Gradients are found by what updates the weights, which this graph will not do any more: marks tell where they
+    are, at nodes that only pass them on."""
+    names: dict[tuple[Value, int], list[str]] = {}
+    for path in paths:
+        for part, value in enumerate(path.points[0].values):
+            if not isinstance(value, Constant):
+                names.setdefault((value, part), []).append(path.weight)
+    passed: dict[Value, Node] = {}
+    for (value, part), weights in names.items():
+        type_ = tensor_type(value)
+        shape = graph.constant(type_.shape)
+        with graph.inserting_after(value):
+            passed[value] = graph.create("Reshape", [value, shape], type_, scope=SCOPE, sources=[value])
+        mark(passed[value], {GRADIENT: weights[0] if len(weights) == 1 else tuple(weights), PART: part})
+    for path in paths:
+        point = path.points[0]
+        for user, i in (*point.takers, *point.measures):
+            new = passed.get(user.operand(i))
+            if new is not None:
+                user.set_operand(i, new)
+        point.values = tuple(passed.get(value, value) for value in point.values)
+
+
+def _sums(fx: Effects, program: Program, own: Value | None, weighted: bool) -> tuple[Node, Node]:
+    """The sum of the losses of the cycle's micro-batches, and what it is divided by, as the gradients are. Each is one
+    number of this rank, which data-parallel can sum over ranks."""
     graph = fx.graph
     count = program.schedule.count
     one = graph.constant(scalar_tensor("float32", 1.0))
-    if count is None:
-        assert own is not None
-        return own, one if losses.mean else None
 
-    def total(state: str, here: Value | None) -> Value:
+    def total(state: str, here: Value | None) -> Node:
         loaded = fx.load(graph.state(state, tensor("float32")), scope=SCOPE)
         return loaded if here is None else graph.create("Add", [loaded, here], scope=SCOPE)
 
-    divisor: Value | None = None
-    if losses.weighted:
-        some = total(WEIGHT, None if own is None else _weight_of(graph))
-        zero = graph.constant(scalar_tensor("float32", 0.0))
-        divisor = graph.create("Select", [graph.create("NotEqual", [some, zero], scope=SCOPE), some, one], scope=SCOPE)
-    elif losses.mean:
-        divisor = total(count, None if own is None else one)
-    return total(LOSS, own), divisor
+    if weighted:
+        share = total(WEIGHT, None if own is None else _weight_of(graph))
+    elif count is not None and any(COUNTED in node.marks for node in graph):
+        share = total(count, None if own is None else one)
+    else:
+        share = graph.create("TensorMove", [one], scope=SCOPE)
+    if count is None:
+        assert own is not None
+        losses = graph.create("TensorMove", [own], scope=SCOPE)
+    else:
+        losses = total(LOSS, own)
+    return declare_tally(losses, "losses"), declare_tally(share, "share")

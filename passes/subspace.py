@@ -23,7 +23,7 @@ projects another gradient than it adds to the residual, and over ranks it rounds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.attributes import TensorValue, scalar_tensor
@@ -33,8 +33,10 @@ from ..ir.effects import Effects
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
 from ..ir.reductions import all_finite
+from ..ir.shares import ROWS
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import Node, Value
+from .tally import declare_tally
 
 SCOPE = "dim-reduce"
 PREFIX = "dim_reduce."
@@ -55,8 +57,6 @@ TRIALS, PENDING, REJECTED, SKIPPED = (
 )
 CURVATURE = 1e-20
 """Below this y'·s does not say how the loss is curved, as upstream."""
-
-Reduce = Callable[[Graph, Value], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def declare(program: Program, space: Subspace, basis: Mapping[str, object]) -> N
     for name, type_ in space.weights.items():
         basis_type, data = from_numpy(basis[name])  # type: ignore[arg-type]
         plain = TensorType(DType.FLOAT32, type_.shape)
-        program.add_state(BASIS + name, basis_type, "fixed", data, weight=name)
+        program.add_state(BASIS + name, basis_type, "fixed", data, weight=name).info[ROWS] = True
         program.add_state(RESIDUAL + name, plain, "slot", weight=name)
         program.add_state(DIRECTION + name, plain, "carried", weight=name)
     program.add_state(HESSIAN, tensor("float32", k, k), "slot", from_numpy(np.eye(k, dtype=np.float32))[1])
@@ -98,7 +98,7 @@ def declare(program: Program, space: Subspace, basis: Mapping[str, object]) -> N
 
 
 def begin_search(
-    fx: Effects, space: Subspace, gradients: Mapping[str, Value], loss: Value, share: Value | None
+    fx: Effects, space: Subspace, gradients: Mapping[str, Value], loss: Value, share: Value
 ) -> list[tuple[str, Value]]:
     """The direction, the residual and the first trial's weights, in place of an optimizer; returns named results.
 
@@ -146,11 +146,9 @@ def begin_search(
         a.assign(SHADOW + name, cast(a.graph, moved, type_.dtype, scope=SCOPE))
     for name, value in (
         (NEXT_HESSIAN, updated), (NEXT_GRADIENT, gradient), (SUBSPACE_DIRECTION, direction), (BASE, loss),
-        (SLOPE, slope), (LENGTH, one), (TRIAL_LOSS, a.number(0.0)),
+        (SLOPE, slope), (LENGTH, one), (SHARE, share), (TRIAL_LOSS, a.number(0.0)),
     ):  # fmt: skip
         a.assign(name, value)
-    if share is not None:
-        a.assign(SHARE, share)
     zero = a.integer(0)
     a.assign(TRIALS, zero)
     a.assign(PENDING, cast(a.graph, finite, DType.INT32, scope=SCOPE))
@@ -159,11 +157,8 @@ def begin_search(
     return [("overflow", a.op("LogicalNot", finite)), ("skipped_cycles", skipped)]
 
 
-def judge(space: Subspace, *, shared: bool, reduce: Reduce | None) -> Graph:
-    """The graph that accepts a trial or moves to the next one, and updates the weights when the search is over.
-
-    ``shared``: sums of losses are divided by the cycle's share. ``reduce`` adds up over ranks, if there are several.
-    """
+def judge(space: Subspace) -> Graph:
+    """The graph that accepts a trial or moves to the next one, and updates the weights when the search is over."""
     graph = Graph("judge")
     graph.editor = SCOPE
     graph.result = graph.constant(None)  # replaced at commit
@@ -171,9 +166,7 @@ def judge(space: Subspace, *, shared: bool, reduce: Reduce | None) -> Graph:
     a = _Algebra(fx)
     k = space.components
     length, base, slope = (a.load(name) for name in (LENGTH, BASE, SLOPE))
-    loss: Value = a.load(TRIAL_LOSS)
-    loss = loss if reduce is None else reduce(graph, loss)
-    loss = a.op("RealDiv", loss, a.load(SHARE)) if shared else loss
+    loss = a.op("RealDiv", declare_tally(a.load(TRIAL_LOSS), "losses"), a.load(SHARE))
     bound = a.op("Add", base, a.op("Mul", a.op("Mul", a.number(space.sigma), length), slope))
     # What is not finite is not less than anything, or is minus infinity.
     finite = a.op("IsFinite", loss)

@@ -6,13 +6,16 @@ import logging
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..ir.data import to_numpy
+from ..ir.collectives import WORLD
+from ..ir.data import from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.program import Program, StateVariable
+from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
 from .anchor import anchor_state
 from .environment import prepare_environment
@@ -36,8 +39,16 @@ class Engine:
         self.ranks = join_ranks()
         self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
         self.types = {name: variable.type for name, variable in program.state.items()}
-        self.parameters = {name: _parameter(variable) for name, variable in program.state.items()}
+        self._shared = shared_states(program, self.ranks.size)
+        self.parameters = {name: self._parameter_of(variable) for name, variable in program.state.items()}
         self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
+
+    def _parameter_of(self, variable: StateVariable) -> Any:
+        """The Parameter of a state, or of this rank's share of it."""
+        if variable.name not in self._shared:
+            return _parameter(variable)
+        type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))
+        return _parameter(replace(variable, type=type_, data=data))
 
     def _load(self, program: Program, graph: Graph, seed: int | None) -> Any:
         import mindspore
@@ -45,7 +56,11 @@ class Engine:
         from ..ir.mindir.writer import write_mindir
         from .cells import GraphRunner
 
-        graph = graph_of_ranks(graph, self.ranks, self.device.lower())
+        target = self.device.lower()
+        if self._shared:
+            graph = graph.clone()[0]
+            share_rows(graph, self._shared, self.ranks.rank, self.ranks.size, WORLD[target])
+        graph = graph_of_ranks(graph, self.ranks, target)
         if seed is not None:
             graph = graph.clone()[0]
             for node in seed_graph(graph, seed, self.ranks.rank):
