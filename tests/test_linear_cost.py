@@ -39,6 +39,7 @@ PASSES = (
     "effect-chain-minimization",
     "gradient-accumulation",
     "gradient-accumulation{split=fused}",
+    "data-parallel",
 )
 VECTOR = tensor("float32", 2)
 DOUBLED = 2.5
