@@ -146,15 +146,17 @@ def _schedule() -> None:
 
 def _check_job(program: Program, data: str, batch_size: int | None, ranks: int) -> None:
     """What every rank would find out, before any starts."""
+    from ..ir.adasum import needs_job
     from ..ir.collectives import collectives
     from ..ir.errors import RuntimeFailure
     from ..runtime.data import Shard, open_source
     from ..runtime.plan import plan_turns
 
-    if not any(True for graph in program.graphs.values() for _ in collectives(graph)):
+    graphs = program.graphs.values()
+    if not any(needs_job(graph) or any(True for _ in collectives(graph)) for graph in graphs):
         raise RuntimeFailure(
             f"the program has nothing that ranks do together: {ranks} of them would train {ranks} different networks. "
-            f"Compile it with the pass data-parallel"
+            f"Compile it with the pass data-parallel or adasum"
         )
     first = plan_turns(program, program.schedule.variant(0))[0].consumer
     open_source(data, program.graphs[first], batch_size, False, 0, Shard(0, ranks))
