@@ -1,0 +1,142 @@
+"""boost-reduce: the smallest program that still shows a failure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import cli
+
+if TYPE_CHECKING:
+    from .reduction.checks import Check
+    from .reduction.reducer import Progress, Reduction
+
+_RERUN = re.compile(r"^// rerun with: boost-compile \S+ --passes '([^']*)'", re.MULTILINE)
+"""What a crash's reproducer (passes/reproducer.py) says of itself."""
+_EVERY = 50
+"""Where standard error is no terminal, progress is one line for so many tests."""
+
+
+@click.command("boost-reduce", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file")
+@click.option("-p", "--passes", "pipeline", metavar="PIPELINE", help="The passes that fail [those a crash file names].")
+@click.option("--verify", is_flag=True, help="The failure is a property that boost-verify finds wrong.")
+@click.option("--check", "command_", metavar="CMD", help="The failure is how this command ends; {} is the file.")
+@click.option("--match", default="", metavar="TEXT", help="Only a failure whose message holds this text.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of one --check or --verify.")
+@click.option("--max-tests", type=click.IntRange(1), default=1000, show_default=True, help="Stop after so many tests.")
+@click.option("-o", "--output", metavar="FILE", help="Where the text goes [NAME-reduced.ir].")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.version_option(package_name="boost-compile")
+def command(
+    file: str,
+    pipeline: str | None,
+    verify: bool,
+    command_: str | None,
+    match: str,
+    timeout: float | None,
+    max_tests: int,
+    output: str | None,
+    quiet: bool,
+) -> None:
+    """Shrinks FILE, which shows a failure, to a minimal case: leaves out passes, graphs, outputs, effects, scopes and
+    nodes, and makes shapes smaller, while the failure stays the same. Writes text that a test can hold; FILE itself is
+    not touched.
+
+    \b
+    --passes            an error of a pass: the same error, raised at the same place
+    --passes --verify   a compiled program that trains wrong: the same property
+    --check CMD         any command: the same exit status as for FILE itself
+
+    Exit status: 0 reduced, and what was written was checked to fail; 2 bad input, or FILE does not fail."""
+    from ..ir.errors import OptionError
+    from .reduction.reducer import reduce
+
+    target = output or f"{Path(file).stem}-reduced.ir"
+    if Path(target).resolve() == Path(file).resolve():
+        raise OptionError(f"the result would overwrite {file}: choose another with -o")
+    cli.check_writable(target)
+    program = cli.read_program(file)
+    check = _check(file, pipeline, verify, command_, match, timeout)
+    before = sum(g.total_nodes() for g in program.graphs.values())
+    found = reduce(program, check, max_tests=max_tests, progress=_nothing if quiet else _progress())
+    text = _text(found, check, target)
+    _confirm(text, found, check)
+    Path(target).write_text(text, encoding="utf-8")
+    after = sum(g.total_nodes() for g in found.program.graphs.values())
+    click.echo(f"{target}: {after} of {before} nodes, {found.tests} tests{'; stopped' if found.spent else ''}")
+    click.echo(f"  {found.failure}\n  rerun with: {check.rerun(target, found.passes)}")
+
+
+def _check(
+    file: str, pipeline: str | None, verify: bool, command_: str | None, match: str, timeout: float | None
+) -> Check:
+    from ..ir.errors import OptionError
+    from ..passes.pipeline import parse_pipeline
+    from .reduction.checks import Command, Crash, Unverified
+
+    if command_ is not None:
+        if pipeline or verify:
+            raise OptionError("--check is a failure of its own: leave out --passes and --verify")
+        return Command(command_, match, timeout)
+    if pipeline is None:
+        pipeline = _named_in(file)
+    if pipeline is None:
+        raise OptionError("say what fails: --passes PIPELINE, with --verify or without, or --check CMD")
+    passes = parse_pipeline(pipeline)
+    return Unverified(passes, timeout) if verify else Crash(passes, match)
+
+
+def _named_in(file: str) -> str | None:
+    """The passes that the head of a crash file names."""
+    if not file.endswith(cli.TEXT_SUFFIXES):
+        return None
+    found = _RERUN.search(Path(file).read_text(encoding="utf-8", errors="replace")[:4096])
+    return found[1] if found else None
+
+
+def _text(found: Reduction, check: Check, target: str) -> str:
+    from ..ir.text import print_program
+
+    head = [f"reduced: {found.failure}", f"rerun with: {check.rerun(target, found.passes)}"]
+    return "".join(f"// {line}\n" for line in head) + print_program(found.program)
+
+
+def _confirm(text: str, found: Reduction, check: Check) -> None:
+    """What is written must fail, not only what was in memory."""
+    from ..ir.errors import OptionError
+    from ..ir.text import parse_program
+
+    if not check.shows(found.failure, parse_program(text), found.passes):
+        raise OptionError("the reduced program does not fail when it is tried again: the failure comes and goes")
+
+
+def _nothing(what: str, tests: int, nodes: int, state: int) -> None:
+    pass
+
+
+def _progress() -> Progress:
+    """One line that is written over on a terminal; elsewhere a line now and then."""
+    terminal = sys.stderr.isatty()
+
+    def show(what: str, tests: int, nodes: int, state: int) -> None:
+        line = f"{tests} tests: {nodes} nodes, {state} state variables left ({what})"
+        if terminal:
+            sys.stderr.write(f"\r\x1b[K{line}")
+        elif tests % _EVERY == 0:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    return show
+
+
+def main() -> None:
+    cli.run(command)
+
+
+if __name__ == "__main__":
+    main()
