@@ -41,7 +41,19 @@ def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Pat
     np.savez(folder / "data.npz", images, labels)
     images[SIZE, 0] = np.inf  # without shuffling it is the second rank that takes this row, in the first step
     np.savez(folder / "bad.npz", images, labels)
+    (folder / "evaluation.py").write_text(EVALUATION)
     return folder
+
+
+EVALUATION = """
+import time
+
+def nap(session):
+    time.sleep(0.2)
+
+def show(session):
+    print("evaluated on rank", session.ranks.rank)
+"""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +166,8 @@ def test_a_killed_rank_ends_the_job_and_training_goes_on_from_its_last_state(
 ) -> None:
     line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2)
     saved = here / "killed.safetensors"
-    job = start(*line, "--save", saved.name, "--save-every", 2)
+    # It naps, so as not to be through before it is killed.
+    job = start(*line, "--save", saved.name, "--save-every", 2, "--eval", "evaluation.py:nap")
     wait_for(saved, job)
     job.rank(1).kill()
     killed = time.monotonic()
@@ -169,8 +182,11 @@ def test_a_killed_rank_ends_the_job_and_training_goes_on_from_its_last_state(
     assert position.cycle % 2 == 0
     assert position.cycle < 180, "it was killed before its end"
 
-    code, out, err = start(*line, "--resume", saved.name, "--save", "resumed.safetensors").end()
+    shown = ("--eval", "evaluation.py:show")
+    code, out, err = start(*line, *shown, "--resume", saved.name, "--save", "resumed.safetensors").end()
     assert code == 0, err
+    assert out.count("evaluated on rank 0\n") == 60 - position.epoch
+    assert "evaluated on rank 1" not in out
     assert f"{180 - position.cycle} optimizer steps on 2 ranks" in out
     resumed = load_file(here / "resumed.safetensors")
     assert set(resumed) == set(whole)
