@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..ir.program import Program
     from ..passes.base import Pass
     from ..passes.instrumentation import Instrumentation
+    from .verification.report import Verification
 
 DEFAULT_PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
 """Clean-up that preserves training bit for bit: what to do when nothing was asked for."""
@@ -54,9 +55,10 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass [on].")
+@click.option("--verify", is_flag=True, help="Run the result beside INPUT and check what the passes promise.")
 @_ir_option("--print-ir-before", "the program before each pass")
 @_ir_option("--print-ir-after", "the program after each pass")
-@_ir_option("--print-ir-diff", "what each pass changed, as a unified diff")
+@_ir_option("--print-ir-diff", "what each pass changed: nodes, state, schedule")
 @click.option("--annotations/--no-annotations", default=True, help="Scopes and origins in text [on].")
 @click.option("--time-passes", is_flag=True, help="Print where the time went to stderr.")
 @click.option("--pass-statistics", is_flag=True, help="Print each pass's statistics to stderr.")
@@ -107,6 +109,7 @@ class Job:
     target: str | None
     allow_no_match: bool
     verify_each: bool
+    verify: bool
     annotations: bool
     time_passes: bool
     pass_statistics: bool
@@ -251,15 +254,41 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         )
     with _timed(job, "write"):
         _write(program, output, emit, job.annotations)
+    verification = _verified(job, source, program, output, as_json or quiet) if job.verify else None
     outcome = Outcome(source, program, job.input, output, emit, passes, asked, job.seconds)
     if job.time_passes:
         print_times(outcome)
     if job.pass_statistics:
         print_statistics(outcome)
     if as_json:
-        cli.print_json(to_json(outcome))
+        more = {} if verification is None else {"verification": verification.to_json()}
+        cli.print_json({**to_json(outcome), **more})
     elif not quiet:
         print_report(outcome)
+    if verification is not None:
+        _conclude(verification, output, silent=as_json or quiet)
+
+
+def _verified(job: Job, source: Program, program: Program, output: str, silent: bool) -> Verification:
+    """The verification of what was compiled; its result is stored with a program directory."""
+    from .verify import check_made_from, run
+
+    assert job.input is not None
+    check_made_from(source, program, output)
+    if not silent:
+        click.echo("Verifying: the program runs beside the original in MindSpore.", err=True)
+    with _timed(job, "verification"):
+        return run(source, program, job.input, output, store=True)
+
+
+def _conclude(found: Verification, output: str, *, silent: bool) -> None:
+    """Prints the verification; exit status 1 if it does not hold."""
+    from .verification.table import print_verification
+
+    if not silent or not found.verified:
+        print_verification(found, cli.console(stderr=silent or output == "-"))
+    if not found.verified:
+        raise click.exceptions.Exit(1)
 
 
 class _timed:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import cli
+
+if TYPE_CHECKING:
+    from ..ir.program import Program
+    from .verification.report import Verification
 
 FAILED = 1
 
@@ -44,37 +49,45 @@ def command(
     source, compiled = cli.read_program(original), cli.read_program(program)
     check_made_from(source, compiled, program)
 
-    from dataclasses import replace
+    from .verification.table import print_verification
 
-    from .verification import table
-    from .verification.verifier import hashes, verify  # MindSpore starts here
-
-    found = verify(source, compiled, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
-    found = replace(found, hashes=hashes(Path(original), Path(program), (table.FILE,)))
-    if store and Path(program).is_dir():
-        table.store(found, Path(program))
+    found = run(
+        source, compiled, original, program, store, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect
+    )
     if as_json:
         cli.print_json(found.to_json())
     else:
-        table.print_verification(found, cli.console())
+        print_verification(found, cli.console())
     if not found.verified:
         raise click.exceptions.Exit(FAILED)
 
 
-def check_made_from(source: object, compiled: object, path: str) -> None:
-    """OptionError for a program that does not say how it was made."""
+def check_made_from(source: Program, compiled: Program, path: str) -> None:
+    """OptionError for a program that does not say how it was made, or an original that is one."""
     from ..ir.errors import OptionError
-    from ..ir.program import Program
 
-    assert isinstance(source, Program)
-    assert isinstance(compiled, Program)
     if len(source.graphs) != 1 or source.pipeline:
-        raise OptionError("ORIGINAL is compiled already: give the training graph that PROGRAM was made from, first")
+        raise OptionError("the original is compiled already: give the training graph that the program was made from")
     if not compiled.pipeline and compiled.state.keys() != source.state.keys():
         raise OptionError(
             f"{path} does not say by which passes it was made (a self-contained MindIR does not): give the program "
             "directory (.boost)"
         )
+
+
+def run(source: Program, compiled: Program, original: str, program: str, store: bool, **options: Any) -> Verification:
+    """Verifies, and notes the hashes of both files (where they are files) and, with ``store``, the result in a program
+    directory. ``options`` are those of ``boost_compile.verify``."""
+    from dataclasses import replace
+
+    from .verification import table
+    from .verification.verifier import hashes, verify  # MindSpore starts here
+
+    found = verify(source, compiled, **options)
+    found = replace(found, hashes=hashes(Path(original), Path(program), (table.FILE,)))
+    if store and Path(program).is_dir():
+        table.store(found, Path(program))
+    return found
 
 
 def main() -> None:

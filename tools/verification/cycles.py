@@ -54,7 +54,9 @@ class DifferentMicroBatches:
             if not ran.last.updated:
                 raise NotApplicable(f"cycle {number + 1} overflows with this data, so there is no update to compare")
             deviations.append(found)
-            shown = shown or moved(wanted, c.judged())
+            # A learning rate that starts from zero moves no weight in the first cycle.
+            weights = [n for n in c.judged() if n in c.reference.probe.weights]
+            shown = shown or moved(wanted, weights or c.judged())
         detail = f"{c.cycles} cycles of {c.length}"
         return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
 

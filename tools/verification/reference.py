@@ -105,7 +105,8 @@ class Reference:
             before, current = current, {**current, **micros[-1].written}
         kept = [m for i, m in enumerate(micros) if i not in dropped]
         averaged, magnitudes = self._reduce(kept, reduction)
-        floor = self._floors(averaged, magnitudes)
+        owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
+        floor = floors(magnitudes, owners, self.probe.unit)
         rng = np.random.default_rng(0)
         signs = {n: rng.choice([-1.0, 1.0], g.shape) for n, g in averaged.items()}
         states = []
@@ -143,10 +144,3 @@ class Reference:
                 reduced[slot.name] = sums.astype(dtype)
             magnitudes[slot.name] = magnitude / (1 if reduction == "sum" else max(len(counting), 1))
         return reduced, magnitudes
-
-    def _floors(self, gradients: Values, magnitudes: Values) -> Values:
-        """Noise floors; layers are told by the names of weights."""
-        first = {s.name: s.weights[0] for s in self.probe.gradients}
-        named = {f"{first[n]}/{n}": m for n, m in magnitudes.items()}
-        found = floors({f"{first[n]}/{n}": g for n, g in gradients.items()}, named, self.probe.unit)
-        return {n: found[f"{first[n]}/{n}"] for n in gradients}

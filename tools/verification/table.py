@@ -68,9 +68,9 @@ def _numbers(r: Result) -> tuple[str, str, str, str]:
     d = r.deviation
     if d is None:
         return "", "", "", ""
-    if d.error == 0:
-        return "0", "", "0", ""
-    return f"{d.relative:.1e}", f"{d.tolerance_relative:.1e}", f"{d.ulps:.3g}", f"{d.tolerance_ulps:.3g}"
+    if d.error == 0 and d.tolerance_relative == 0:
+        return "0", "exact", "0", "exact"
+    return f"{d.relative:.1e}" if d.error else "0", f"{d.tolerance_relative:.1e}", f"{d.ulps:.3g}", f"{d.tolerance_ulps:.3g}"
 
 
 def _where(d: Deviation | None) -> str:

@@ -8,7 +8,7 @@ units in the last place of the stored value.
 
 The noise floor of a gradient is ``NOISE`` rounding units of the largest gradient of its layer: sums of many terms that
 cancel keep the rounding of their largest terms. Elements whose gradient is exactly zero in every micro-batch (a token
-that does not occur) have no noise.
+that does not occur) have no noise, unless all of the weight's gradient is noise: then zeros are chance.
 """
 
 from __future__ import annotations
@@ -45,17 +45,21 @@ class Expected:
     moved: tuple[State, ...]
 
 
-def floors(gradients: Mapping[str, np.ndarray], magnitudes: State, unit: float) -> dict[str, np.ndarray]:
-    """The noise floor of each element. ``magnitudes`` are sums of absolute gradients of micro-batches, ``unit`` the
-    rounding unit of the coarsest float type in the backward part."""
-    layer: dict[str, float] = {}
+def floors(magnitudes: State, weights: Mapping[str, str], unit: float) -> dict[str, np.ndarray]:
+    """The noise floor of each element of each gradient. ``magnitudes`` are mean absolute gradients of micro-batches,
+    ``weights`` names the weight of each, and with it the layer; ``unit`` is the rounding unit of the coarsest float
+    type in the backward part."""
+    layers = {name: weights[name].rpartition(".")[0] for name in magnitudes}
+    largest: dict[str, float] = {}
     for name, magnitude in magnitudes.items():
-        of = name.rpartition(".")[0]
-        largest = magnitude[np.isfinite(magnitude)].max(initial=0.0)
-        layer[of] = max(layer.get(of, 0.0), float(largest))
-    return {
-        name: np.where(magnitudes[name] > 0, NOISE * unit * layer[name.rpartition(".")[0]], 0.0) for name in gradients
-    }
+        own = magnitude[np.isfinite(magnitude)].max(initial=0.0)
+        largest[layers[name]] = max(largest.get(layers[name], 0.0), float(own))
+    found = {}
+    for name, magnitude in magnitudes.items():
+        floor = NOISE * unit * largest[layers[name]]
+        only_noise = 0 < magnitude.max(initial=0.0) <= floor
+        found[name] = np.where((magnitude > 0) | only_noise, floor, 0.0)
+    return found
 
 
 def compare(ours: State, expected: Expected, names: Iterable[str]) -> Deviation:
@@ -65,7 +69,11 @@ def compare(ours: State, expected: Expected, names: Iterable[str]) -> Deviation:
         found = deviation(
             name, ours[name], expected.state[name], expected.before[name], [m[name] for m in expected.moved]
         )
-        if found.excess > worst.excess or (found.excess == worst.excess and found.error > worst.error):
+        if (found.excess, found.error, found.tolerance_relative) > (
+            worst.excess,
+            worst.error,
+            worst.tolerance_relative,
+        ):
             worst = found
     return worst
 
@@ -82,8 +90,6 @@ def deviation(
     a, b, start = (np.atleast_1d(x).astype(np.float64) for x in (ours, reference, before))
     with np.errstate(invalid="ignore", over="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
-        if same.all():
-            return EXACT
         error = np.where(same, 0.0, np.abs(a - b))
         error[np.isnan(error)] = np.inf
         travel = np.abs(b - start)
@@ -96,8 +102,12 @@ def deviation(
         tolerance = SAFETY * noise + np.where((travel > 0) | (noise > 0), rounding, 0.0)
         excess = np.where(error == 0, 0.0, error / np.where(tolerance > 0, tolerance, np.nan))
     excess[np.isnan(excess)] = np.inf
-    at = int(excess.argmax())
     scale = float(travel[np.isfinite(travel)].max(initial=0.0)) or float("inf")
+    if same.all():
+        # Equal: shown is the tolerance of the middle element.
+        middle = (float(np.median(x)) if x.size else 0.0 for x in (tolerance / scale, tolerance / unit))
+        return Deviation("", 0.0, 0.0, 0.0, *middle, 0.0)
+    at = int(excess.argmax())
     e, t, u = (float(x.flat[at]) for x in (error, tolerance, unit))
     return Deviation(name, e, e / scale, e / u, t / scale, t / u, float(excess.flat[at]))
 

@@ -211,6 +211,11 @@ def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
         for name, value in micro.outputs.items():
             if isinstance(value, float) and not np.isfinite(value):
                 raise RuntimeFailure(f"with this data the original's {name} is {value}: {hint}")
+    if not all(m.finite for m in micros):
+        _, after = reference.step(reference.initial, batches[0])
+        # A training cell with a check of its own may begin with a loss scale that is too large.
+        if not all(np.isfinite(after[w]).all() for w in reference.probe.weights):
+            raise RuntimeFailure(f"with this data the original's gradients are not finite: {hint}")
     if not any(np.any(g) for m in micros for g in m.gradients.values()):
         raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {hint}")
     different = any(a.tobytes() != b.tobytes() for a, b in zip(batches[0], batches[1], strict=True))
@@ -231,12 +236,12 @@ def versions() -> Mapping[str, str]:
 
 
 def hashes(original: Path, program: Path, leave_out: Iterable[str] = ()) -> dict[str, str]:
-    """sha256 of the original and of each file of the program."""
-    files = sorted(program.iterdir()) if program.is_dir() else [program]
-    of = {f"program/{f.name}": f for f in files if f.is_file() and f.name not in leave_out}
-    sources = sorted(original.iterdir()) if original.is_dir() else [original]
-    of.update({f"original/{f.name}": f for f in sources if f.is_file()})
-    return {name: _sha256(file) for name, file in of.items()}
+    """sha256 of the original and of each file of the program, by role and name; of what is no file (stdin), none."""
+    found = {}
+    for role, path in (("original", original), ("program", program)):
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        found.update({f"{role}/{f.name}": _sha256(f) for f in files if f.is_file() and f.name not in leave_out})
+    return found
 
 
 def _sha256(path: Path) -> str:

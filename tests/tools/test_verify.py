@@ -1,0 +1,350 @@
+"""boost-verify: what holds is verified, what does not is not, and nothing is shown by data that shows nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.ir.attributes import scalar_tensor
+from boost_compile.ir.text import parse_program
+from boost_compile.ir.values import Node
+from boost_compile.passes import clip_gradients, gradient_accumulation
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.verification.data import random_batches
+from boost_compile.tools.verification.ranges import upper_bound
+from boost_compile.tools.verification.report import FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Verification
+from boost_compile.tools.verification.tolerance import Expected, compare
+from boost_compile.tools.verify import command
+
+import boost_compile as bc
+from tests.networks import CASES, names
+
+from .support import assert_one_error, shell
+
+Load = Callable[[str], bc.Program]
+
+
+@pytest.fixture
+def load(exported: Callable[[str], Path]) -> Load:
+    return lambda name: bc.load(exported(name))
+
+
+def statuses(found: Verification) -> dict[str, str]:
+    return {r.name: r.status for r in found.results if r.status != NOT_APPLICABLE}
+
+
+def show(found: Verification) -> str:
+    return "\n".join(f"{r.name}: {r.status}: {r.detail} {r.deviation}" for r in found.results)
+
+
+# -- what holds --------------------------------------------------------------------------------------------------------
+
+BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},overflow-check"
+
+
+@pytest.mark.parametrize(
+    ("case", "pipeline", "properties"),
+    [
+        # A bias in front of BatchNorm has no gradient but rounding, and Adam makes full steps of it; a scale that is no
+        # power of two changes that rounding.
+        ("lenet_bn_adam", BOUNDARY, {"forward state", "overflow", "loss-scale linearity", "statistics of one step"}),
+        ("mlp_mixed", "loss-scale,gradient-accumulation{steps=2}", {"scale rule", "loss-scale linearity"}),
+        ("dropout", "gradient-accumulation{steps=3,split=fused}", {"random draws", "short cycle"}),
+        ("two_inputs", "overflow-check{policy=skip-micro},gradient-accumulation{steps=3}", {"overflow"}),
+        ("sample_weights_adam", "gradient-accumulation{steps=2,reduction=weighted,weight=inputs2}", {"short cycle"}),
+        ("mlp_momentum_decay", "clip-gradients{by=value,limit=0.01},gradient-accumulation{steps=2}", {"clipping"}),
+        ("mlp_adam_decay", "gradient-freeze{groups=2},lower-gradient-centralization", {"centralization"}),
+        ("mlp_adam", "gradient-freeze{groups=2},clip-gradients{limit=0.1}", {"frozen weights", "clipping"}),
+        (
+            "mlp_adam_weight_decay",
+            "parameter-groups{match=[*.bias],lr_factor=0.5,weight_decay=0.0},gradient-accumulation{steps=2}",
+            {"parameter groups"},
+        ),
+        ("residual_none", "less-bn{select=scope,scope=*bn1*}", {"removed BatchNorms", "derivative"}),
+    ],
+)
+def test_programs_of_all_passes_are_verified(case: str, pipeline: str, properties: set[str], load: Load) -> None:
+    source = load(case)
+    found = bc.verify(source, bc.compile(source, pipeline))
+    assert found.verified, show(found)
+    assert found.guilty is None
+    assert properties <= statuses(found).keys(), show(found)
+    assert "initial state" in statuses(found)
+    assert found.pipeline.startswith(tuple(p.name for p in bc.passes.parse_pipeline(pipeline))) or found.pipeline
+
+
+def test_what_does_not_apply_says_why(load: Load) -> None:
+    source = load("mlp")
+    found = bc.verify(source, bc.compile(source, "gradient-accumulation{steps=2,reduction=sum}"))
+    assert found.verified, show(found)
+    assert "summed" in found.result("identical micro-batches").detail
+    for r in found.results:
+        assert r.status != NOT_APPLICABLE or len(r.detail) > 10
+        assert r.promise
+
+
+PRESERVING = [
+    "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination",
+    "gradient-accumulation{steps=3}",
+    "overflow-check,gradient-accumulation{steps=2,split=fused},loss-scale{mode=static,init=100.0}",
+    "loss-scale,overflow-check,gradient-accumulation{steps=2},dead-code-elimination",
+    "overflow-check{policy=skip-micro},gradient-accumulation{steps=3,reduction=sum},common-subexpression-elimination",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", PRESERVING, ids=range(len(PRESERVING)))
+@pytest.mark.parametrize("case", names(without=("refused",)))
+def test_every_network_with_every_preserving_pipeline(case: str, pipeline: str, load: Load) -> None:
+    source = load(case)
+    try:
+        program = bc.compile(source, pipeline)
+    except bc.Error as error:
+        pytest.skip(f"refused: {error}")
+    try:
+        found = bc.verify(source, program, bisect=False)
+    except bc.Error as error:
+        if "--data" not in str(error):
+            raise
+        found = bc.verify(source, program, data=CASES[case].batches(9), bisect=False)
+    assert found.verified, show(found)
+
+
+# -- what does not hold ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["mlp", "mlp_adam"])
+@pytest.mark.parametrize("fault", [1e-4, 0.25])
+def test_small_faults_are_found(case: str, fault: float, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean that is off by a ten-thousandth, under optimizers that do and do not forget the size of a gradient."""
+    real = gradient_accumulation.declare_divisor
+
+    def declare(node: Node, **options: Any) -> Node:
+        graph = node.graph
+        assert graph is not None
+        factor = graph.constant(scalar_tensor("float32", 1.0 + fault))
+        return real(graph.create("Mul", [node, factor]), **options)
+
+    monkeypatch.setattr(gradient_accumulation, "declare_divisor", declare)
+    source = load(case)
+    found = bc.verify(source, bc.compile(source, "gradient-accumulation{steps=4}"), bisect=False)
+    failed = found.result("different micro-batches")
+    assert failed.status == FAILED
+    assert failed.deviation is not None
+    # Momenta and first moments show the fault in its size, second moments twice that.
+    share = 1 - 1 / (1 + fault)
+    assert 0.9 * share < failed.deviation.relative < 2.1 * share
+    assert failed.deviation.excess > 1
+    assert found.result("initial state").status == PASSED
+
+
+def test_a_program_that_was_changed_after_compilation(load: Load) -> None:
+    """No pass is guilty: the pipeline, run again, makes a program that is right."""
+    source = load("mlp")
+    program = bc.compile(source, "gradient-accumulation{steps=2}")
+    bias = program.state["hidden.bias"].initial + np.float32(1e-3)
+    found = bc.verify(source, program.with_values({"hidden.bias": bias}))
+    assert found.result("initial state").status == FAILED
+    assert "hidden.bias" in found.result("initial state").detail
+    assert found.guilty is not None
+    assert found.guilty.name == ""
+
+
+def test_updates_that_move_nothing_are_vacuous(load: Load) -> None:
+    """With a learning rate of zero every program is right, so nothing is shown."""
+    source = load("mlp_sgd")
+    still = source.with_values({"learning_rate": np.zeros_like(source.state["learning_rate"].initial)})
+    found = bc.verify(still, bc.compile(still, "overflow-check"))
+    assert found.result("different micro-batches").status == VACUOUS
+    assert not found.verified
+    assert not found.failures
+    assert found.guilty is None
+
+
+def test_clipping_that_never_bites_is_vacuous(load: Load) -> None:
+    source = load("mlp")
+    found = bc.verify(source, bc.compile(source, "clip-gradients{limit=1e30}"))
+    assert found.result("clipping").status == VACUOUS
+    assert not found.verified
+
+
+def test_compile_and_verify(
+    exported: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = (exported("mlp"), "--loss-scale", "8", "--clip-norm", "0.1", "--verify", "--json", "-o", "a.boost")
+    done = shell(capsys, compile_command, *arguments)
+    assert done.code == 0, done.err
+    assert done.document["verification"]["verified"] is True
+    assert json.loads(Path("a.boost/verification.json").read_text())["verified"] is True
+
+    real = clip_gradients._norm
+    monkeypatch.setattr(clip_gradients, "_norm", lambda graph, squares: real(graph, list(squares)[1:]))
+    done = shell(capsys, compile_command, *arguments[:-3], "-q", "-o", "b.boost")
+    assert done.code == 1
+    assert done.out == ""
+    assert "Guilty: pass 2 of 2, clip-gradients" in done.err
+    assert "NOT verified" in done.err
+    assert json.loads(Path("b.boost/verification.json").read_text())["guilty"]["name"] == "clip-gradients"
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def save(program: bc.Program, path: str) -> str:
+    program.save(path)
+    return path
+
+
+def test_the_command(
+    here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = save(bc.compile(load("mlp"), "gradient-accumulation{steps=2}"), "mlp.boost")
+    done = shell(capsys, command, exported("mlp"), program, "--seed", "3")
+    assert done.code == 0, done.err
+    assert "different micro-batches" in done.out
+    assert "not applicable: overflow, overflowing data" in done.out
+    assert done.out.splitlines()[-1].startswith("Verified: 5 passed")
+    stored = json.loads(Path(program, "verification.json").read_text())
+    assert stored["verified"] is True
+    assert stored["seed"] == 3
+    assert set(stored["versions"]) == {"boost-compile", "mindspore", "numpy"}
+    digest = hashlib.sha256(exported("mlp").read_bytes()).hexdigest()
+    assert stored["hashes"]["original/mlp.mindir"] == digest
+    files = {f"program/{f.name}" for f in Path(program).iterdir()} - {"program/verification.json"}
+    assert set(stored["hashes"]) == {*files, "original/mlp.mindir"}
+    for name in files:
+        content = Path(program, name.partition("/")[2]).read_bytes()
+        assert stored["hashes"][name] == hashlib.sha256(content).hexdigest()
+    # What was stored does not keep the program from being read, and goes when it is written anew.
+    assert bc.load(program).pipeline == stored["pipeline"]
+    bc.load(program).save(program)
+    assert not Path(program, "verification.json").exists()
+
+
+def test_failure_is_exit_status_1(
+    here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = bc.compile(load("mlp"), "overflow-check")
+    bias = program.state["output.bias"].initial * 2
+    path = save(program.with_values({"output.bias": bias}), "mlp.boost")
+    done = shell(capsys, command, exported("mlp"), path, "--json", "--no-store")
+    assert done.code == 1
+    assert done.document["verified"] is False
+    assert not Path(path, "verification.json").exists()
+
+
+def test_data_of_the_user(
+    here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(bc.compile(load("mlp"), "gradient-accumulation{steps=2}"), "mlp.boost")
+    batches = CASES["mlp"].batches(4)
+    np.savez("good.npz", *(np.concatenate(a) for a in zip(*batches, strict=True)))
+    assert shell(capsys, command, exported("mlp"), path, "--data", "good.npz").code == 0
+    images, labels = batches[0]
+    for name, images_, fragment in (
+        ("same", np.tile(images, (4, 1)), "same gradients"),
+        ("far", np.full((16, 8), np.inf, np.float32), "not finite"),
+    ):
+        np.savez(f"{name}.npz", images_, np.tile(labels, 4))
+        done = shell(capsys, command, exported("mlp"), path, "--data", f"{name}.npz")
+        assert_one_error(done, "boost-verify", fragment, "--data")
+
+
+def test_bad_input(here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    program = bc.compile(load("mlp"), "gradient-accumulation{steps=2}")
+    path, whole = save(program, "mlp.boost"), save(program, "whole.mindir")
+    assert_one_error(shell(capsys, command, path, path), "boost-verify", "compiled already")
+    assert_one_error(shell(capsys, command, exported("mlp"), whole), "boost-verify", "program directory")
+    assert_one_error(shell(capsys, command, exported("mlp"), "nothing.boost"), "boost-verify", "nothing.boost")
+    assert_one_error(shell(capsys, command, exported("two_inputs"), path), "boost-verify", "not made from it")
+    assert_one_error(shell(capsys, command, exported("mlp"), path, "--cycles", "1"), "boost-verify", "--cycles")
+
+
+# -- data and tolerance ------------------------------------------------------------------------------------------------
+
+
+def bound(body: str, outside: str = "") -> int | None:
+    program = parse_program(f"graph @step(%ids: int32[4], %x: float32[4,7]) {{\n{body}\n}}\n{outside}", "test")
+    graph = program.graphs["step"]
+    return upper_bound(graph, graph.inputs[0])
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "size"),
+    [
+        ("lookup", "inputs0", 20),  # rows of an embedding
+        ("lenet_bn", "inputs1", 10),  # classes of a fused loss
+        ("gpt", "inputs1", 32),  # the same behind masks and views
+        ("transcription", "inputs1", 3),  # classes but the blank
+        ("branch", "inputs1", 4),
+    ],
+)
+def test_ranges_of_integers(case: str, name: str, size: int, load: Load) -> None:
+    (graph,) = load(case).graphs.values()
+    value = next(v for v in graph.inputs if v.name == name)
+    assert upper_bound(graph, value) == size
+    at = graph.inputs.index(value)
+    batches, notes = random_batches(graph, 50, 0)
+    drawn = np.concatenate([b[at].ravel() for b in batches])
+    assert (drawn.min(), drawn.max()) == (0, size - 1)
+    assert not any(f"'{name}'" in note for note in notes)
+
+
+def test_a_range_that_nobody_tells(load: Load) -> None:
+    (graph,) = load("cosine_embedding").graphs.values()
+    batches, notes = random_batches(graph, 20, 0)
+    assert set(np.unique([b[2] for b in batches])) == {0, 1}
+    assert "nothing says which integers" in notes[0]
+
+
+def test_the_same_seed_draws_the_same(load: Load) -> None:
+    (graph,) = load("mlp_dynamic_batch").graphs.values()
+    one, two, other = (random_batches(graph, 2, seed)[0] for seed in (1, 1, 2))
+    assert all((a == b).all() for a, b in zip(one[1], two[1], strict=True))
+    assert not (one[0][0] == other[0][0]).all()
+
+
+def expected(before: list[float], after: list[float], moved: list[float]) -> Expected:
+    a, b, c = ({"w": np.array(x, np.float32)} for x in (before, after, moved))
+    return Expected(a, b, (c,))
+
+
+def test_rounding_is_forgiven_and_nothing_more() -> None:
+    up = np.nextafter(np.float32(0.9), np.float32(1))
+    wanted = expected([1.0, 0.5], [0.9, 0.5], [0.9, 0.5])
+    assert compare({"w": np.array([up, 0.5], np.float32)}, wanted, ["w"]).excess < 1
+    assert compare({"w": np.array([0.9 * (1 + 1e-5), 0.5], np.float32)}, wanted, ["w"]).excess > 1
+    # What training leaves alone has no rounding.
+    off = compare({"w": np.array([0.9, np.nextafter(np.float32(0.5), np.float32(1))], np.float32)}, wanted, ["w"])
+    assert off.excess == np.inf
+    assert compare({"w": np.array([0.9, np.nan], np.float32)}, wanted, ["w"]).excess == np.inf
+
+
+def test_noise_is_forgiven_where_it_was_measured() -> None:
+    """The first element moves by a full step whatever its gradient's sign, the second does not."""
+    wanted = expected([0.0, 0.0], [0.1, 0.1], [-0.1, 0.1])
+    assert compare({"w": np.array([-0.1, 0.1], np.float32)}, wanted, ["w"]).excess < 1
+    assert compare({"w": np.array([0.1, -0.1], np.float32)}, wanted, ["w"]).excess > 1
+    assert compare({"w": np.array([-0.9, 0.1], np.float32)}, wanted, ["w"]).excess > 1
+
+
+def test_counters_are_exact() -> None:
+    one = {"n": np.array([3], np.int32)}
+    found = compare({"n": np.array([4], np.int32)}, Expected(one, one, ()), ["n"])
+    assert found.excess == np.inf
+    assert found.where == "n"
