@@ -19,7 +19,7 @@ from ..ir.values import Node, Value
 from .base import Pass
 from .data_parallel import DataParallel, reduces_gradients
 from .options import option
-from .overflow_check import SKIPPED
+from .overflow_check import SKIPPED, own_check
 from .results import named_results
 from .tally import tallies
 
@@ -75,6 +75,8 @@ class AdaSum(Pass):
             self._reduce_among_neighbours(graph)
             if SKIPPED in program.state:
                 _decide_together(graph, program.target)
+            elif (check := own_check(graph, Effects(graph).list)) is not None:
+                result.miss(check.name, "the file's own overflow check: each group skips, and scales, by itself")
             self._combine(graph, weights)
         for name, variable in program.state.items():
             if variable.trainable and name not in names:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("ranks")
 
 Exported = Callable[[str], Path]
 
-CHECKED = "overflow-check,loss-scale{mode=static,init=1024}"
+CHECKED = "overflow-check,loss-scale{mode=dynamic,init=1024}"
 TWO = {
     "momentum": ("mlp", "adasum", {}),
     "adam": ("mlp_adam", "adasum", {}),
@@ -137,3 +137,4 @@ def test_overflow_on_one_rank_skips_the_cycle_on_all(two: Job) -> None:
         for name in two.expected["overflow"][0]:
             assert after[name].tobytes() == before[name].tobytes(), name
         assert after["overflow.skipped_cycles"] == 1
+        assert two.state("overflow", 2, rank)["loss_scale.value"] == 512

@@ -99,6 +99,13 @@ def test_it_runs_once_a_cycle_and_only_among_groups(exported: Exported) -> None:
             assert not groups
 
 
+def test_a_check_of_the_file_stays_its_own(exported: Exported) -> None:
+    """A group that skips has a step of zero; the report says so."""
+    program = compiled(exported("scaled_lenet_adam"), "adasum")
+    assert any("own overflow check" in miss.reason for miss in program.reports[-1].misses)
+    assert not any("own overflow check" in m.reason for m in compiled(exported("mlp"), "adasum").reports[-1].misses)
+
+
 def test_it_survives_a_file(exported: Exported, tmp_path: Path) -> None:
     program = compiled(exported("mlp"), "adasum{devices_per_group=2},overflow-check")
     program.save(str(tmp_path / "program.boost"))
