@@ -29,7 +29,7 @@ from ..ir.ops import CPU
 from ..ir.program import Program, StateVariable
 from ..ir.report import PassResult
 from ..ir.training import BACKWARD, FORWARD, anatomy, network_parts
-from ..ir.types import DType, TensorType, is_monad
+from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
 from .base import Pass
 from .crossings import takes_value
@@ -551,16 +551,22 @@ def _sum_flags(graph: Graph, target: str, group: str) -> None:
     """Overflow flags that the file keeps: asked of the device they differ by rank, so they are summed; and MindSpore's
     CPU sums no integers, so those that are summed already go through float32."""
     parts = network_parts(graph)
+    own = [n for n in graph if n.op.name == "AllReduce" and n not in parts and not isinstance(n.operand(0), Constant)]
     for node in list(graph):
+        if node.op.name == "NPUGetFloatStatus" and node.origin is None and not own:
+            raise PassError(
+                f"graph '{graph.name}' asks this device alone for overflows (by {node!r}), so ranks would skip updates "
+                "apart from each other: export the training cell in DATA_PARALLEL mode"
+            )
         asked_by_file = node.op.name == "NPUGetFloatStatusV2" and node.origin is None
         if asked_by_file and not any(is_collective(user) for user in node.uses):
             uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
             total = all_reduce(graph, node, group, scope=SCOPE)
             for user, i in uses:
                 user.set_operand(i, total)
-        elif target == CPU and node.op.name == "AllReduce" and node not in parts and isinstance(node.type, TensorType):
-            dtype = node.type.dtype
-            if not dtype.is_float:
-                number = cast(graph, node.operand(0), DType.FLOAT32, scope=SCOPE)
-                total = all_reduce(graph, number, group_of(node), scope=SCOPE)
-                node.replace_uses(cast(graph, total, dtype, scope=SCOPE))
+    for node in own:
+        dtype = tensor_type(node).dtype
+        if target == CPU and not dtype.is_float:
+            number = cast(graph, node.operand(0), DType.FLOAT32, scope=SCOPE)
+            total = all_reduce(graph, number, group_of(node), scope=SCOPE)
+            node.replace_uses(cast(graph, total, dtype, scope=SCOPE))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..ir.collectives import WORLD
+from ..ir.collectives import WORLD, collectives
 from ..ir.data import from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
@@ -38,6 +38,12 @@ class Engine:
         self.device = device
         self.ranks = join_ranks()
         self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
+        if self.ranks.size > 1 and not any(True for graph in self.graphs.values() for _ in collectives(graph)):
+            log.warning(
+                "rank %d of %d trains by itself: the program exchanges nothing (compile it with data-parallel)",
+                self.ranks.rank,
+                self.ranks.size,
+            )
         self.types = {name: variable.type for name, variable in program.state.items()}
         self._shared = shared_states(program, self.ranks.size)
         self.parameters = {name: self._parameter_of(variable) for name, variable in program.state.items()}

@@ -81,6 +81,7 @@ def main() -> None:
         _checkpoints(folder, runs, values)
         _trace(folder, runs[1], values)
         _dropout(folder, values)
+        _self_contained(folder, runs[1], values)
     report(values)
 
 
@@ -202,6 +203,21 @@ def _trace(folder: Path, run: Run, values: Values) -> None:
         counted = {row["op_type"]: int(row["type_occurrences"]) for row in csv.DictReader(file)}
     values["trace/AllReduce"] = np.array(counted.get("AllReduce", 0))
     values["trace/others"] = np.array(sorted(n for n in counted if "All" in n and n != "AllReduce"))
+
+
+def _self_contained(folder: Path, run: Run, values: Values) -> None:
+    """One file in plain MindSpore, where the schedule is part of the graph."""
+    import mindspore as ms
+    from mindspore import nn
+
+    from tests.networks import state_of
+
+    cell = nn.GraphCell(ms.load(str(folder / "whole.mindir"))).set_train()
+    rank, ranks = ms.communication.get_rank(), ms.communication.get_group_size()
+    for of_rank in run.batches(ranks):
+        for batch in of_rank[rank]:
+            cell(*map(ms.Tensor, batch))
+    values.update({f"whole/{n}": value for n, value in state_of(cell).items()})
 
 
 def _dropout(folder: Path, values: Values) -> None:

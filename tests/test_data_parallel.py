@@ -79,6 +79,7 @@ def job(ranks: int) -> list[Values]:
             runs.append(Run(**{**run.__dict__, "program": str(path)}))
         write(runs, folder / "runs.json")
         compiled(Run("dropout", "dropout", ""), "data-parallel").save(str(folder / "dropout.boost"))
+        compiled(*described(ranks)[1]).save(str(folder / "whole.mindir"))
         how = ["further", "initialised-by-user"] if ranks == 2 else []
         return run_ranks("tests.data_parallel_job", ranks, str(folder), *how)
 
@@ -270,6 +271,15 @@ def test_a_checkpoint_in_mid_cycle_goes_on_with_the_sum_of_all_ranks() -> None:
 
 def _saved(first: Values, second: Values) -> Sequence[tuple[Values, str]]:
     return (first, "unsaved"), (second, "unsaved"), (first, "loaded")
+
+
+def test_the_self_contained_file_trains_the_same() -> None:
+    run = described(2)[1][0]
+    for values in job(2):
+        expected = part(values, f"{run.key}/{run.cycles - 1}/state/")
+        whole = {n: v for n, v in part(values, "whole/").items() if n in expected}
+        assert_equal({n: expected[n] for n in whole}, whole)
+        assert {"hidden.weight", "moments.hidden.weight"} <= whole.keys()
 
 
 def test_ranks_draw_their_own_dropout_masks() -> None:
