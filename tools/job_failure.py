@@ -13,7 +13,7 @@ from . import cli
 from .job_folder import FAILURE, PROGRESS, RESULT
 from .job_log import end_of, last_error
 from .job_start import PortTaken
-from .running_job import Member, RunningJob
+from .running_job import Member, RunningJob, how_ended
 
 
 def explain(running: RunningJob) -> NoReturn:
@@ -35,7 +35,9 @@ def explain(running: RunningJob) -> NoReturn:
     log = running.logs / "scheduler.log"
     if re.search(r"Failed to call bind|Address already in use", end_of(log)):
         raise PortTaken
-    raise cli.Ended(cli.INTERNAL_FAILURE, f"the scheduler of the job ended: {last_error(log) or 'it gives no reason'}")
+    status = 0 if running.scheduler is None else running.scheduler.status or 0
+    how = f"the scheduler of the job {how_ended(status)}: {last_error(log) or 'it gives no reason'}"
+    raise cli.Ended(cli.INTERNAL_FAILURE, f"{how}{_resume_hint(running)}")
 
 
 def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any]) -> NoReturn:
@@ -44,26 +46,22 @@ def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any
 
 def _explain_exit(running: RunningJob, member: Member) -> NoReturn:
     reason = last_error(running.log(member)) or "it gives no reason"
-    how = f"{running.name(member)} ended with exit code {member.status} before it was done"
-    raise cli.Ended(member.status or cli.INTERNAL_FAILURE, f"{how}: {reason}{_resume_hint(running)}")
+    status = member.status or 0
+    how = f"{running.name(member)} {how_ended(status)} before it was done"
+    raise cli.Ended(status or cli.INTERNAL_FAILURE, f"{how}: {reason}{_resume_hint(running)}")
 
 
 def _explain_signal(running: RunningJob, member: Member) -> NoReturn:
     assert member.status is not None
-    number = -member.status
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    if number == signal.SIGKILL:
+    if member.status == -signal.SIGKILL:
         why = " (sent by somebody, or by the system when memory runs out)"
     else:
         last = last_error(running.log(member))
         why = f": {last}" if last else ""
     told = running.folder.told(member.rank or 0, PROGRESS)
-    when = f" after {told['cycles']} optimizer steps" if told is not None else " before the first optimizer step"
-    message = f"{running.name(member)} was ended by {name}{when}{why}{_resume_hint(running)}"
-    raise cli.Ended(128 + number, message)
+    when = f" after optimizer step {told['cycles']}" if told is not None else " before the first optimizer step"
+    message = f"{running.name(member)} {how_ended(member.status)}{when}{why}{_resume_hint(running)}"
+    raise cli.Ended(128 - member.status, message)
 
 
 def _resume_hint(running: RunningJob) -> str:

@@ -16,7 +16,7 @@ from ..ir.errors import RuntimeFailure
 from . import job_folder, rank
 from .job_log import last_error
 from .lifeline import end_with_parent
-from .running_job import Member, RunningJob
+from .running_job import Member, RunningJob, how_ended
 
 COLLECTIVE_TIMEOUT = 7 * 24 * 3600
 """Seconds that a rank waits in a collective for the others (MindSpore: 30). A rank may be late for good reasons (it
@@ -53,15 +53,8 @@ def start(running: RunningJob, port: int) -> None:
     }
     environment.setdefault("MS_CPU_COMM_OP_TIMEOUT", str(COLLECTIVE_TIMEOUT))
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // running.job.ranks)))
-    command = [
-        sys.executable,
-        "-m",
-        "mindspore.parallel.cluster.run",
-        "--worker_num",
-        ranks,
-        "--local_worker_num",
-        ranks,
-    ]
+    command = [sys.executable, "-m", "mindspore.parallel.cluster.run"]
+    command += ["--worker_num", ranks, "--local_worker_num", ranks]
     command += ["--master_addr", "127.0.0.1", "--master_port", str(port), "--join", "False"]
     command += ["--log_dir", str(running.logs), "python3" if python.with_name("python3").exists() else "python"]
     command += ["-m", "boost_compile.tools.run", *running.job.arguments]
@@ -80,7 +73,8 @@ def start(running: RunningJob, port: int) -> None:
         _find_members(running, msrun.pid)
         time.sleep(POLL)
     if msrun.returncode != 0 or len(running.members) != running.job.ranks + 1:
-        raise RuntimeFailure(f"msrun could not start the ranks: {last_error(output) or 'it gives no reason'}")
+        reason = last_error(output) or f"it {how_ended(msrun.returncode)}"
+        raise RuntimeFailure(f"msrun could not start the ranks: {reason}")
 
 
 def _find_members(running: RunningJob, msrun: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,3 +57,13 @@ class RunningJob:
 
     def log(self, member: Member) -> Path:
         return self.logs / f"worker_{member.rank}.log"
+
+
+def how_ended(status: int) -> str:
+    """What an exit code says, or minus the number of a signal."""
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
