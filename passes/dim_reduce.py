@@ -115,9 +115,6 @@ class DimReduce(Pass):
             for stage in ("weight-decay", "centralize"):
                 if path.has(stage):
                     result.miss(path.weight, f"its {stage} was part of the optimizer, which is replaced")
-        if gone:
-            shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
-            result.miss("optimizer", f"replaced, and the state that only it used is gone: {shown}")
         size = sum(type_.size for type_ in weights.values())
         result.statistics = {
             "weights": len(weights),
@@ -125,11 +122,11 @@ class DimReduce(Pass):
             "basis bytes": 4 * self.n_components * size,
             "nodes in trial": len(trial.graph),
             "random draws kept": len(trial.kept),
-            "state removed": len(gone),
+            "state removed": ", ".join(gone) or "none",
         }
         result.summary = (
             f"line search among {self.n_components} directions of {len(weights)} weights ({size} elements), at most "
-            f"{self.max_trials} trials a cycle"
+            f"{self.max_trials} trials a cycle; the optimizer is gone, and {len(gone)} states of it"
         )
         return result
 

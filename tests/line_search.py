@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
+from mindspore.boost import DimReduce
 
 from tests.networks import CASES, Batch, build, state_of
 
@@ -112,3 +113,28 @@ class Reference:
                 break
         self.w = self.w - (self.alpha * self.r - seen.length * (self.P.T @ d))
         return seen
+
+
+class Upstream(nn.Cell):
+    """The training step of ``mindspore.boost.BoostTrainOneStepCell`` with its ``DimReduce``, without reading files."""
+
+    def __init__(self, name: str, start: Mapping[str, np.ndarray], basis: np.ndarray, options: Sequence[float]) -> None:
+        super().__init__(auto_prefix=False)
+        built = build(CASES[name])
+        self.network = built.loss_network.set_train()
+        self.weights = ms.ParameterTuple(self.network.trainable_params())
+        # Cells rename what they hold.
+        self.names = [weight.name for weight in self.weights]
+        for weight in self.weights:
+            weight.set_data(ms.Tensor(start[weight.name]))
+        self.clones = self.weights.clone(prefix="weights_clone", init="same")
+        optimizer = nn.SGD(self.weights, learning_rate=1)
+        k = len(basis)
+        self.search = DimReduce(self.network, optimizer, self.weights, basis, k, *options, 0, 1)
+        self.gradient = ops.GradOperation(get_by_list=True)
+        self.scale = ms.Tensor(1.0, ms.float32)
+
+    def construct(self, *inputs):
+        loss = self.network(*inputs)
+        gradients = self.gradient(self.network, self.weights)(*inputs)
+        return ops.depend(loss, self.search(loss, gradients, self.scale, self.weights, self.clones, *inputs))
