@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.adasum import ADASUM, DEVICES, neighbours
@@ -22,13 +22,13 @@ from ..ir.collectives import (
 from ..ir.data import to_numpy
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
-from ..ir.errors import PassError
+from ..ir.errors import PassError, VerifyError
 from ..ir.gradient_path import GRADIENT, PART, STAGE, GradientPath, Use, gradient_paths, mark, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.ops import CPU
 from ..ir.program import Program, StateVariable
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, FORWARD, anatomy, network_parts
+from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, anatomy, network_parts
 from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
 from .base import Pass
@@ -219,7 +219,13 @@ class _Rewrite:
         for what, node in list(tallies(graph)):
             if what != RANKS:
                 _reduce_tally(graph, node, self.group)
-        fx.commit()
+        try:
+            fx.commit()
+        except VerifyError as error:
+            raise PassError(
+                "some gradients are computed after others have updated their weights, so they cannot be exchanged "
+                f"together ({error}): use fusion=0"
+            ) from error
         self.reduced = list(dict.fromkeys(w for term in terms for w in term.weights))
         return len(buckets)
 
@@ -259,6 +265,7 @@ class _Rewrite:
                         "which not every rank may call: only gradients of the main graph can be reduced"
                     )
                 names.setdefault(gradient, []).append(info.name)
+        self._check_crossings(found, names)
         terms = []
         for gradient, weights in names.items():
             uses = [
@@ -268,6 +275,20 @@ class _Rewrite:
             ]
             terms.append(_Term(tuple(weights), gradient, tensor_type(gradient).dtype, uses, normalised=False))
         return terms
+
+    def _check_crossings(self, found: TrainingAnatomy, gradients: Container[Node]) -> None:
+        """What else the update side takes of the backward part is each rank's own, such as the rows that a sparse
+        gradient is of."""
+        for node in self.graph:
+            if found.part(node) != BACKWARD or node in gradients or is_monad(node.type):
+                continue
+            for user, i in node.use_sites():
+                if found.part(user) not in (FORWARD, BACKWARD) and takes_value(user, i):
+                    raise PassError(
+                        f"the update side (by {user!r}) takes {node!r}, which is not the gradient of a weight and "
+                        "differs by rank: a sparse gradient has rows of its own on every rank; export the network with "
+                        "sparse=False in its embeddings"
+                    )
 
     def _accumulated(self) -> list[_Term]:
         """The sums of a cycle, before they are divided by what was counted; as they come where nothing is."""

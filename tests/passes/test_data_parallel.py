@@ -14,6 +14,8 @@ from boost_compile.ir.equal import structurally_equal
 from boost_compile.ir.types import DType
 
 import boost_compile as bc
+from tests.compare import assert_equal
+from tests.networks import CASES
 
 Exported = Callable[[str], Path]
 F32, F16 = DType.FLOAT32, DType.FLOAT16
@@ -98,6 +100,29 @@ def test_split_points_make_buckets(exported: Exported) -> None:
     assert cycle_traffic(program).count == 4
     joined = [n for n in program.graphs["step"] if n.op.name == "Concat"]
     assert [n.type.size for n in joined] == [16 + 64]
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "message"),
+    [
+        ("lookup", "data-parallel", "a sparse gradient has rows of its own on every rank"),
+        ("in_turn", "data-parallel", "use fusion=0"),
+        ("linear_penalty", "data-parallel{mean=false}", "a constant of graph 'step'"),
+    ],
+)
+def test_what_cannot_be_reduced_is_refused(exported: Exported, name: str, passes: str, message: str) -> None:
+    with pytest.raises(bc.Error, match=message):
+        bc.compile(bc.load(str(exported(name))), passes)
+
+
+def test_gradients_between_updates_go_one_by_one(exported: Exported) -> None:
+    source = bc.load(str(exported("in_turn")))
+    program = bc.compile(source, "data-parallel{fusion=0}")
+    session, plain = bc.Session(program), bc.Session(source)
+    for batch in CASES["in_turn"].batches(3):
+        session.step(*batch)
+        plain.step(*batch)
+    assert_equal(session.state(), plain.state())
 
 
 def test_a_bucket_has_no_negative_size(exported: Exported) -> None:
