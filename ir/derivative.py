@@ -24,6 +24,7 @@ from .values import CALL, Constant, Node, Value
 FORWARD, BACKWARD = "forward", "backward"
 NONE, COEFFICIENT, TAIL, CARRIER = 0, 1, 2, 3
 """How near a value is to the derivative: not backward; a coefficient; where it starts; made from it."""
+SEVERAL = object()
 
 
 class Derivative:
@@ -114,10 +115,10 @@ class Derivative:
             self._feed()
             if self._round():
                 continue
-            missed = self._missed_tail()
-            if missed is None:
+            missed = self._missed_tails()
+            if not missed:
                 return
-            self.tails.add(missed)
+            self.tails.update(missed)
 
     def _round(self) -> bool:
         """Ranks every value once, operands before users; says whether any rank changed."""
@@ -183,15 +184,27 @@ class Derivative:
                     stack.append(item)
         return found
 
-    def _missed_tail(self) -> object | None:
-        """A group that seems fed but gets the derivative from nowhere: all that it takes of other groups are
-        coefficients that it shares with them. Of several the first that takes something."""
+    def _missed_tails(self) -> set[object]:
+        """Groups that seem fed but get the derivative from nowhere: all that they take of other groups are coefficients
+        that they share with them. Of those, the ones that take nothing of another of them: it may feed them yet."""
         carried = {self.groups[n] for n, rank in self.ranks.items() if rank == CARRIER and isinstance(n, Node)}
+        missed: dict[object, None] = {}
         for node, group in self.groups.items():
-            unfed = group in self.fed and group not in carried and group not in self.tails
+            unfed = group in self.fed and group not in carried and group not in self.tails and group not in missed
             if unfed and group in self.numbers and self._is_backward(node) and self._takes_of_others(node):
-                return group
-        return None
+                missed[group] = None
+        behind: dict[Node, object] = {}  # the missed group that a node is computed from, several of them
+        waiting: set[object] = set()
+        for node, group in self.groups.items():
+            sources = {behind[v] for v in _computed_from(node) if v in behind}
+            if group in missed:
+                if sources - {group}:
+                    waiting.add(group)
+                sources.add(group)
+            if sources:
+                behind[node] = sources.pop() if len(sources) == 1 else SEVERAL
+        first = set(missed) - waiting
+        return first or set(list(missed)[:1])
 
 
 def _computed_from(node: Node) -> list[Value]:

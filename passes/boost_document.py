@@ -116,8 +116,8 @@ def translate(document: Mapping[str, Any], level: str, where: str) -> Translatio
     mode = document.get("boost", {}).get("mode", "auto")
     on = _switched_on(document, mode, level)
     notes = _ignored(document, mode, level, on)
-    for switch, others, why in EXCLUDED:
-        left_out = [name for name in others if name in on]
+    for switch, excluded, why in EXCLUDED:
+        left_out = [name for name in excluded if name in on]
         if switch in on and left_out:
             notes.append(f"{switch} leaves {', '.join(left_out)} out, as in mindspore.boost: {why}")
             on = [name for name in on if name not in left_out]

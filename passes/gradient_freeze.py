@@ -10,15 +10,16 @@ from ..ir.choice import INTERVAL, KINDS, Choice
 from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.flops import estimated_flops
-from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
+from ..ir.gradient_path import GRADIENT, gradient_paths, updating_graphs
 from ..ir.graph import Graph
 from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.state_access import location
-from ..ir.training import BACKWARD, network_parts
+from ..ir.training import network_parts
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
+from .accumulated import added_terms, gradients_in
 from .base import Pass
 from .depth import layers_by_depth
 from .options import option
@@ -174,14 +175,7 @@ class _StatesOf:
 
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:
     """What flows to the updates and accumulators of frozen weights: as it leaves the backward part, or accumulators."""
-    starts: list[Value] = []
-    if accumulators:
-        for node in graph:
-            if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
-                sum_ = node.operand(0)
-                state = location(sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_)
-                if isinstance(state, State) and state.name in accumulators:
-                    starts.append(node.operand(1))
+    starts: list[Value] = [term for state, term in added_terms(graph) if state in accumulators]
     if not accumulators or any(GRADIENT in n.marks for n in graph):
         paths = gradient_paths(graph)
         shared = {v for path in paths if path.weight not in frozen for v in path.points[0].values}
@@ -189,16 +183,4 @@ def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[N
             if path.weight in frozen:
                 starts.extend(v for v in path.points[0].values if v not in shared)
     parts = network_parts(graph)
-    found: dict[Node, None] = {}
-    stack = starts
-    while stack:
-        value = stack.pop()
-        if not isinstance(value, Node):
-            continue
-        if parts.get(value) == BACKWARD or GRADIENT in value.marks:
-            found[value] = None
-        elif value.op.name == "Select":
-            stack.append(value.operand(2))
-        elif value.op.name in ("Cast", "Mul"):
-            stack.append(value.operand(0))
-    return list(found)
+    return list(dict.fromkeys(node for term in starts for node in gradients_in(term, parts)))

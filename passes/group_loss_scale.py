@@ -15,9 +15,10 @@ from ..ir.graph import Graph
 from ..ir.linearity import Seed, find_seeds, scale_seeds
 from ..ir.program import Program
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, network_parts
+from ..ir.training import network_parts
 from ..ir.types import tensor
-from ..ir.values import Constant, Node, State, Value
+from ..ir.values import Constant, Node, Value
+from .accumulated import added_terms, gradients_in
 from .base import Pass
 from .crossings import crossings, takes_value
 from .depth import layers_by_depth
@@ -265,34 +266,13 @@ def _gradients(
 ) -> dict[Value, int]:
     """The group of each gradient, as it leaves the backward part."""
     found: dict[Value, int] = {}
-    for node in graph:
-        if node.marks.get(STAGE) != "accumulate" or node.op.name not in ("Add", "AssignAdd"):
-            continue
-        sum_ = node.operand(0)
-        state = sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_
-        k = group_of.get(program.state[state.name].weight) if isinstance(state, State) else None
+    for state, term in added_terms(graph):
+        k = group_of.get(program.state[state].weight)
         if k is not None:
-            found.update((value, k) for value in _summands(node.operand(1), parts))
+            found.update((value, k) for value in gradients_in(term, parts))
     if not any(GRADIENT in node.marks for node in graph) and graph in updating_graphs(program):
         for path in gradient_paths(graph):
             for value in path.points[0].values:
                 if path.weight in group_of:
                     found.setdefault(value, group_of[path.weight])
-    return found
-
-
-def _summands(term: Value, parts: Mapping[Node, str]) -> list[Value]:
-    """What of the backward part an accumulator is given, weighted, or replaced by zeros, as it may be."""
-    found: list[Value] = []
-    stack = [term]
-    while stack:
-        value = stack.pop()
-        if not isinstance(value, Node):
-            continue
-        if parts.get(value) == BACKWARD:
-            found.append(value)
-        elif value.op.name == "Select":
-            stack.extend(value.operands[1:3])
-        elif value.op.name in ("Cast", "Mul"):
-            stack.append(value.operand(0))
     return found

@@ -40,6 +40,7 @@ PASSES = (
     "gradient-accumulation",
     "gradient-accumulation{split=fused}",
     "data-parallel",
+    "loss-scale{mode=static,init=2}",
 )
 VECTOR = tensor("float32", 2)
 DOUBLED = 2.5

@@ -95,7 +95,10 @@ def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, FUSED, "overflow-check,clip-gradients,loss-scale"])
+WEIGHTED = "gradient-accumulation{steps=2,reduction=weighted,weight=loss}"
+
+
+@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, FUSED, WEIGHTED, "overflow-check,clip-gradients,loss-scale"])
 def test_the_backward_part_holds_only_what_trained_weights_need(pipeline: str, exported: Any) -> None:
     source = bc.load(str(exported("lenet_bn")))
     found = anatomy(source.graphs["step"])
