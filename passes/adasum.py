@@ -11,15 +11,16 @@ from ..ir.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.gradient_path import STAGE, mark, updating_graphs
-from ..ir.graph import Graph
+from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
+from ..ir.reductions import all_true, reduce_all
 from ..ir.report import PassResult
 from ..ir.types import DType
 from ..ir.values import Node, Value
 from .base import Pass
 from .data_parallel import DataParallel, reduces_gradients
 from .options import option
-from .overflow_check import SKIPPED, own_check
+from .overflow_check import SKIPPED, own_checks
 from .results import named_results
 from .tally import tallies
 
@@ -75,8 +76,10 @@ class AdaSum(Pass):
             self._reduce_among_neighbours(graph)
             if SKIPPED in program.state:
                 _decide_together(graph, program.target)
-            elif (check := own_check(graph, Effects(graph).list)) is not None:
-                result.miss(check.name, "the file's own overflow check: each group skips, and scales, by itself")
+            else:
+                checks = own_checks(graph, Effects(graph).list)
+                if checks and not _test_together(graph, checks, program.target):
+                    result.miss(checks[0].name, "the file's own overflow check: each group skips and scales by itself")
             self._combine(graph, weights)
         for name, variable in program.state.items():
             if variable.trainable and name not in names:
@@ -139,19 +142,40 @@ def _decide_together(graph: Graph, target: str) -> None:
             decisions[in_a_row.operand(0)] = None
     for own in decisions:
         uses = list(own.use_sites())
-        number = cast(graph, own, DType.FLOAT32, scope=SCOPE)
-        total = all_reduce(graph, number, WORLD[target], scope=SCOPE)
-        zero = graph.constant(scalar_tensor("float32", 0.0))
-        agreed = graph.create("Greater", [total, zero], scope=SCOPE)
+        agreed = _any_rank(graph, own, target)
         mark(agreed, {AGREED: True})
         for user, i in uses:
             user.set_operand(i, agreed)
     graph.sort()
 
 
+def _any_rank(graph: Graph, own: Value, target: str) -> Node:
+    """Whether ``own``, a bool, holds on any rank."""
+    total = all_reduce(graph, cast(graph, own, DType.FLOAT32, scope=SCOPE), WORLD[target], scope=SCOPE)
+    return graph.create("Greater", [total, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
+
+
+def _test_together(graph: Graph, checks: Sequence[Node], target: str) -> bool:
+    """Where the file tests its gradients by itself, one of the tests fails on all ranks if any test fails on any: what
+    follows from it (skipping, another scale, a result) then does so everywhere. False for a test of another kind."""
+    if any(check.op.name != "IsFinite" for check in checks):
+        return False
+    uses = {check: list(check.use_sites()) for check in checks}
+    finite = all_true(graph, [reduce_all(graph, check, scope=SCOPE) for check in checks], scope=SCOPE)
+    somewhere = _any_rank(graph, graph.create("LogicalNot", [finite], scope=SCOPE), target)
+    nowhere = graph.create("LogicalNot", [somewhere], scope=SCOPE)
+    smallest = min(checks, key=lambda check: tensor_type(check).size)
+    agreed = graph.create("LogicalAnd", [smallest, nowhere], scope=SCOPE)
+    mark(agreed, {AGREED: True})
+    for user, i in uses[smallest]:
+        user.set_operand(i, agreed)
+    graph.sort()
+    return True
+
+
 def _own_decision(agreed: Node) -> Value:
     value: Value = agreed
-    for _ in ("Greater", "AllReduce", "Cast"):
+    for _ in ("LogicalAnd",) if agreed.op.name == "LogicalAnd" else ("Greater", "AllReduce", "Cast"):
         assert isinstance(value, Node)
         value = value.operand(0)
     return value

@@ -218,23 +218,22 @@ def update_effects(fx: Effects, roles: Mapping[str, str]) -> list[Effect]:
     ]  # fmt: skip
 
 
-def own_check(graph: Graph, effects: Sequence[Effect]) -> Node | None:
-    """The node by which the file itself asks whether gradients overflow, where that decides about an effect."""
+def own_checks(graph: Graph, effects: Sequence[Effect]) -> list[Node]:
+    """The nodes by which the file itself asks whether gradients overflow, where that decides about an effect."""
+    conditions: list[Value] = []
     for effect in effects:
         switch = effect.node.operand(0) if effect.node.op is CALL else None
         if isinstance(switch, Node) and switch.op.name == "Switch":
-            asked = live_nodes([switch.operand(0)])
-            found = next((n for n in graph if n in asked and n.op.name in ASKS_FOR_OVERFLOW), None)
-            if found is not None:
-                return found
-    return None
+            conditions.append(switch.operand(0))
+    asked = live_nodes(conditions)
+    return [n for n in graph if n in asked and n.op.name in ASKS_FOR_OVERFLOW]
 
 
 def _refuse_own_check(graph: Graph, updates: Sequence[Effect]) -> None:
     """Two checks would fight over who counts; the file's own one knows nothing of this one."""
-    found = own_check(graph, updates)
-    if found is not None:
+    found = own_checks(graph, updates)
+    if found:
         raise PassError(
-            f"graph '{graph.name}' skips its update by itself where gradients overflow (by {found!r}): leave "
+            f"graph '{graph.name}' skips its update by itself where gradients overflow (by {found[0]!r}): leave "
             "overflow-check out, or export a training cell without loss scale"
         )

@@ -10,6 +10,7 @@ import pytest
 from boost_compile.ir.adasum import ADASUM
 from boost_compile.ir.collectives import collectives, group_of
 from boost_compile.ir.diff import diff
+from boost_compile.passes.adasum import AGREED
 
 import boost_compile as bc
 from tests.compare import assert_equal
@@ -99,11 +100,25 @@ def test_it_runs_once_a_cycle_and_only_among_groups(exported: Exported) -> None:
             assert not groups
 
 
-def test_a_check_of_the_file_stays_its_own(exported: Exported) -> None:
-    """A group that skips has a step of zero; the report says so."""
-    program = compiled(exported("scaled_lenet_adam"), "adasum")
-    assert any("own overflow check" in miss.reason for miss in program.reports[-1].misses)
-    assert not any("own overflow check" in m.reason for m in compiled(exported("mlp"), "adasum").reports[-1].misses)
+def test_a_check_of_the_file_asks_all_ranks(exported: Exported) -> None:
+    for case in ("scaled_dynamic", "scaled_lenet_adam"):
+        path = exported(case)
+        program = compiled(path, "adasum")
+        (graph,) = program.graphs.values()
+        (agreed,) = [n for n in graph if AGREED in n.marks]
+        assert agreed.operand(0).op.name == "IsFinite"
+        assert sum(group_of(n) == "mccl_world_group" for n in collectives(graph)) == 1
+        assert not program.reports[-1].misses
+        accumulate = "gradient-accumulation{steps=2}"
+        assert not diff(compiled(path, "adasum", accumulate), compiled(path, f"{accumulate},adasum"))
+
+
+def test_a_check_that_only_its_device_knows_is_reported(exported: Exported) -> None:
+    """A group that skips has a step of zero; the others go on."""
+    program = bc.load(exported("scaled_gpu"))
+    program.target = "gpu"
+    report = bc.compile(program, "adasum").reports[-1]
+    assert any("own overflow check" in miss.reason for miss in report.misses)
 
 
 def test_it_survives_a_file(exported: Exported, tmp_path: Path) -> None:
