@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .calls import called_functions, callees_first
-from .errors import AnatomyError
 from .graph import Graph
 from .ops import facts, is_effect, written_operands
 from .program import Program
-from .training import BACKWARD, FORWARD, anatomy, network_parts
+from .training import BACKWARD, FORWARD, TrainingAnatomy
 from .types import TensorType, TupleType, Type, holds_function
 from .values import CALL, Constant, Node, Value
 
@@ -81,23 +80,34 @@ def graph_memory(graph: Graph, kinds: Mapping[Node, str] | None = None) -> Graph
     return _estimate(graph, known, kinds or {})
 
 
-def value_kinds(graph: Graph) -> dict[Node, str]:
+def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
     """What the result of each node is: an activation (of the forward part), a gradient (of a weight), a backward value
-    (any other of the backward part), or an update value. Works on graphs that are only a part of a training step."""
-    try:
-        found = anatomy(graph)
-        parts, gradients = found.parts, {g for w in found.weights for g in w.gradient}
-    except AnatomyError:
-        parts, gradients = network_parts(graph), set()
+    (any other of the backward part), or an update value. In a graph that is only a part of a training step (no anatomy
+    was ``found``), gradients are the backward values that its update side takes."""
+    gradients = {g for w in found.weights for g in w.gradient} if found else set()
     kinds: dict[Node, str] = {}
     for body in graph.all_graphs():
         for node in body:
             part = parts.get(node)
-            if node in gradients:
+            if part == FORWARD:
+                kinds[node] = ACTIVATION
+            elif part != BACKWARD:
+                kinds[node] = UPDATE_VALUE
+            elif node in gradients or (found is None and any(_takes(user, parts) for user in node.uses)):
                 kinds[node] = GRADIENT
             else:
-                kinds[node] = ACTIVATION if part == FORWARD else BACKWARD_VALUE if part == BACKWARD else UPDATE_VALUE
+                kinds[node] = BACKWARD_VALUE
     return kinds
+
+
+def _takes(user: Node, parts: Mapping[Node, str]) -> bool:
+    """Whether a node of the update side computes with what it uses."""
+    return parts.get(user) not in (FORWARD, BACKWARD) and user.op.name not in (
+        "UpdateState",
+        "MakeTuple",
+        "Depend",
+        "Return",
+    )
 
 
 def nbytes(type_: Type) -> int:

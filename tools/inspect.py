@@ -30,6 +30,7 @@ SUFFIXES = {
 @click.option("--scope", metavar="GLOB", help="Only nodes that stand in a matching scope ('layer1*', 'conv1-Conv2d').")
 @click.option("--around", metavar="NODE", help="Only what stands around this node, input or state.")
 @click.option("--radius", type=click.IntRange(0), default=2, show_default=True, help="With --around: how many edges.")
+@click.option("--original", metavar="FILE", help="With html: what the program was compiled from, to compare with.")
 @click.option(
     "--annotations", is_flag=True, help="With text: scopes, origins, recorded names (a file has them anyway)."
 )
@@ -46,6 +47,7 @@ def command(
     scope: str | None,
     around: str | None,
     radius: int,
+    original: str | None,
     annotations: bool,
     open_: bool,
     other: str | None,
@@ -60,9 +62,11 @@ def command(
     dot, svg        a drawing, scopes folded until it is readable (svg needs Graphviz)
     onnx            one graph for Netron and other viewers of ONNX
     model-explorer  for Google's Model Explorer (--open starts it)
+    html            a report in one file: passes, before and after, memory
     """
     chosen = format_ or (SUFFIXES.get(os.path.splitext(output)[1].lower()) if output else None) or "summary"
     for given, flag, needs in (
+        (original, "--original", "html"),
         (annotations, "--annotations", "text"),
         (open_, "--open", "model-explorer"),
     ):
@@ -72,8 +76,6 @@ def command(
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
         _diff(file, other, "text" if chosen == "summary" else chosen, output)
-    if chosen == "html":
-        raise click.UsageError("--format html goes with --diff")
     if chosen == "onnx" and output is None:
         raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
     cli.pause_collector()
@@ -85,7 +87,13 @@ def command(
     program = cli.read_program(file)
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
-    _show(narrowed(shown(program, file), scope, around, radius), chosen, output, annotations, open_)
+    view = narrowed(shown(program, file), scope, around, radius)
+    if chosen == "html":
+        from .views.report import html_of
+
+        _write(html_of(view, cli.read_program(original) if original else None, original or ""), output)
+    else:
+        _show(view, chosen, output, annotations, open_)
 
 
 def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:

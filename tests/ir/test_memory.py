@@ -10,11 +10,17 @@ from boost_compile.ir.graph import Graph
 from boost_compile.ir.memory import ACTIVATION, GRADIENT, graph_memory, program_memory, value_kinds
 from boost_compile.ir.storage import load
 from boost_compile.ir.text import parse_program
-from boost_compile.ir.training import assign_roles
+from boost_compile.ir.training import anatomy, assign_roles
+from boost_compile.ir.values import Node
 
 from benchmarks.synthetic import layers, wide
 
 K = 1024
+
+
+def kinds(graph: Graph) -> dict[Node, str]:
+    found = anatomy(graph)
+    return value_kinds(graph, found.parts, found)
 
 
 def step(body: str, *, inputs: str = "%x: float32[256]") -> Graph:
@@ -157,7 +163,7 @@ def test_a_closure_holds_what_it_was_bound_to() -> None:
 def test_kinds_of_values_add_up_to_the_whole(exported: Callable[[str], Path]) -> None:
     program = assign_roles(load(str(exported("lenet_bn"))))
     graph = program.graphs["step"]
-    plain, split = graph_memory(graph), graph_memory(graph, value_kinds(graph))
+    plain, split = graph_memory(graph), graph_memory(graph, kinds(graph))
     assert split.peak == plain.peak
     whole = [sum(at) for at in zip(*split.timeline.values(), strict=True)]
     assert whole == [sum(at) for at in zip(*plain.timeline.values(), strict=True)]
@@ -173,5 +179,5 @@ def test_cost_does_not_grow_with_the_width_of_tuples() -> None:
     """A quadratic walk over 20,000 operands would take minutes."""
     graph = wide(20_000).graphs["step"]
     # At the last backward node: 20,000 parts of the gradient, the derivative before and after, the loss.
-    assert graph_memory(graph, value_kinds(graph)).peak == (20_000 + 2) * 32 + 4
+    assert graph_memory(graph, kinds(graph)).peak == (20_000 + 2) * 32 + 4
     assert graph_memory(layers(2_000).graphs["step"]).peak > 0

@@ -21,6 +21,9 @@ from ...ir.values import CALL, Constant, Input, Node, State, Value
 from .shown import Shown, pass_of
 
 FAN_OUT = 48
+"""The most members of a group."""
+PLAIN = 10
+"""Up to so many operations of one scope stand for themselves; of more, those of one kind are bundled."""
 _PASSED_ON = frozenset({"Depend", "Partial", "Switch", "TupleGetItem"})
 _OWN_NAME = re.compile(r"-op\d+$")
 
@@ -244,7 +247,7 @@ def _finish(root: Group) -> None:
 
 
 def _bound(group: Group) -> None:
-    if len(group.leaves) > FAN_OUT // 2:
+    if len(group.leaves) > PLAIN:
         by_op: dict[str, list[Leaf]] = {}
         for leaf in group.leaves:
             by_op.setdefault(leaf.label if leaf.kind == "node" else leaf.kind, []).append(leaf)
@@ -301,8 +304,9 @@ def _count(bundle: Group) -> None:
         bundle.made_by[leaf.made_by] += leaf.kind == "node"
 
 
-def unfolded(root: Group, limit: int) -> set[Group]:
-    """The groups to show open so that at most ``limit`` boxes are seen: the largest first, bundles never."""
+def unfolded(root: Group, limit: int, *, bundles: bool = False) -> set[Group]:
+    """The groups to show open so that at most ``limit`` boxes are seen: the largest first; bundles stay folded unless
+    asked for."""
     opened = {root}
     seen = root.width
     queue = [(-g.count, i, g) for i, g in enumerate(root.groups.values())]
@@ -310,7 +314,7 @@ def unfolded(root: Group, limit: int) -> set[Group]:
     serial = len(queue)
     while queue:
         _, _, group = heapq.heappop(queue)
-        if group.bundle or seen + group.width - 1 > limit:
+        if (group.bundle and not bundles) or seen + group.width - 1 > limit:
             continue
         opened.add(group)
         seen += group.width - 1

@@ -1,12 +1,24 @@
-"""Colours of parts and passes, the same in every format: fill by part, border by the pass that made a node."""
+"""Colours, the same in every format: fill by part, border by the pass that made a node."""
 
 from __future__ import annotations
 
+from ...ir.memory import ACTIVATION, BACKWARD_VALUE, GRADIENT, UPDATE_VALUE
 from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
 FILLS = {FORWARD: "#cfe3f7", BACKWARD: "#fbdcc0", OPTIMIZER: "#cdebd0", OTHER: "#e6e6e6"}
 STROKES = {FORWARD: "#2f6fab", BACKWARD: "#b8651b", OPTIMIZER: "#2e7d46", OTHER: "#767676"}
-PASS_STROKES = ("#9c27b0", "#c2185b", "#00838f", "#5d4037", "#455a64", "#827717", "#4527a0", "#d84315")
+PASS_STROKES = ("#9c27b0", "#c2185b", "#00838f", "#7b5a4a", "#5b6f7a", "#827717", "#5e4bc0", "#d84315")
+MEMORY = {
+    "weights and other state": ("#8c97a5", "#6b7684"),
+    "slots": ("#b0a7c8", "#857aa3"),
+    "accumulators": ("#9c6bb5", "#a97cc0"),
+    "inputs and constants": ("#c9c2b2", "#8f8878"),
+    ACTIVATION: ("#4a8fd0", "#4f8fcb"),
+    BACKWARD_VALUE: ("#e59a4d", "#d48a3f"),
+    GRADIENT: ("#cf5a3c", "#cc6248"),
+    UPDATE_VALUE: ("#4ca866", "#4b9c63"),
+}
+"""Bands of the memory plot, from the bottom up: colour on light and on dark."""
 
 
 def pass_colours(passes: list[str]) -> dict[str, str]:

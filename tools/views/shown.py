@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
+from ...ir.memory import ProgramMemory, program_memory, value_kinds
 from ...ir.ops import is_effect, written_operands
 from ...ir.program import Program
 from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, OTHER, TrainingAnatomy, anatomy, network_parts
@@ -27,6 +28,16 @@ class Shown:
     anatomies: dict[str, TrainingAnatomy | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     cut: str = ""
+    _memory: ProgramMemory | None = None
+
+    def memory(self) -> ProgramMemory:
+        """The estimate, by kind of value; made once."""
+        if self._memory is None:
+            kinds: dict[Node, str] = {}
+            for name, graph in self.program.graphs.items():
+                kinds.update(value_kinds(graph, self.parts, self.anatomies[name]))
+            self._memory = program_memory(self.program, kinds)
+        return self._memory
 
     def part(self, node: Node) -> str:
         return self.parts.get(node, OTHER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.errors import AnatomyError
 from ...ir.flops import estimated_flops
 from ...ir.gradient_path import GradientPath, gradient_paths
-from ...ir.memory import GraphMemory, program_memory
+from ...ir.memory import GraphMemory
 from ...ir.values import Node
 from ...passes.tag_gradient_centralization import TAG
 from .. import cli
@@ -29,7 +29,7 @@ def describe(shown: Shown) -> Document:
     program = shown.program
     weights = [v for v in program.state.values() if v.role == "weight"]
     graphs = {name: _describe_graph(shown, name) for name in program.graphs}
-    memory = program_memory(program)
+    memory = shown.memory()
     return {
         "file": shown.file,
         "name": program.name,

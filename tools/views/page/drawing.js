@@ -1,0 +1,297 @@
+// Draws the graphs of the report: scopes fold and unfold, dagre lays out what is seen.
+"use strict";
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const MOST = 300; // boxes in one drawing; more would be slow and unreadable
+  const data = JSON.parse(document.getElementById("drawings").textContent);
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = "11px system-ui, Helvetica, Arial, sans-serif";
+  const widths = new Map();
+
+  function width(text) {
+    if (!widths.has(text)) widths.set(text, ruler.measureText(text).width);
+    return widths.get(text);
+  }
+
+  function short(text, most) {
+    return text.length <= most ? text : text.slice(0, Math.ceil(most / 2)) + "…" + text.slice(-Math.floor(most / 2) + 1);
+  }
+
+  function make(name, attributes, parent, text) {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    if (parent) parent.append(element);
+    return element;
+  }
+
+  class Pane {
+    constructor(root) {
+      this.root = root;
+      this.canvas = root.querySelector(".canvas");
+      this.told = root.querySelector(".told");
+      this.title = root.querySelector("b");
+      this.scale = 1;
+      root.querySelector("[data-do=in]").onclick = () => this.zoom(1.25);
+      root.querySelector("[data-do=out]").onclick = () => this.zoom(0.8);
+      root.querySelector("[data-do=fit]").onclick = () => this.fit(true);
+      root.querySelector("[data-do=fold]").onclick = () => this.unfold([]);
+      root.querySelector("[data-do=unfold]").onclick = () => this.unfoldOnce();
+      this.drag();
+    }
+
+    show(drawing, title) {
+      this.root.hidden = !drawing;
+      if (!drawing) return;
+      this.drawing = drawing;
+      this.title.textContent = title;
+      this.tell("");
+      this.unfold(drawing.open);
+    }
+
+    unfold(groups) {
+      this.open = new Set(groups);
+      this.render();
+      this.fit(false);
+    }
+
+    unfoldOnce() {
+      const seen = this.boxes().ids.filter((id) => id < 0 && this.members(-1 - id).length);
+      const next = new Set(this.open);
+      let count = this.boxes().ids.length;
+      for (const id of seen) {
+        const more = this.members(-1 - id).length - 1;
+        if (count + more > MOST) break;
+        count += more;
+        next.add(-1 - id);
+      }
+      this.unfold(next);
+    }
+
+    toggle(group) {
+      const open = new Set(this.open);
+      if (open.has(group)) open.delete(group);
+      else if (!this.members(group).length) return this.tell(`${this.drawing.groups[group].scope}: too large for this page; take --scope`);
+      else open.add(group);
+      const before = this.open;
+      this.open = open;
+      if (this.boxes().ids.length > MOST) {
+        this.open = before;
+        return this.tell(`more than ${MOST} boxes would be seen: fold others first`);
+      }
+      this.render();
+    }
+
+    members(group) {
+      if (!this.drawing.members) {
+        const members = this.drawing.groups.map(() => []);
+        this.drawing.groups.forEach((g, i) => { if (g.parent >= 0) members[g.parent].push(-1 - i); });
+        this.drawing.leaves.forEach((leaf, i) => { if (leaf.group >= 0) members[leaf.group].push(i); });
+        this.drawing.members = members;
+      }
+      return this.drawing.members[group];
+    }
+
+    // What is seen: ids of boxes (a leaf's place, or -1 - a group's), and a function from any id to the box around it.
+    boxes() {
+      const around = new Map();
+      const { groups, leaves } = this.drawing;
+      const outermost = (group) => {
+        if (group < 0) return null;
+        if (!around.has(group)) {
+          const outer = outermost(groups[group].parent);
+          around.set(group, outer !== null ? outer : this.open.has(group) ? null : -1 - group);
+        }
+        return around.get(group);
+      };
+      const box = (id) => {
+        const outer = outermost(id < 0 ? groups[-1 - id].parent : leaves[id].group);
+        return outer !== null ? outer : id;
+      };
+      const ids = new Set();
+      leaves.forEach((_, i) => ids.add(box(i)));
+      groups.forEach((_, i) => { if (!this.open.has(i) && outermost(groups[i].parent) === null) ids.add(-1 - i); });
+      return { ids: [...ids], box };
+    }
+
+    render() {
+      const { groups, leaves, edges } = this.drawing;
+      const { ids, box } = this.boxes();
+      const graph = new dagre.graphlib.Graph({ compound: true });
+      graph.setGraph({ rankdir: "TB", nodesep: 12, ranksep: 30, edgesep: 8, marginx: 12, marginy: 18, ranker: ids.length > 120 ? "longest-path" : "network-simplex" });
+      graph.setDefaultEdgeLabel(() => ({}));
+      const lines = new Map();
+      const adopt = (id) => {
+        for (let at = id, up; (up = at < 0 ? groups[-1 - at].parent : leaves[at].group) >= 0; at = -1 - up) {
+          const name = `c${up}`;
+          const known = graph.hasNode(name);
+          if (!known) graph.setNode(name, { label: groups[up].label });
+          graph.setParent(at < 0 && this.open.has(-1 - at) ? `c${-1 - at}` : `b${at}`, name);
+          if (known) break;
+        }
+      };
+      for (const id of ids) {
+        const item = id < 0 ? groups[-1 - id] : leaves[id];
+        const below = id < 0 ? [`${item.count} nodes` + (item.removed ? `, ${item.removed} removed` : "")] : item.kind === "node" ? item.states.slice(0, 2) : [item.type];
+        const text = [short(item.label, 34), ...below.map((line) => short(line, 34))];
+        lines.set(id, text);
+        graph.setNode(`b${id}`, { width: Math.max(...text.map(width)) + 18, height: 10 + 14 * text.length });
+      }
+      for (const id of ids) adopt(id);
+      const counts = new Map();
+      for (const [a, b, count] of edges) {
+        const from = box(a), to = box(b);
+        if (from === to) continue;
+        const key = `${from} ${to}`;
+        counts.set(key, (counts.get(key) || 0) + count);
+      }
+      for (const key of counts.keys()) {
+        const [from, to] = key.split(" ");
+        graph.setEdge(`b${from}`, `b${to}`);
+      }
+      dagre.layout(graph);
+      this.paint(graph, ids, lines, counts);
+    }
+
+    paint(graph, ids, lines, counts) {
+      const { width: w, height: h } = graph.graph();
+      this.size = [Math.max(w, 10), Math.max(h, 10)];
+      const svg = make("svg", { viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, role: "img", "aria-label": this.title.textContent });
+      const clusters = graph.nodes().filter((name) => name[0] === "c").map((name) => [+name.slice(1), graph.node(name)]);
+      clusters.sort((a, b) => b[1].width * b[1].height - a[1].width * a[1].height);
+      for (const [group, at] of clusters) this.cluster(svg, group, at);
+      for (const edge of graph.edges()) this.edge(svg, graph.edge(edge), counts.get(`${edge.v.slice(1)} ${edge.w.slice(1)}`));
+      for (const id of ids) this.box(svg, id, graph.node(`b${id}`), lines.get(id));
+      this.canvas.replaceChildren(svg);
+      this.svg = svg;
+      this.resize();
+    }
+
+    cluster(svg, group, at) {
+      const item = this.drawing.groups[group];
+      const g = this.pressable(make("g", { class: `cluster opens ${item.part}` }, svg), () => this.toggle(group));
+      const x = at.x - at.width / 2, y = at.y - at.height / 2 - 7;
+      make("rect", { x, y, width: at.width, height: at.height + 7, rx: 8 }, g);
+      const most = Math.max(6, Math.floor((at.width - 14) / (0.87 * width(item.label) / item.label.length)) - 2);
+      make("text", { class: "small", x: x + 7, y: y + 11 }, g, "− " + short(item.label, most));
+      make("title", {}, g, `${item.scope || item.label} (click to fold)`);
+    }
+
+    edge(svg, edge, count) {
+      const points = edge.points;
+      let path = `M${points[0].x},${points[0].y}`;
+      for (let i = 1; i < points.length - 1; i++) {
+        const middle = { x: (points[i].x + points[i + 1].x) / 2, y: (points[i].y + points[i + 1].y) / 2 };
+        path += `Q${points[i].x},${points[i].y} ${middle.x},${middle.y}`;
+      }
+      const end = points[points.length - 1], last = points[points.length - 2];
+      path += `L${end.x},${end.y}`;
+      make("path", { class: "edge", d: path, "stroke-width": count > 1 ? 1.8 : 1 }, svg);
+      const angle = Math.atan2(end.y - last.y, end.x - last.x) * 180 / Math.PI;
+      make("path", { class: "tip", d: "M0,0L-6,-3L-6,3Z", transform: `translate(${end.x},${end.y}) rotate(${angle})` }, svg);
+      if (count > 1) {
+        const at = points[Math.floor(points.length / 2)];
+        make("text", { class: "small", x: at.x + 3, y: at.y }, svg, `${count}`);
+      }
+    }
+
+    box(svg, id, at, lines) {
+      const item = id < 0 ? this.drawing.groups[-1 - id] : this.drawing.leaves[id];
+      const g = make("g", { class: `${item.part || ""} ${item.mark || ""}` }, svg);
+      if (item.by && data.passes[item.by] && !item.mark) {
+        g.classList.add("made");
+        g.style.setProperty("--by", data.passes[item.by]);
+      }
+      const x = at.x - at.width / 2, y = at.y - at.height / 2;
+      if (id < 0) make("rect", { class: "box", x: x + 3, y: y - 3, width: at.width, height: at.height, rx: 4 }, g);
+      const round = id >= 0 && item.kind !== "node" ? at.height / 2 : 5;
+      make("rect", { class: "box", x, y, width: at.width, height: at.height, rx: round }, g);
+      lines.forEach((line, i) => make("text", { x: at.x, y: y + 16 + 14 * i, "text-anchor": "middle", class: i ? "small" : "" }, g, line));
+      make("title", {}, g, this.describe(item, id));
+      this.pressable(g, () => {
+        for (const chosen of svg.querySelectorAll(".chosen")) chosen.classList.remove("chosen");
+        g.classList.add("chosen");
+        this.tell(this.describe(item, id));
+        if (id < 0) this.toggle(-1 - id);
+      });
+    }
+
+    describe(item, id) {
+      if (id < 0) return `${item.scope || item.label}: ${item.count} nodes`;
+      const facts = [item.name && `%${item.name}`, item.kind === "node" ? item.label : item.kind, item.type, item.part];
+      if (item.by) facts.push(`made by ${item.by}`);
+      if (item.mark) facts.push(item.mark);
+      if (item.states.length) facts.push(`state ${item.states.join(", ")}`);
+      if (item.sources) facts.push(`from ${item.sources}`);
+      return facts.filter(Boolean).join(" · ");
+    }
+
+    pressable(element, action) {
+      element.classList.add("opens");
+      element.setAttribute("tabindex", "0");
+      element.setAttribute("role", "button");
+      element.addEventListener("click", (event) => { event.stopPropagation(); if (!this.moved) action(); });
+      element.addEventListener("keydown", (event) => { if (event.key === "Enter") action(); });
+      return element;
+    }
+
+    tell(text) { this.told.textContent = text || "Click a box to see what it is, a scope to fold or unfold it."; }
+
+    fit(whole) {
+      const [w, h] = this.size;
+      const room = this.canvas.clientWidth - 4;
+      const least = whole ? 0.02 : 0.7;
+      this.scale = Math.max(least, Math.min(1.15, room / w, whole ? (this.canvas.clientHeight - 4) / h : 9));
+      this.resize();
+      this.canvas.scrollLeft = (w * this.scale - room) / 2;
+      this.canvas.scrollTop = 0;
+    }
+
+    zoom(factor) {
+      const c = this.canvas;
+      const x = (c.scrollLeft + c.clientWidth / 2) * factor, y = (c.scrollTop + c.clientHeight / 2) * factor;
+      this.scale = Math.min(4, Math.max(0.02, this.scale * factor));
+      this.resize();
+      c.scrollLeft = x - c.clientWidth / 2;
+      c.scrollTop = y - c.clientHeight / 2;
+    }
+
+    resize() {
+      this.svg.setAttribute("width", this.size[0] * this.scale);
+      this.svg.setAttribute("height", this.size[1] * this.scale);
+    }
+
+    // A mouse drags the drawing; fingers scroll it as they scroll anything.
+    drag() {
+      let start = null;
+      const c = this.canvas;
+      c.addEventListener("pointerdown", (event) => {
+        this.moved = false;
+        if (event.pointerType === "mouse") start = [event.clientX + c.scrollLeft, event.clientY + c.scrollTop];
+      });
+      addEventListener("pointermove", (event) => {
+        if (!start) return;
+        const left = start[0] - event.clientX, top = start[1] - event.clientY;
+        if (Math.abs(left - c.scrollLeft) + Math.abs(top - c.scrollTop) > 4) this.moved = true;
+        if (!this.moved) return;
+        c.classList.add("dragged");
+        c.scrollLeft = left;
+        c.scrollTop = top;
+      });
+      addEventListener("pointerup", () => { start = null; c.classList.remove("dragged"); });
+    }
+  }
+
+  const panes = document.getElementById("panes");
+  if (!panes) return;
+  const [before, after] = [...panes.querySelectorAll(".pane")].map((root) => new Pane(root));
+  const choice = document.getElementById("scene");
+  const show = () => {
+    const scene = data.scenes[+choice.value];
+    panes.classList.toggle("two", scene.before !== null && scene.after !== null);
+    before.show(data.drawings[scene.before], scene.titles[0]);
+    after.show(data.drawings[scene.after], scene.titles[1]);
+  };
+  choice.addEventListener("change", show);
+  show();
+})();

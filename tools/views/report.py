@@ -1,0 +1,182 @@
+"""The report: one HTML file with everything in it, styles, scripts and data, that loads nothing from anywhere.
+
+Names come from files and may hold anything: the template escapes them, the data stands in scripts that are no code,
+and a content security policy lets no script run but the page's own, known by their hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64encode
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from ...ir.diff import diff
+from ...ir.diff_text import SIGNS, Lines, heading, sections
+from ...ir.difference import GraphDiff, ProgramDiff
+from ...ir.program import Program
+from .. import cli
+from .memory_plot import memory_plot
+from .palette import pass_colours
+from .scenes import scenes
+from .shown import Shown, makers, shown
+from .summary import describe
+
+ROWS = 400
+"""How many rows of a table, and lines of the difference, the page holds; the summary as JSON has all."""
+RUNS = 12
+_SCRIPTS = ("vendor/dagre.min.js", "vendor/uPlot.iife.min.js", "drawing.js", "memory.js")
+_STYLES = ("vendor/uPlot.min.css", "report.css")
+Document = dict[str, Any]
+
+
+def html_of(view: Shown, original: Program | None = None, name: str = "") -> str:
+    """The report on a program, compared with ``original`` (from the file ``name``) where that is given."""
+    before = shown(original, name) if original is not None else None
+    found = diff(original, view.program) if original is not None else None
+    scripts = [_page_file(script) for script in _SCRIPTS]
+    document = describe(view)
+    colours = pass_colours(makers(view))
+    drawn = scenes(view, before, found)
+    return str(
+        _environment()
+        .get_template("report.html")
+        .render(
+            version=version("boost-compile"),
+            document=document,
+            view=view,
+            colours=colours,
+            passes=_passes(document["reports"], colours),
+            roles=_roles(document["state"]),
+            runs=_runs(view.program, document),
+            original=name,
+            difference=_difference(found) if found is not None else None,
+            counts=found.counts() if found is not None else {},
+            scenes=drawn["scenes"],
+            memory=(memory := memory_plot(view)),
+            data={"drawings": _embedded(drawn), "memory-data": _embedded(memory)},
+            styles="\n".join(_page_file(style) for style in _STYLES),
+            scripts=scripts,
+            policy=_policy(scripts),
+            trained=document["graphs"] if before is None else describe(before)["graphs"],
+            rows=ROWS,
+        )
+    )
+
+
+@cache
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    environment.filters.update(bytes=cli.print_bytes, count=cli.print_count)
+    return environment
+
+
+@cache
+def _page_file(name: str) -> str:
+    text = files(__package__).joinpath("page", *name.split("/")).read_text(encoding="utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("//# sourceMappingURL"))
+
+
+def _policy(scripts: list[str]) -> str:
+    hashes = (b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{h}'" for h in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _embedded(document: Any) -> str:
+    """JSON that can stand inside a script element, whatever its strings hold."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _passes(reports: list[Document], colours: dict[str, str]) -> list[Document]:
+    """Each pass with its share of the time, as percentages of the whole."""
+    total = sum(r["seconds"] for r in reports) or 1.0
+    start = 0.0
+    rows = []
+    for report in reports:
+        share = 100 * report["seconds"] / total
+        rows.append({**report, "start": start, "share": share, "colour": colours.get(report["name"], "")})
+        start += share
+    return rows
+
+
+def _roles(state: list[Document]) -> list[Document]:
+    roles: dict[str, Document] = {}
+    for variable in state:
+        row = roles.setdefault(variable["role"], {"role": variable["role"], "variables": 0, "bytes": 0})
+        row["variables"] += 1
+        row["bytes"] += variable["bytes"]
+    return list(roles.values())
+
+
+def _runs(program: Program, document: Document) -> list[Document]:
+    """The boxes of the schedule: one a run, many runs of one graph shortened."""
+    runs: list[Document] = []
+    batch = 0
+    for entry in program.schedule.cycle:
+        consumes = bool(program.graphs[entry.graph].inputs)
+        updates = "weight" in {program.state[s].role for s in _written(program, entry.graph) if s in program.state}
+        for i in range(entry.repeat):
+            batch += consumes
+            if entry.repeat <= RUNS or i < RUNS - 2 or i == entry.repeat - 1:
+                takes = f"micro-batch {batch}" if consumes else "no input"
+                runs.append({"graph": entry.graph, "takes": takes, "updates": updates})
+            elif i == RUNS - 2:
+                runs.append({"graph": "…", "takes": f"{entry.repeat - RUNS + 1} more", "updates": False})
+    return runs
+
+
+def _written(program: Program, name: str) -> set[str]:
+    from ...ir.state_access import describe as effect_of
+    from ...ir.state_access import summarize
+    from ...ir.values import State
+
+    graph = program.graphs[name]
+    known = summarize(graph)
+    effects = (effect_of(node, known) for node in graph)
+    return {v.name for e in effects if e is not None for v in e.writes if isinstance(v, State)}
+
+
+def _difference(found: ProgramDiff) -> Document:
+    line_of = Lines()
+    left = ROWS
+    graphs = []
+    for graph in found.graphs:
+        if graph:
+            made, left = _graph_difference(graph, line_of, left)
+            graphs.append(made)
+    state = [{"kind": s.kind, "name": s.name, "details": [str(d) for d in s.details]} for s in found.state]
+    details = [(title, [str(d) for d in part]) for title, part in _parts(found) if part]
+    return {"graphs": graphs, "state": state, "details": details, "equal": not found}
+
+
+def _parts(found: ProgramDiff) -> list[tuple[str, list[Any]]]:
+    return [("Graphs", found.split), ("Schedule", found.schedule), ("Program", found.program)]
+
+
+def _graph_difference(graph: GraphDiff, line_of: Lines, left: int) -> tuple[Document, int]:
+    parts = []
+    for section in sections(graph):
+        lines = []
+        for node in section.nodes[: max(left, 0)]:
+            details = [str(d) for d in node.details[:6]]
+            lines.append({"kind": node.kind, "sign": SIGNS[node.kind], "text": line_of(node.node), "details": details})
+        left -= len(lines)
+        kinds = {kind: n for kind in SIGNS if (n := sum(x.kind == kind for x in section.nodes))}
+        hidden = len(section.nodes) - len(lines)
+        parts.append({"by": section.by, "scope": section.scope, "lines": lines, "hidden": hidden, "kinds": kinds})
+    by: dict[str, list[Document]] = {}
+    for part in parts:
+        by.setdefault(part["by"], []).append(part)
+    return {"heading": heading(graph), "interface": [str(d) for d in graph.interface], "by": by}, left

@@ -1,0 +1,164 @@
+"""The drawings of the report: each graph whole, and what passes touched in it beside what it was made of. As data for
+the page, which folds, unfolds and lays out; what is too much for a page stays folded for good."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.difference import NodeDiff, ProgramDiff
+from ...ir.values import Node
+from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
+from .palette import pass_colours
+from .selection import neighbourhood
+from .shown import Shown, makers, pass_of
+
+BOXES = 2500
+"""How many boxes of a drawing the page can unfold."""
+OPEN = 10
+"""About how many are seen at first."""
+_SOURCES = 6
+Document = dict[str, Any]
+Marks = Mapping[Node, str]
+
+
+def scenes(shown: Shown, original: Shown | None, difference: ProgramDiff | None) -> Document:
+    """``drawings``, the ``scenes`` that show one or two of them side by side, and the colours of ``passes``."""
+    return _Scenes(shown, original, difference).document()
+
+
+class _Scenes:
+    def __init__(self, shown: Shown, original: Shown | None, difference: ProgramDiff | None):
+        self.shown = shown
+        self.original = original
+        self.nodes = difference.nodes() if difference else []
+        self.drawings: list[Document] = []
+        self.scenes: list[Document] = []
+
+    def document(self) -> Document:
+        origin = _originals(self.original)
+        for name, graph in self.shown.program.graphs.items():
+            touched = [n for body in graph.all_graphs() for n in body if pass_of(n)]
+            if touched:
+                sources = {s for n in touched if n.origin for s in n.origin.sources}
+                before = self._before(sources & origin.keys(), origin)
+                title = f"{name}: what passes made, and what is around it"
+                self._scene(title, before, self._after(name, touched), name)
+        for name in self.shown.program.graphs:
+            self._scene(f"{name}: whole graph", None, self._after(name, None), name)
+        if self.original is not None:
+            for name in self.original.program.graphs:
+                whole = self._add(data_of(draw(self.original, name), self._marks("before")))
+                self._scene(f"original {name}: whole graph", whole, None, name)
+        colours = pass_colours(makers(self.shown))
+        return {"drawings": self.drawings, "scenes": self.scenes, "passes": colours}
+
+    def _scene(self, label: str, before: int | None, after: int | None, name: str) -> None:
+        titles = [f"before ({self.original.file})" if self.original else "before", f"after: {name}"]
+        self.scenes.append({"label": label, "before": before, "after": after, "titles": titles})
+
+    def _add(self, drawing: Document) -> int:
+        self.drawings.append(drawing)
+        return len(self.drawings) - 1
+
+    def _after(self, name: str, touched: list[Node] | None) -> int:
+        only = None if touched is None else neighbourhood(touched, 2)
+        return self._add(data_of(draw(self.shown, name, only), self._marks("after")))
+
+    def _before(self, names: set[str], origin: dict[str, Node]) -> int | None:
+        """The original's nodes that are gone or changed, or that something was made of, and what is around them."""
+        if self.original is None:
+            return None
+        centres = dict.fromkeys(origin[name] for name in names)
+        centres |= dict.fromkeys(d.before for d in self.nodes if d.before is not None and not d.order)
+        for name, graph in self.original.program.graphs.items():
+            mine = [n for n in centres if n.graph is not None and (n.graph.owner or n.graph) is graph]
+            if mine:
+                only = neighbourhood(mine, 1)
+                return self._add(data_of(draw(self.original, name, only), self._marks("before")))
+        return None
+
+    def _marks(self, side: str) -> Marks:
+        return {node: d.kind for d in self.nodes if (node := _on(d, side)) is not None and d.kind != "added"}
+
+
+def _on(difference: NodeDiff, side: str) -> Node | None:
+    node = difference.before if side == "before" else difference.after
+    return None if difference.order else node
+
+
+def _originals(original: Shown | None) -> dict[str, Node]:
+    if original is None:
+        return {}
+    return {n.name: n for g in original.program.graphs.values() for body in g.all_graphs() for n in body}
+
+
+def data_of(drawing: Drawing, marks: Marks) -> Document:
+    """A drawing for the page: groups with their parents, leaves with their groups, edges with their number; a group
+    that the page cannot unfold has no members."""
+    opened = unfolded(drawing.root, BOXES, bundles=True)
+    first = unfolded(drawing.root, OPEN)
+    removed = _removed(drawing, marks)
+    place: dict[Group, int] = {drawing.root: -1}
+    groups: list[Document] = []
+    leaves: list[Document] = []
+    ids: dict[Leaf | Group, int] = {}
+    order = [drawing.root]
+    for group in order:
+        for child in group.groups.values():
+            place[child] = len(groups)
+            ids[child] = -1 - len(groups)
+            groups.append(_group(child, place[group], removed))
+            if child in opened:
+                order.append(child)
+        for leaf in group.leaves:
+            ids[leaf] = len(leaves)
+            leaves.append(_leaf(leaf, place[group], marks))
+    edges = [[ids[a], ids[b], n] for (a, b), n in edges_between(drawing, opened).items()]
+    return {
+        "groups": groups,
+        "leaves": leaves,
+        "edges": edges,
+        "open": [place[g] for g in first if g is not drawing.root and g in opened],
+    }
+
+
+def _removed(drawing: Drawing, marks: Marks) -> Counter[Group]:
+    """How many nodes of each group are gone."""
+    found: Counter[Group] = Counter()
+    for leaf in drawing.leaves:
+        if leaf.node is not None and marks.get(leaf.node) == "removed":
+            group = leaf.group
+            while group is not None:
+                found[group] += 1
+                group = group.parent
+    return found
+
+
+def _group(group: Group, parent: int, removed: Counter[Group]) -> Document:
+    names = [name for name in group.made_by if group.made_by[name]]
+    by = names[0] if len(names) == 1 else ""
+    made: Document = {
+        "label": group.label, "scope": group.scope, "parent": parent, "count": group.count, "part": group.part,
+        "by": by,
+    }  # fmt: skip
+    if removed[group]:
+        made["removed"] = removed[group]
+        if removed[group] == group.count:
+            made["mark"] = "removed"
+    return made
+
+
+def _leaf(leaf: Leaf, group: int, marks: Marks) -> Document:
+    node = leaf.node
+    made: Document = {
+        "label": leaf.label, "name": leaf.name, "kind": leaf.kind, "type": leaf.type, "group": group,
+        "part": leaf.part, "by": leaf.made_by, "states": list(leaf.states),
+    }  # fmt: skip
+    if node is not None:
+        if node in marks:
+            made["mark"] = marks[node]
+        if node.origin and node.origin.sources:
+            made["sources"] = ", ".join(node.origin.sources[:_SOURCES])
+    return made
