@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from boost_compile.ir.attributes import MonadValue
 from boost_compile.ir.diff import diff
@@ -24,7 +25,7 @@ from boost_compile.ir.mindir.reader import read_mindir
 from boost_compile.ir.program import Entry, Program, Schedule
 from boost_compile.ir.storage import save
 from boost_compile.ir.text import parse_program, print_graph, print_program
-from boost_compile.ir.training import anatomy
+from boost_compile.ir.training import anatomy, assign_roles
 from boost_compile.ir.types import UMONAD, tensor
 from boost_compile.ir.values import Node, Value
 from boost_compile.ir.verify import verify
@@ -133,6 +134,17 @@ def test_passes(text: str, programs: list[tuple[Path, Program]], monkeypatch: py
 
     def prepare(program: Program) -> Callable[[], object]:
         copy = program.copy()
+        return lambda: pass_.run(copy)
+
+    assert_linear(monkeypatch, prepare, [p for _, p in programs])
+
+
+def test_dim_reduce(programs: list[tuple[Path, Program]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(program: Program) -> Callable[[], object]:
+        copy = assign_roles(program.copy())
+        size = sum(v.type.size for v in copy.state.values() if v.role == "weight" and v.trainable)
+        np.save(tmp_path / f"{size}.npy", np.eye(1, size, dtype=np.float32))
+        (pass_,) = parse_pipeline(f"dim-reduce{{basis={tmp_path}/{size}.npy,n_components=1}}")
         return lambda: pass_.run(copy)
 
     assert_linear(monkeypatch, prepare, [p for _, p in programs])
