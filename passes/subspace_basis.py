@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ir.checkpoint_file import open_checkpoint
 from ..ir.errors import FormatError, PassError
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def _centered(opened: list[dict[str, Any]], files: list[Path], name: str) -> Ite
 
 
 def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    from ..ir.checkpoint_file import open_checkpoint
+
     found = open_checkpoint(file)
     for name, shape in shapes.items():
         if name not in found:
@@ -135,6 +136,8 @@ def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[
 
 def _read_tensors(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
     import numpy as np
+
+    from ..ir.checkpoint_file import open_checkpoint
 
     found = open_checkpoint(file)
     basis: dict[str, np.ndarray] = {}
