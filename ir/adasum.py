@@ -32,7 +32,7 @@ from .effects import Effects
 from .errors import RuntimeFailure
 from .gradient_path import STAGE
 from .graph import Graph, tensor_type
-from .ops import make_op
+from .ops import CPU, make_op
 from .reductions import reduce_sum
 from .types import DType, TensorType
 from .values import Node, Value
@@ -60,6 +60,14 @@ def neighbours(devices: int) -> str:
 def needs_job(graph: Graph) -> bool:
     """Whether :func:`expand_adasum` has something to write out."""
     return any(node.op.name == ADASUM or _among_neighbours(node) for body in graph.all_graphs() for node in body)
+
+
+def check_ranks(graph: Graph, ranks: int) -> None:
+    """RuntimeFailure if a job of so many ranks cannot run the graph."""
+    for body in graph.all_graphs():
+        for node in body:
+            if node.op.name == ADASUM:
+                Job(0, ranks, CPU).levels(int(node.op.attributes[DEVICES]))
 
 
 def _among_neighbours(node: Node) -> bool:

@@ -146,7 +146,7 @@ def _schedule() -> None:
 
 def _check_job(program: Program, data: str, batch_size: int | None, ranks: int) -> None:
     """What every rank would find out, before any starts."""
-    from ..ir.adasum import needs_job
+    from ..ir.adasum import check_ranks, needs_job
     from ..ir.collectives import collectives
     from ..ir.errors import RuntimeFailure
     from ..runtime.data import Shard, open_source
@@ -158,6 +158,8 @@ def _check_job(program: Program, data: str, batch_size: int | None, ranks: int) 
             f"the program has nothing that ranks do together: {ranks} of them would train {ranks} different networks. "
             f"Compile it with the pass data-parallel or adasum"
         )
+    for graph in graphs:
+        check_ranks(graph, ranks)
     first = plan_turns(program, program.schedule.variant(0))[0].consumer
     open_source(data, program.graphs[first], batch_size, False, 0, Shard(0, ranks))
 

@@ -159,3 +159,16 @@ def test_bad_input(
     before = set(here.rglob("*"))
     assert_one_error(run_(program, *arguments), "boost-run", *fragments)
     assert {p for p in here.rglob("*") if "__pycache__" not in p.parts} <= before
+
+
+def test_ranks_that_adasum_cannot_pair(
+    here: Path, data: str, run_: Run, capsys: pytest.CaptureFixture[str], exported: Callable[[str], Path]
+) -> None:
+    """Said before any rank starts."""
+    done = shell(
+        capsys, compile_command, exported("mlp"), "--passes", "adasum{devices_per_group=2}", "-q", "-o", "pairs.boost"
+    )
+    assert done.code == 0, done.err
+    done = run_("pairs.boost", "--data", data, "--ranks", "6")
+    assert_one_error(done, "boost-run", "6 ranks are 3 groups: start 4 or 8 ranks")
+    assert "rank 0 of" not in done.err
