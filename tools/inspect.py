@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -128,7 +129,7 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
     else:
         from .views.model_explorer import document_of, open_viewer
 
-        text = cli.json_text(document_of(view))
+        text = json.dumps(document_of(view), ensure_ascii=False, separators=(",", ":")) + "\n"
         if open_:
             open_viewer(text, output)
         else:

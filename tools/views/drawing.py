@@ -266,7 +266,8 @@ def _bound(group: Group) -> None:
         group.groups = {}
         for at in range(0, len(children), FAN_OUT):
             some = children[at : at + FAN_OUT]
-            bundle = Group(f"{some[0].label} … {some[-1].label}", group.scope, group)
+            first, last = some[0].label.split(" … ")[0], some[-1].label.split(" … ")[-1]
+            bundle = Group(f"{first} … {last}", group.scope, group)
             for child in some:
                 _adopt(bundle, child)
             group.groups[f"\0{at}"] = bundle

@@ -39,12 +39,12 @@ def memory_plot(shown: Shown) -> Document:
     for variable in program.state.values():
         state = values[_STATE.get(variable.role, "weights and other state")]
         state[:] = [v + variable.nbytes for v in state]
-    shown = [
+    bands = [
         {"label": kind, "values": series, "colours": MEMORY[kind]} for kind, series in values.items() if any(series)
     ]
     peak = max(((m.total, name, m) for name, m in found.items() if name in graphs), key=lambda p: p[0], default=None)
     where = f"%{peak[2].at.name} ({peak[2].at.op.name}) in {peak[1]}" if peak and peak[2].at else ""
-    return {"at": at, "names": names, "marks": marks, "series": shown, "where": where}
+    return {"at": at, "names": names, "marks": marks, "series": bands, "where": where}
 
 
 def _points(memory: GraphMemory, count: int, step: int) -> list[int]:

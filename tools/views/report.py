@@ -166,17 +166,13 @@ def _parts(found: ProgramDiff) -> list[tuple[str, list[Any]]]:
 
 
 def _graph_difference(graph: GraphDiff, line_of: Lines, left: int) -> tuple[Document, int]:
-    parts = []
+    by: dict[str, list[Document]] = {}
     for section in sections(graph):
         lines = []
         for node in section.nodes[: max(left, 0)]:
             details = [str(d) for d in node.details[:6]]
             lines.append({"kind": node.kind, "sign": SIGNS[node.kind], "text": line_of(node.node), "details": details})
         left -= len(lines)
-        kinds = {kind: n for kind in SIGNS if (n := sum(x.kind == kind for x in section.nodes))}
         hidden = len(section.nodes) - len(lines)
-        parts.append({"by": section.by, "scope": section.scope, "lines": lines, "hidden": hidden, "kinds": kinds})
-    by: dict[str, list[Document]] = {}
-    for part in parts:
-        by.setdefault(part["by"], []).append(part)
+        by.setdefault(section.by, []).append({"scope": section.scope, "lines": lines, "hidden": hidden})
     return {"heading": heading(graph), "interface": [str(d) for d in graph.interface], "by": by}, left

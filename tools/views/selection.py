@@ -45,7 +45,10 @@ def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -
 
 
 def in_scope(node: Node, pattern: str) -> bool:
-    """Whether a node's scope, or one around it, matches a glob; a pattern without a slash in front matches anywhere."""
+    """Whether a node's scope, or one around it, matches a glob: from its beginning if the glob starts with a slash,
+    else from any level on."""
+    if pattern.startswith("/"):
+        return any(fnmatchcase(f"/{node.scope}", p) for p in (pattern, f"{pattern}/*"))
     return any(fnmatchcase(node.scope, p) for p in (pattern, f"{pattern}/*", f"*/{pattern}", f"*/{pattern}/*"))
 
 

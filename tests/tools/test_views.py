@@ -1,0 +1,484 @@
+"""The formats of boost-inspect: each holds what it should, whatever names a file brings, however large the graph is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from base64 import b64encode
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from boost_compile.ir.program import Program
+from boost_compile.ir.text import parse_program, print_program
+from boost_compile.ir.values import Node
+from boost_compile.tools.inspect import command
+from boost_compile.tools.views import dot, text
+from boost_compile.tools.views.drawing import FAN_OUT, Drawing, Group, draw, edges_between, unfolded
+from boost_compile.tools.views.model_explorer import document_of
+from boost_compile.tools.views.report import html_of
+from boost_compile.tools.views.shown import shown
+
+import boost_compile as bc
+from benchmarks.synthetic import layers, wide
+
+from .support import Shell, shell
+
+Exported = Callable[[str], Path]
+Inspect = Callable[..., Shell]
+PASSES = "gradient-accumulation{steps=4},loss-scale{mode=dynamic},overflow-check"
+
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+def inspect_(capsys: pytest.CaptureFixture[str]) -> Inspect:
+    return lambda *arguments: shell(capsys, command, *arguments)
+
+
+@pytest.fixture(scope="module")
+def lenet(exported: Exported) -> Program:
+    return bc.load(str(exported("lenet_bn")))
+
+
+@pytest.fixture(scope="module")
+def compiled(lenet: Program) -> Program:
+    return bc.compile(lenet, PASSES)
+
+
+@pytest.fixture(scope="module")
+def large() -> Program:
+    return layers(8_000)
+
+
+# -- hostile names -----------------------------------------------------------------------------------------------
+
+EVIL = "</script><img src=x onerror=\\\"document.title='HACKED'\\\">'&{{7*7}}\\\\\\u2028"
+"""As the text form spells it: ends scripts and attributes, and is markup, a template and a broken string literal."""
+HOSTILE = f"""
+program @"{EVIL}" {{
+  schedule @step
+  pipeline "{EVIL}"
+}}
+state %"{EVIL}w": float32[4] role=weight
+graph @step(%"{EVIL}x": float32[4]) -> ("{EVIL}") {{
+  %"{EVIL}l" = Load(%"{EVIL}w", umonad) : float32[4] scope("{EVIL}/{EVIL}/Load-op0")
+  %"{EVIL}m" = Mul(%"{EVIL}x", %"{EVIL}l") {{a = "{EVIL}"}} : float32[4] scope("{EVIL}/x") origin("{EVIL}"; "{EVIL}")
+  %"{EVIL}c" = "{EVIL}"(%"{EVIL}m") : float32[4] scope("{EVIL}/{EVIL}/x") origin("{EVIL}x"; "{EVIL}")
+  %r = call(@"{EVIL}f", %"{EVIL}c") : float32[4]
+  return %r
+  func @"{EVIL}f"(%p: float32[4]) {{
+    %q = Neg(%p) : float32[4]
+    return %q
+  }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Program:
+    return parse_program(HOSTILE)
+
+
+class Page(HTMLParser):
+    """Elements, scripts and text of a page; fails on tags that do not match."""
+
+    VOID = frozenset({"meta", "br", "img", "link", "input", "hr"})
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.words = ""
+        self.feed(source)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, tag
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            self.scripts.append((self.tags[-1][1], data))
+        else:
+            self.words += data
+
+    def data(self, id_: str) -> Any:
+        return next(json.loads(text) for attributes, text in self.scripts if attributes.get("id") == id_)
+
+
+def assert_loads_nothing(page: Page) -> None:
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "img"), tag
+        assert not {"src", "srcset", "action", "background"} & attributes.keys(), tag
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    code = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
+    for script in code:
+        assert b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+        assert "sourceMappingURL" not in script
+    assert len(code) == 4
+
+
+def test_page_of_hostile_names_holds_them_as_text(hostile: Program) -> None:
+    evil = hostile.name
+    assert evil.startswith('</script><img src=x onerror="')
+    page = Page(html_of(shown(hostile, evil), hostile, evil))
+    assert_loads_nothing(page)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert evil in page.words
+    drawings = page.data("drawings")
+    names = {leaf["name"] for drawing in drawings["drawings"] for leaf in drawing["leaves"]}
+    assert {evil + "m", evil + "c"} <= names
+    assert evil in drawings["passes"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_page_of_hostile_names_draws_in_a_browser(hostile: Program, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html_of(shown(hostile, "hostile"), hostile, "hostile"), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
+    page = (tmp_path / "page.html").as_uri()
+    done = subprocess.run([str(CHROMIUM), *flags, page], capture_output=True, text=True, timeout=120, check=True)
+    assert "<svg" in done.stdout
+    assert "HACKED" not in re.findall("<title>(.*?)</title>", done.stdout)
+    assert 'class="uplot' in done.stdout
+
+
+def test_other_formats_of_hostile_names(hostile: Program, tmp_path: Path, inspect_: Inspect) -> None:
+    view = shown(hostile, "hostile")
+    evil = hostile.name
+    assert {n["label"] for n in document_of(view)["graphs"][0]["nodes"]} >= {"Mul", evil + "w"}
+    path = tmp_path / "hostile.ir"
+    path.write_text(print_program(hostile), encoding="utf-8")
+    assert inspect_(path, "-o", tmp_path / "hostile.onnx").code == 0
+    onnx.checker.check_model(str(tmp_path / "hostile.onnx"))
+    if shutil.which("dot"):
+        drawn = ET.fromstring(dot.svg_of(view))
+        assert not list(drawn.iter("{http://www.w3.org/2000/svg}image"))
+        assert any("Mul" in (t.text or "") for t in drawn.iter("{http://www.w3.org/2000/svg}text"))
+
+
+# -- html --------------------------------------------------------------------------------------------------------
+
+
+def test_page_of_a_program_beside_its_original(compiled: Program, lenet: Program) -> None:
+    source = html_of(shown(compiled, "lenet.boost"), lenet, "lenet.mindir")
+    page = Page(source)
+    assert_loads_nothing(page)
+    for words in ("15,772", "overflow-check", "micro-batch 4", "conv1.weight", "Difference from lenet.mindir"):
+        assert words in page.words, words
+    drawings = page.data("drawings")
+    labels = [scene["label"] for scene in drawings["scenes"]]
+    assert labels[0].startswith("accumulate: what passes made")
+    assert "original step: whole graph" in labels
+    first = drawings["scenes"][0]
+    gone = [leaf for leaf in drawings["drawings"][first["before"]]["leaves"] if leaf.get("mark") == "removed"]
+    assert {leaf["label"] for leaf in gone} >= {"AssignAdd"}
+    made = {leaf["by"] for leaf in drawings["drawings"][first["after"]]["leaves"]}
+    assert {"gradient-accumulation", "loss-scale"} <= made
+    assert len(source) < 5_000_000
+    memory = page.data("memory-data")
+    assert [mark["label"] for mark in memory["marks"]] == ["accumulate", "apply"]
+    assert len({len(series["values"]) for series in memory["series"]} | {len(memory["at"]), len(memory["names"])}) == 1
+    bands = {series["label"]: series["values"] for series in memory["series"]}
+    state = sum(v.nbytes for v in compiled.state.values())
+    fixed = [bands[b] for b in ("weights and other state", "slots", "accumulators")]
+    assert {sum(at) for at in zip(*fixed, strict=True)} == {state}
+
+
+def test_page_of_a_file(lenet: Program) -> None:
+    page = Page(html_of(shown(lenet, "lenet.mindir")))
+    assert_loads_nothing(page)
+    assert "Difference" not in page.words
+    assert [scene["before"] for scene in page.data("drawings")["scenes"]] == [None]
+
+
+def test_page_of_a_large_graph_aggregates(large: Program) -> None:
+    source = html_of(shown(bc.compile(large, "gradient-accumulation{steps=2}"), "large"))
+    assert len(source) < 5_000_000
+    for drawing in Page(source).data("drawings")["drawings"]:
+        assert len(drawing["leaves"]) + len(drawing["groups"]) < 6_000
+        count = len(drawing["groups"])
+        assert all(-count <= end < len(drawing["leaves"]) for a, b, _ in drawing["edges"] for end in (a, b))
+
+
+# -- drawings ----------------------------------------------------------------------------------------------------
+
+
+def all_groups(drawing: Drawing) -> list[Group]:
+    found = [drawing.root]
+    for group in found:
+        found.extend(group.groups.values())
+    return found
+
+
+def test_a_drawing_shows_operations_and_hides_what_repackages(lenet: Program) -> None:
+    drawing = draw(shown(lenet, "lenet"), "step")
+    labels = {leaf.label for leaf in drawing.leaves}
+    assert {"Conv2D", "ApplyMomentum", "loss", "inputs0"} <= labels
+    assert not {"Load", "UpdateState", "Depend", "TupleGetItem", "MakeTuple"} & labels
+    at = {leaf.name: leaf for leaf in drawing.leaves}
+    convolution = next(leaf for leaf in drawing.leaves if leaf.label == "Conv2D")
+    assert convolution.states == ("conv1.weight",)
+    assert (at["inputs0"].id, convolution.id) in drawing.edges
+    updates = [leaf for leaf in drawing.leaves if leaf.label == "ApplyMomentum"]
+    assert all(sum(end == leaf.id for _, end in drawing.edges) == 1 for leaf in updates)
+    assert {leaf.part for leaf in updates} == {"optimizer"}
+
+
+@pytest.mark.parametrize("make", [lambda: layers(8_000), lambda: wide(5_000)])
+def test_groups_are_bounded_and_nothing_is_lost(make: Callable[[], Program]) -> None:
+    drawing = draw(shown(make(), "large"), "step")
+    groups = all_groups(drawing)
+    assert max(group.width for group in groups) <= 2 * FAN_OUT
+    held = [leaf for group in groups for leaf in group.leaves]
+    assert len(held) == len(set(held)) == len(drawing.leaves) == drawing.root.count
+    assert all(child.parent is group for group in groups for child in group.groups.values())
+    assert all(leaf.group is group for group in groups for leaf in group.leaves)
+    for limit in (10, 100):
+        opened = unfolded(drawing.root, limit)
+        boxes = {box for edge in edges_between(drawing, opened) for box in edge}
+        assert len(boxes) <= max(limit, drawing.root.width)
+
+
+def test_dot_is_coloured_by_part_and_pass(compiled: Program) -> None:
+    drawn = dot.dot_of(shown(compiled, "lenet.boost"))
+    line, *_ = [line for line in drawn.splitlines() if 'label="TensorMove' in line]
+    assert 'fillcolor="#cdebd0"' in line
+    assert "penwidth=2" in line
+    assert "by loss-scale" in drawn
+
+
+@needs_dot
+def test_svg_is_readable_by_others(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
+    assert inspect_(exported("lenet_bn"), "-o", tmp_path / "lenet.svg").code == 0
+    drawn = ET.parse(tmp_path / "lenet.svg").getroot()
+    words = [t.text for t in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Conv2D", "conv1.weight", "forward"} <= set(words)
+
+
+@needs_dot
+def test_svg_of_a_large_graph_aggregates(large: Program) -> None:
+    drawn = ET.fromstring(dot.svg_of(shown(large, "large")))
+    boxes = [g for g in drawn.iter("{http://www.w3.org/2000/svg}g") if g.get("class") == "node"]
+    assert 5 < len(boxes) <= dot.BOXES + 1
+
+
+def test_without_graphviz_the_message_says_what_to_do(
+    inspect_: Inspect, exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    done = inspect_(exported("mlp"), "--format", "svg")
+    assert (done.code, done.out) == (2, "")
+    for words in ("'dot'", "install", "--format dot", "--format html"):
+        assert words in done.err
+
+
+# -- onnx --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lenet_bn", "branch", "loop", "lstm", "mlp_adam", "mlp_half_weights"])
+def test_onnx_passes_the_checker(name: str, inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    done = inspect_(exported(name), "-o", path)
+    assert (done.code, done.err) == (0, "")
+    onnx.checker.check_model(str(path))
+    program = bc.load(str(exported(name)))
+    graph = program.graphs["step"]
+    model = onnx.load(str(path))
+    assert [i.name for i in model.graph.input] == [v.name for v in graph.inputs]
+    assert len(model.functions) == len(graph.functions)
+    written = {n.name: n for n in model.graph.node}
+    for node in graph:
+        assert written[node.name].op_type in (node.op.name, *graph.functions)
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    for variable in program.state.values():
+        np.testing.assert_array_equal(held[variable.name], variable.initial)
+
+
+def test_onnx_of_one_graph_of_a_program(
+    compiled: Program, inspect_: Inspect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled.save(str(tmp_path / "lenet.boost"))
+    several = inspect_(tmp_path / "lenet.boost", "-o", tmp_path / "model.onnx")
+    assert several.code == 2
+    assert "--graph accumulate or apply" in several.err
+    assert inspect_(tmp_path / "lenet.boost", "--graph", "accumulate", "-o", tmp_path / "model.onnx").code == 0
+    onnx.checker.check_model(str(tmp_path / "model.onnx"))
+    model = onnx.load(str(tmp_path / "model.onnx"))
+    convolution = next(n for n in model.graph.node if n.op_type == "Conv2D")
+    assert convolution.domain == "mindspore"
+    assert convolution.input[0] == "inputs0"
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in convolution.attribute}
+    assert (attributes["kernel_size"], attributes["pad_mode"]) == ([5, 5], b"valid")
+    notes = {p.key: p.value for p in convolution.metadata_props}
+    assert notes["part"] == "forward"
+    assert notes["scope"].endswith("conv1-Conv2d/Conv2D-op0")
+    product = next(n for n in model.graph.node if n.op_type == "MatMul")
+    assert {a.name for a in product.attribute} >= {"operand_2", "operand_3"}
+    # Accumulators start from zero, and all that do share one stretch of the data file.
+    sizes = {v.nbytes for v in compiled.state.values() if v.role == "weight"}
+    data = (tmp_path / "model.onnx.data").stat().st_size
+    weights = sum(v.nbytes for v in compiled.state.values() if v.role == "weight")
+    assert data < weights + max(sizes) + 64 * len(compiled.state)
+
+
+def test_an_onnx_file_is_named_for_what_it_is(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
+    assert inspect_(exported("mlp"), "-o", tmp_path / "model.onnx").code == 0
+    done = inspect_(tmp_path / "model.onnx")
+    assert done.code == 2
+    assert "an ONNX model" in done.err
+
+
+# -- model explorer ----------------------------------------------------------------------------------------------
+
+
+def test_model_explorer_document(compiled: Program) -> None:
+    document = json.loads(json.dumps(document_of(shown(compiled, "lenet.boost"))))
+    assert document["label"] == compiled.name
+    titles = [graph["id"] for graph in document["graphs"]]
+    functions = [f"apply/{name}" for name in compiled.graphs["apply"].functions]
+    assert titles == ["accumulate", "apply", *functions]
+    for graph in document["graphs"]:
+        nodes = {node["id"]: node for node in graph["nodes"]}
+        assert len(nodes) == len(graph["nodes"])
+        for node in nodes.values():
+            assert all(edge["sourceNodeId"] in nodes for edge in node["incomingEdges"])
+            assert all(type(item[key]) is str for item in node["attrs"] for key in ("key", "value"))
+    first = document["graphs"][0]["nodes"]
+    convolution = next(node for node in first if node["label"] == "Conv2D")
+    assert convolution["namespace"].endswith("/conv1-Conv2d")
+    assert convolution["style"]["backgroundColor"] == "#cfe3f7"
+    assert len(convolution["incomingEdges"]) == 2
+    scaled = next(node for node in first if {"key": "made by", "value": "loss-scale"} in node["attrs"])
+    assert scaled["style"]["borderColor"] not in (convolution["style"]["borderColor"], "#2e7d46")
+
+
+# -- text --------------------------------------------------------------------------------------------------------
+
+
+def test_text_written_to_a_file_reads_back(
+    inspect_: Inspect, exported: Exported, lenet: Program, tmp_path: Path
+) -> None:
+    assert inspect_(exported("lenet_bn"), "-o", tmp_path / "lenet.ir").code == 0
+    written = (tmp_path / "lenet.ir").read_text(encoding="utf-8")
+    assert print_program(parse_program(written)) == written
+
+
+def test_colour_is_for_terminals(inspect_: Inspect, exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    from boost_compile.tools import cli
+
+    plain = inspect_(exported("mlp"), "--format", "text").out
+    assert "\x1b" not in plain
+    coloured = text.highlighted(plain)
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
+    assert "\x1b[1;34mMatMul\x1b[0m(" in coloured
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert cli.wants_colour(Terminal())  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not cli.wants_colour(Terminal())  # type: ignore[arg-type]
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------
+
+CHAIN = """
+state %w: float32[4]
+graph @step(%x: float32[4]) {
+  %a = Neg(%x) : float32[4] scope("Default/net/one-Cell/Neg-op0")
+  %l = Load(%w, umonad) : float32[4] scope("Default/net/two-Cell/Load-op0")
+  %b = Mul(%a, %l) : float32[4] scope("Default/net/two-Cell/Mul-op0")
+  %c = Exp(%b) : float32[4] scope("Default/net/two-Cell/Exp-op0")
+  %d = Neg(%c) : float32[4] scope("Default/net/three-Cell/Neg-op1")
+  return %d
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "nodes"),
+    [
+        (("--scope", "two-Cell"), ["a"], ["l", "b", "c"]),
+        (("--scope", "t*-Cell"), ["a"], ["l", "b", "c", "d"]),
+        (("--scope", "Default/net/one-Cell"), ["x"], ["a"]),
+        (("--around", "b", "--radius", "0"), ["a", "l"], ["b"]),
+        (("--around", "%b", "--radius", "1"), ["x"], ["a", "l", "b", "c"]),
+        (("--around", "w", "--radius", "0"), [], ["l"]),
+        (("--around", "x", "--radius", "1"), ["x", "l"], ["a", "b"]),
+        (("--around", "b", "--scope", "two-Cell", "--radius", "1"), ["a"], ["l", "b", "c"]),
+    ],
+)
+def test_pieces(
+    options: tuple[str, ...], inputs: list[str], nodes: list[str], inspect_: Inspect, tmp_path: Path
+) -> None:
+    (tmp_path / "chain.ir").write_text(CHAIN)
+    done = inspect_(tmp_path / "chain.ir", *options, "--format", "text")
+    piece = parse_program(done.out).graphs["step"]
+    assert [v.name for v in piece.inputs] == inputs
+    assert [n.name for n in piece if n.name != "cut"] == nodes
+    assert isinstance(piece.result, Node)
+
+
+def test_a_piece_keeps_its_parts_and_functions(compiled: Program, inspect_: Inspect, tmp_path: Path) -> None:
+    compiled.save(str(tmp_path / "lenet.boost"))
+    whole = inspect_(tmp_path / "lenet.boost", "--graph", "accumulate", "--format", "json").document
+    pieces = [
+        inspect_(tmp_path / "lenet.boost", "--graph", "accumulate", "--scope", scope, "--format", "json").document
+        for scope in ("/Default/network*", "Gradients")
+    ]
+    assert set(pieces[0]["graphs"]["accumulate"]["parts"]) - {"other"} == {"forward"}
+    assert pieces[1]["graphs"]["accumulate"]["parts"]["backward"] > 20
+    assert pieces[1]["graphs"]["accumulate"]["parts"]["backward"] <= whole["graphs"]["accumulate"]["parts"]["backward"]
+    called = inspect_(tmp_path / "lenet.boost", "--graph", "apply", "--around", "update", "--format", "json")
+    assert set(called.document["graphs"]["apply"]["functions"]) == set(compiled.graphs["apply"].functions)
+    inside = inspect_(tmp_path / "lenet.boost", "--graph", "apply", "--scope", "optimizer-Momentum", "--format", "json")
+    assert any(name.startswith("apply.") for name in inside.document["graphs"])
+
+
+# -- costs -------------------------------------------------------------------------------------------------------
+
+
+def test_costs_of_a_cycle(compiled: Program, lenet: Program, inspect_: Inspect, tmp_path: Path) -> None:
+    compiled.save(str(tmp_path / "lenet.boost"))
+    document = inspect_(tmp_path / "lenet.boost", "--format", "json").document
+    flops = {name: graph["flops"] for name, graph in document["graphs"].items()}
+    assert document["flops"] == 4 * flops["accumulate"] + flops["apply"]
+    assert document["parameters"] == {"variables": 11, "elements": 15772, "trained": 15772}
+    assert sum(document["memory"]["state"].values()) == sum(v.nbytes for v in compiled.state.values())
+    assert document["graphs"]["apply"]["inserted"].keys() == {"gradient-accumulation", "loss-scale", "overflow-check"}
+
+
+def test_flops_of_a_product(inspect_: Inspect, tmp_path: Path) -> None:
+    (tmp_path / "product.ir").write_text(
+        "graph @step(%x: float32[4,8], %y: float32[8,16]) {\n"
+        "  %p = MatMul(%x, %y, false, false) : float32[4,16]\n  %n = Neg(%p)\n  return %n\n}\n"
+    )
+    document = inspect_(tmp_path / "product.ir", "--format", "json").document
+    assert document["flops"] == 2 * 4 * 16 * 8 + 4 * 16
+    memory = document["graphs"]["step"]["memory"]
+    assert memory == {"inputs": 4 * (32 + 128), "constants": 0, "peak": 2 * 4 * 64, "peak_at": "n"}
