@@ -170,6 +170,9 @@ OPS: dict[str, OpFacts] = {
     "ReduceMax": OpFacts(),
     "L2Loss": OpFacts(kind=1),
     "TensorMove": OpFacts(),
+    "Slice": OpFacts(),
+    "Concat": OpFacts(),
+    "BroadcastTo": OpFacts(),
 }  # fmt: skip
 
 UNLISTED = OpFacts()

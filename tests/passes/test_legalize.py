@@ -172,12 +172,16 @@ def test_what_passes_insert_runs_everywhere() -> None:
     """By MindSpore's own documentation, of the primitive's class or of the function that wraps it."""
     import mindspore
 
-    wrapped = {"IsFinite": "isfinite", "IsNan": "isnan", "IsInf": "isinf", "ReduceAll": "all", "ReduceAny": "any"}
+    wrapped = {
+        "Concat": "cat", "IsFinite": "isfinite", "IsNan": "isnan", "IsInf": "isinf", "ReduceAll": "all",
+        "ReduceAny": "any",
+    }  # fmt: skip
     inserted = [
-        "Add", "AddN", "Assign", "AssignAdd", "Cast", "Depend", "Equal", "Greater", "GreaterEqual", "IsFinite", "IsInf",
-        "IsNan", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "NotEqual",
+        "Add", "AddN", "AllGather", "AllReduce", "Assign", "AssignAdd", "BroadcastTo", "Cast", "Concat", "Depend",
+        "Equal", "Greater", "GreaterEqual", "IsFinite", "IsInf", "IsNan", "LessEqual", "LogicalAnd", "LogicalNot",
+        "LogicalOr", "Maximum", "Minimum", "Mul", "NotEqual",
         "RealDiv", "Reciprocal", "ReduceAll", "ReduceAny", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Select",
-        "Sqrt", "Square", "Sub", "ZerosLike",
+        "Slice", "Sqrt", "Square", "Sub", "ZerosLike",
     ]  # fmt: skip
     for name in inserted:
         assert OPS[name].targets == set(TARGETS)
