@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..ir.attributes import scalar_tensor
@@ -14,7 +14,7 @@ from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.search import Search
-from ..ir.training import passed_on
+from ..ir.training import network_parts, passed_on
 from ..ir.types import TensorType, tensor
 from ..ir.values import Constant, Node, State, Value
 from .base import Pass
@@ -76,6 +76,7 @@ class DimReduce(Pass):
         trained.update(n for n, v in program.state.items() if v.role == "weight" and v.trainable)
         weights = {n: TensorType(v.dtype, v.shape) for n, v in program.state.items() if n in trained}
         feeding = [program.graphs[n] for n in program.schedule.graphs() if program.graphs[n].inputs]
+        _refuse_changes(program, feeding, updating, trained)
         weighted = WEIGHT in program.state
         shares = [_weight_of(feeding[0])] if weighted else []
         trial = make_trial(feeding[0], "trial", trained, shares, SHADOW, scope=SCOPE)
@@ -143,6 +144,26 @@ def _refuse(program: Program) -> None:
     clash = next((n for n in program.state if n.startswith(PREFIX)), None)
     if clash is not None:
         raise PassError(f"a state of the program is called '{clash}', as dim-reduce calls its own: rename it")
+
+
+def _refuse_changes(
+    program: Program, feeding: Sequence[Graph], updating: Sequence[Graph], trained: Collection[str]
+) -> None:
+    """What the update side changes is to stay as it is from now on: nothing that the network reads, but weights."""
+    read: dict[str, Node] = {}
+    for graph in feeding:
+        parts = network_parts(graph)
+        read.update((v.name, n) for n in graph if n in parts for v in n.operands if isinstance(v, State))
+    roles = {name: variable.role for name, variable in program.state.items()}
+    for graph in updating:
+        for effect in update_effects(Effects(graph), roles):
+            for state in effect.writes:
+                if state.name in read and state.name not in trained:
+                    raise PassError(
+                        f"the network reads state '{state.name}' (by {read[state.name]!r}), which the update side "
+                        "changes (a dynamic loss scale?) and which would stay as it is: export nn.TrainOneStepCell, "
+                        "and let loss-scale{mode=static} scale"
+                    )
 
 
 def _paths(graph: Graph) -> list[GradientPath]:

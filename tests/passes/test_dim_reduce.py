@@ -345,6 +345,7 @@ REFUSED = [
     ("mlp", "{0},gradient-freeze{{groups=2}}", "gradient-freeze"),
     ("hidden_state", "{0}", "forward part itself changes"),
     ("perturbed", "{0}", "several gradients"),
+    ("scaled_dynamic", "{0}", "'scale_sense'.*would stay as it is"),
 ]
 
 
