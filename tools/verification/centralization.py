@@ -23,7 +23,7 @@ class Centralization:
     def check(self, c: Context) -> Result:
         if c.promises.one(CENTRALIZATION) is None:
             raise NotApplicable("the pipeline has no lower-gradient-centralization")
-        c.needs_reference(clean=False)
+        c.needs_update(stages=False)
         weights = sorted(c.tagged & set(c.reference.probe.weights) & set(c.subject.names))
         if not weights:
             return Result(self.name, FAILED, "no weight of the program is tagged", None, self.promise)

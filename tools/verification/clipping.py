@@ -27,7 +27,7 @@ class Clipping:
         clips = c.promises.having(CLIP)
         if not clips:
             raise NotApplicable("the pipeline has no clip-gradients")
-        c.needs_reference()
+        c.needs_update()
         deviations, sides, shown = [], dict[str, float](), False
         for factor in FACTORS:
             batches = [_times(b, factor) for b in c.micro_batches(0)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.program import Program
 from .changes import exporter_stages, make_change, obstacle
-from .deterministic import without_dropout
+from .deterministic import chances, without_dropout
 from .poison import poisonable
 from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises
 from .reference import Batch, Cycle, Reference, Values
@@ -89,16 +89,24 @@ class Context:
                     found.add(name)
         return found
 
-    def needs_reference(self, *, clean: bool = True) -> None:
-        """NotApplicable where what a cycle should do cannot be computed."""
+    def needs_forward(self) -> None:
+        """NotApplicable where forward and backward of the program cannot be compared with the original's."""
+        if self.program.schedule.search is not None:
+            raise NotApplicable("the program searches its own steps")
+        random = chances(self.base)
+        if random:
+            raise NotApplicable(f"the original draws random numbers that cannot be switched off here ({random[0]})")
+
+    def needs_update(self, *, stages: bool = True) -> None:
+        """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the training
+        cell treats gradients by itself in a way that passes come after."""
         if self.promises.unknown:
             raise NotApplicable(
                 f"{', '.join(self.promises.unknown)} changes training in a way that cannot be computed here"
             )
-        if self.program.schedule.search is not None:
-            raise NotApplicable("the program searches its own steps")
+        self.needs_forward()
         reason = obstacle(self.promises, self.stages)
-        if clean and reason:
+        if stages and reason:
             raise NotApplicable(reason)
 
     def expected(
@@ -136,6 +144,17 @@ class Context:
         still = self.frozen(ran, before) if variant else set()
         wanted = self.expected(before, batches, frozen=still)
         return compare(ran.state, wanted.expected, self.judged(still)), ran, wanted
+
+    @cached_property
+    def training(self) -> list[tuple[Deviation, Ran, Cycle]]:
+        """As many cycles of different micro-batches as were asked for, from the start."""
+        self.subject.restart()
+        return [self.run_and_judge(number) for number in range(self.cycles)]
+
+    @property
+    def first(self) -> Cycle:
+        """What the first of them should do."""
+        return self.training[0][2]
 
     def _settle(self, subject: Subject) -> None:
         """A dynamic loss scale that is too large for half precision shrinks first, as it would in training."""

@@ -19,7 +19,7 @@ class IdenticalMicroBatches:
     promise = "N times the same micro-batch is one step of the original"
 
     def check(self, c: Context) -> Result:
-        c.needs_reference()
+        c.needs_update()
         if c.promises.reduction == "sum" and c.length > 1:
             raise NotApplicable("gradients are summed: N identical micro-batches are to make N times the gradient")
         if c.tagged or c.promises.having("clip-gradients"):
@@ -46,11 +46,9 @@ class DifferentMicroBatches:
     promise = "a cycle updates as the original does from the average of its own gradients"
 
     def check(self, c: Context) -> Result:
-        c.needs_reference()
-        c.subject.restart()
+        c.needs_update()
         deviations, shown = [], False
-        for number in range(c.cycles):
-            found, ran, wanted = c.run_and_judge(number)
+        for number, (found, ran, wanted) in enumerate(c.training):
             if not ran.last.updated:
                 raise NotApplicable(f"cycle {number + 1} overflows with this data, so there is no update to compare")
             deviations.append(found)
@@ -69,7 +67,7 @@ class ShortCycle:
     promise = "a cycle that ends early averages what it has"
 
     def check(self, c: Context) -> Result:
-        c.needs_reference()
+        c.needs_update()
         if c.promises.one(ACCUMULATION) is None or c.length < 2:
             raise NotApplicable("a cycle is one micro-batch")
         if c.program.schedule.flush is None:
@@ -92,11 +90,8 @@ class Losses:
     promise = "each micro-batch returns the loss of the original"
 
     def check(self, c: Context) -> Result:
-        c.needs_reference(clean=False)
-        c.subject.restart()
-        batches = c.micro_batches(0)
-        ran = c.subject.cycle(batches)
-        wanted = c.expected(c.reference.initial, batches)
+        c.needs_forward()
+        _, ran, wanted = c.training[0]
         names = [n for n in wanted.micros[0].outputs if n in ran.steps[0].outputs]
         if not names:
             raise NotApplicable("the program returns nothing that the original returns")
@@ -108,4 +103,4 @@ class Losses:
                 noise = 8 * max(c.reference.probe.unit, 2.0**-23) * np.abs(reference)
                 zero = np.zeros_like(reference)
                 deviations.append(deviation(name, ours, reference, zero, [reference + noise]))
-        return verdict(self.name, self.promise, worst(deviations), f"{len(batches)} micro-batches")
+        return verdict(self.name, self.promise, worst(deviations), f"{c.length} micro-batches")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.ops import is_random
 from ...ir.program import Program
 from ...ir.values import Constant
 
@@ -26,6 +27,12 @@ def without_dropout(program: Program) -> Program:
                         node.set_operand(i, function.constant(type(value.value)(1.0)))
                         break
     return copy
+
+
+def chances(program: Program) -> list[str]:
+    """The random primitives that no switch makes certain."""
+    nodes = (n for g in program.graphs.values() for f in g.all_graphs() for n in f)
+    return sorted({n.op.name for n in nodes if is_random(n) and not _drops(n.op.name)})
 
 
 def _drops(name: str) -> bool:

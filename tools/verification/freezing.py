@@ -22,10 +22,10 @@ class FrozenWeights:
         choice = c.program.schedule.choice
         if c.promises.one(FREEZE) is None or choice is None:
             raise NotApplicable("the program has no variants")
-        c.needs_reference()
+        c.needs_update()
         before = c.reference.initial
         batches = c.micro_batches(0)
-        unfrozen = c.expected(before, batches).expected.state
+        unfrozen = c.first.expected.state
         would_move = [n for n in c.reference.probe.weights if unfrozen[n].tobytes() != before[n].tobytes()]
         deviations, seen = [], list[int]()
         previous: set[str] = set()

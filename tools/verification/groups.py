@@ -31,7 +31,7 @@ class ParameterGroups:
             raise NotApplicable("the pipeline has no parameter-groups")
         if not c.grouped:
             raise NotApplicable("the groups change neither learning rate nor decay")
-        c.needs_reference()
+        c.needs_update()
         if c.tagged:
             raise NotApplicable("gradients are centralized behind the decay")
         factors, decays = self._given(c)

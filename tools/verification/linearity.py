@@ -18,7 +18,7 @@ class LossScaleLinearity:
     promise = "the update is the same at any loss scale"
 
     def check(self, c: Context) -> Result:
-        c.needs_reference()
+        c.needs_update()
         own = {
             n: v
             for n, v in c.subject.state().items()
@@ -27,7 +27,7 @@ class LossScaleLinearity:
         if not own:
             raise NotApplicable("the program has no loss scale")
         batches = c.micro_batches(0)
-        wanted = c.expected(c.reference.initial, batches)
+        wanted = c.first
         deviations, scales = [], []
         # Half precision has gradients that only a scale keeps from zero: one is no fair scale there.
         half = c.reference.probe.unit > 2.0**-12

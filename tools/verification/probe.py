@@ -16,7 +16,7 @@ from ...ir.program import Program
 from ...ir.tokens import orders_only
 from ...ir.training import BACKWARD, FORWARD, TrainingAnatomy, anatomy
 from ...ir.types import DType, TensorType
-from ...ir.values import Input, Node, Value
+from ...ir.values import Input, Node, State, Value
 
 PREFIX = "gradient."
 WEIGHT = "weight of the micro-batch"
@@ -36,7 +36,8 @@ class Slot:
 class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
     the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
-    ``unit`` is the rounding unit of the coarsest float type that backward computes in."""
+    ``unit`` is the rounding unit of the coarsest float type that backward computes in, ``depth`` the longest chain of
+    operations in it."""
 
     program: Program
     gradients: tuple[Slot, ...]
@@ -44,6 +45,7 @@ class Probe:
     written: frozenset[str]
     served: dict[str, str]
     unit: float
+    depth: int
 
 
 def make_probe(original: Program, weight: str | None = None) -> Probe:
@@ -59,7 +61,8 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         for gradient in info.gradient:
             moved.setdefault(gradient, []).append(info.name)
     fx = Effects(graph)
-    written = {s.name for e in fx.list if found.part(e.node) in _NETWORK for s in e.writes}
+    effects = (e for e in fx.list if found.part(e.node) in _NETWORK)
+    written = {s.name for e in effects for s in e.writes if isinstance(s, State)}
     names, elements = _outputs(graph)
     if weight is not None:
         names.append(WEIGHT)
@@ -76,11 +79,11 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         names.append(slot.name)
         elements.append(gradient)
         slots.append(slot)
-    unit = _rounding_unit(found)
+    unit, depth = _rounding_unit(found), _depth(found)
     graph.outputs = tuple(names)
     fx.commit(graph.create("MakeTuple", elements))
     served = {slot: info.name for info in found.weights for slot in info.slots}
-    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit)
+    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit, depth)
 
 
 _NETWORK = (FORWARD, BACKWARD)
@@ -90,6 +93,14 @@ _UNITS = {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}
 def _rounding_unit(found: TrainingAnatomy) -> float:
     backward = (n.type for n in found.graph if found.part(n) == BACKWARD)
     return max((_UNITS.get(t.dtype, 0.0) for t in backward if isinstance(t, TensorType)), default=0.0) or 2.0**-23
+
+
+def _depth(found: TrainingAnatomy) -> int:
+    depth: dict[Value, int] = {}
+    for node in found.graph:
+        if found.part(node) == BACKWARD:
+            depth[node] = 1 + max((depth.get(v, 0) for v in node.operands), default=0)
+    return max(depth.values(), default=1)
 
 
 def _outputs(graph: Graph) -> tuple[list[str], list[Value]]:

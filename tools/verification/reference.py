@@ -106,7 +106,7 @@ class Reference:
         kept = [m for i, m in enumerate(micros) if i not in dropped]
         averaged, magnitudes = self._reduce(kept, reduction)
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
-        floor = floors(magnitudes, owners, self.probe.unit)
+        floor = floors(magnitudes, owners, self.probe.unit, self.probe.depth)
         rng = np.random.default_rng(0)
         signs = {n: rng.choice([-1.0, 1.0], g.shape) for n, g in averaged.items()}
         states = []

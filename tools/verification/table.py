@@ -43,7 +43,8 @@ def print_verification(found: Verification, out: Console) -> None:
     )
     for r in found.results:
         if r.status in (FAILED, VACUOUS):
-            out.print(f"{r.status}: {r.name}: {escape(r.promise)}. Measured: {escape(_sentence(r))}.", soft_wrap=True)
+            what = f"{r.promise}. Measured: {_sentence(r)}."
+            out.print(f"{r.status}: {r.name}: {escape(what)}", soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for r in found.results:
         if r.status == NOT_APPLICABLE:
@@ -70,7 +71,12 @@ def _numbers(r: Result) -> tuple[str, str, str, str]:
         return "", "", "", ""
     if d.error == 0 and d.tolerance_relative == 0:
         return "0", "exact", "0", "exact"
-    return f"{d.relative:.1e}" if d.error else "0", f"{d.tolerance_relative:.1e}", f"{d.ulps:.3g}", f"{d.tolerance_ulps:.3g}"
+    return (
+        f"{d.relative:.1e}" if d.error else "0",
+        f"{d.tolerance_relative:.1e}",
+        f"{d.ulps:.3g}",
+        f"{d.tolerance_ulps:.3g}",
+    )
 
 
 def _where(d: Deviation | None) -> str:

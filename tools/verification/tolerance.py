@@ -7,8 +7,9 @@ and once down with random signs; how far that moves an element of the state is h
 units in the last place of the stored value.
 
 The noise floor of a gradient is ``NOISE`` rounding units of the largest gradient of its layer: sums of many terms that
-cancel keep the rounding of their largest terms. Elements whose gradient is exactly zero in every micro-batch (a token
-that does not occur) have no noise, unless all of the weight's gradient is noise: then zeros are chance.
+cancel keep the rounding of their largest terms. Behind a long chain of operations it is larger, as errors that add up
+by chance are: by the root of the chain's length in tens. Elements whose gradient is exactly zero in every micro-batch
+(a token that does not occur) have no noise, unless all of the weight's gradient is noise: then zeros are chance.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ State = Mapping[str, np.ndarray]
 NOISE = 8.0
 """Rounding units of the largest gradient of a layer. On the test networks, what is zero in exact arithmetic comes out
 below 1.3 units (1.5e-7 in float32), and nearly all that is not above 8."""
+CHAIN = 10.0
+"""The length of chain at which ``NOISE`` was measured."""
 SAFETY = 2.0
 """The two movements are measured with one pattern of signs; another one may move the sums of an optimizer further."""
 ULPS = 2.0
@@ -45,10 +48,11 @@ class Expected:
     moved: tuple[State, ...]
 
 
-def floors(magnitudes: State, weights: Mapping[str, str], unit: float) -> dict[str, np.ndarray]:
+def floors(magnitudes: State, weights: Mapping[str, str], unit: float, depth: int) -> dict[str, np.ndarray]:
     """The noise floor of each element of each gradient. ``magnitudes`` are mean absolute gradients of micro-batches,
     ``weights`` names the weight of each, and with it the layer; ``unit`` is the rounding unit of the coarsest float
-    type in the backward part."""
+    type in the backward part, ``depth`` its longest chain of operations."""
+    unit *= max(1.0, depth / CHAIN) ** 0.5
     layers = {name: weights[name].rpartition(".")[0] for name in magnitudes}
     largest: dict[str, float] = {}
     for name, magnitude in magnitudes.items():
@@ -105,8 +109,8 @@ def deviation(
     scale = float(travel[np.isfinite(travel)].max(initial=0.0)) or float("inf")
     if same.all():
         # Equal: shown is the tolerance of the middle element.
-        middle = (float(np.median(x)) if x.size else 0.0 for x in (tolerance / scale, tolerance / unit))
-        return Deviation("", 0.0, 0.0, 0.0, *middle, 0.0)
+        relative, ulps = (float(np.median(x)) if x.size else 0.0 for x in (tolerance / scale, tolerance / unit))
+        return Deviation("", 0.0, 0.0, 0.0, relative, ulps, 0.0)
     at = int(excess.argmax())
     e, t, u = (float(x.flat[at]) for x in (error, tolerance, unit))
     return Deviation(name, e, e / scale, e / u, t / scale, t / u, float(excess.flat[at]))

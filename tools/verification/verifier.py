@@ -82,6 +82,9 @@ def verify(
     references = {} if references is None else references
     job = _Job(original, data, cycles, seed, device, references)
     results, notes = job.check(program, promises)
+    updates = next(r for r in results if r.name == DifferentMicroBatches.name)
+    if updates.status == NOT_APPLICABLE:
+        notes.append(f"no update was compared with the original's: {updates.detail}")
     guilty = None
     if bisect and any(r.failed for r in results) and promises.passes:
         names = [r.name for r in results if r.failed]
