@@ -103,7 +103,13 @@ class _Writer:
                     )  # fmt: skip
                     self._members(cluster, child)
             else:
-                self._box(dot, child, [child.label, f"{child.count} nodes"], child.scope or child.label, "box3d")
+                self._box(
+                    dot,
+                    child,
+                    [child.label, f"{child.count} node" + "s" * (child.count > 1)],
+                    child.scope or child.label,
+                    "box3d",
+                )
         for leaf in group.leaves:
             self._leaf(dot, leaf)
 

@@ -2,7 +2,8 @@
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const MOST = 300; // boxes in one drawing; more would be slow and unreadable
+  const MOST = 120; // boxes in one drawing; more is slow to lay out, and nobody reads it
+  const AT_ONCE = 60; // boxes that "unfold" stops at
   const data = JSON.parse(document.getElementById("drawings").textContent);
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = "11px system-ui, Helvetica, Arial, sans-serif";
@@ -16,6 +17,8 @@
   function short(text, most) {
     return text.length <= most ? text : text.slice(0, Math.ceil(most / 2)) + "…" + text.slice(-Math.floor(most / 2) + 1);
   }
+
+  function nodes(count) { return count === 1 ? "1 node" : `${count} nodes`; }
 
   function make(name, attributes, parent, text) {
     const element = document.createElementNS(SVG, name);
@@ -61,10 +64,11 @@
       let count = this.boxes().ids.length;
       for (const id of seen) {
         const more = this.members(-1 - id).length - 1;
-        if (count + more > MOST) break;
+        if (count + more > AT_ONCE) break;
         count += more;
         next.add(-1 - id);
       }
+      if (next.size === this.open.size) return this.tell("Unfold scopes one by one from here: click them.");
       this.unfold(next);
     }
 
@@ -80,6 +84,14 @@
         return this.tell(`more than ${MOST} boxes would be seen: fold others first`);
       }
       this.render();
+      this.bring(this.placed.node(open.has(group) ? `c${group}` : `b${-1 - group}`));
+    }
+
+    // Scrolls to something that moved because the drawing was laid out anew.
+    bring(at) {
+      if (!at) return;
+      this.canvas.scrollLeft = at.x * this.scale - this.canvas.clientWidth / 2;
+      this.canvas.scrollTop = (at.y - at.height / 2) * this.scale - 60;
     }
 
     members(group) {
@@ -117,27 +129,13 @@
     render() {
       const { groups, leaves, edges } = this.drawing;
       const { ids, box } = this.boxes();
-      const graph = new dagre.graphlib.Graph({ compound: true });
-      graph.setGraph({ rankdir: "TB", nodesep: 12, ranksep: 30, edgesep: 8, marginx: 12, marginy: 18, ranker: ids.length > 120 ? "longest-path" : "network-simplex" });
-      graph.setDefaultEdgeLabel(() => ({}));
       const lines = new Map();
-      const adopt = (id) => {
-        for (let at = id, up; (up = at < 0 ? groups[-1 - at].parent : leaves[at].group) >= 0; at = -1 - up) {
-          const name = `c${up}`;
-          const known = graph.hasNode(name);
-          if (!known) graph.setNode(name, { label: groups[up].label });
-          graph.setParent(at < 0 && this.open.has(-1 - at) ? `c${-1 - at}` : `b${at}`, name);
-          if (known) break;
-        }
-      };
       for (const id of ids) {
         const item = id < 0 ? groups[-1 - id] : leaves[id];
-        const below = id < 0 ? [`${item.count} nodes` + (item.removed ? `, ${item.removed} removed` : "")] : item.kind === "node" ? item.states.slice(0, 2) : [item.type];
-        const text = [short(item.label, 34), ...below.map((line) => short(line, 34))];
-        lines.set(id, text);
-        graph.setNode(`b${id}`, { width: Math.max(...text.map(width)) + 18, height: 10 + 14 * text.length });
+        const gone = item.removed ? `, ${item.removed} removed` : "";
+        const below = id < 0 ? [`${nodes(item.count)}${gone}`] : item.kind === "node" ? item.states.slice(0, 2) : [item.type];
+        lines.set(id, [short(item.label, 34), ...below.map((line) => short(line, 34))]);
       }
-      for (const id of ids) adopt(id);
       const counts = new Map();
       for (const [a, b, count] of edges) {
         const from = box(a), to = box(b);
@@ -145,12 +143,42 @@
         const key = `${from} ${to}`;
         counts.set(key, (counts.get(key) || 0) + count);
       }
+      // dagre fails on some nested graphs with one way of ranking and not with another; without nesting on none.
+      const rankers = ids.length > 60 ? ["longest-path"] : ["network-simplex", "longest-path"];
+      for (const [ranker, nested] of [...rankers.map((name) => [name, true]), ["longest-path", false]]) {
+        try {
+          this.paint(this.layout(lines, counts, ranker, nested), ids, lines, counts);
+          return;
+        } catch (error) {
+          console.warn(`${ranker}: ${error.message}`);
+        }
+      }
+    }
+
+    layout(lines, counts, ranker, nested) {
+      const { groups, leaves } = this.drawing;
+      const graph = new dagre.graphlib.Graph({ compound: true });
+      graph.setGraph({ rankdir: "TB", nodesep: 12, ranksep: 30, edgesep: 8, marginx: 12, marginy: 18, ranker });
+      graph.setDefaultEdgeLabel(() => ({}));
+      for (const [id, text] of lines) {
+        graph.setNode(`b${id}`, { width: Math.max(...text.map(width)) + 18, height: 10 + 14 * text.length });
+      }
+      for (const id of nested ? lines.keys() : []) {
+        let inner = `b${id}`;
+        for (let up = id < 0 ? groups[-1 - id].parent : leaves[id].group; up >= 0; up = groups[up].parent) {
+          const outer = `c${up}`, known = graph.hasNode(outer);
+          if (!known) graph.setNode(outer, {});
+          graph.setParent(inner, outer);
+          if (known) break;
+          inner = outer;
+        }
+      }
       for (const key of counts.keys()) {
         const [from, to] = key.split(" ");
         graph.setEdge(`b${from}`, `b${to}`);
       }
       dagre.layout(graph);
-      this.paint(graph, ids, lines, counts);
+      return graph;
     }
 
     paint(graph, ids, lines, counts) {
@@ -163,6 +191,7 @@
       for (const edge of graph.edges()) this.edge(svg, graph.edge(edge), counts.get(`${edge.v.slice(1)} ${edge.w.slice(1)}`));
       for (const id of ids) this.box(svg, id, graph.node(`b${id}`), lines.get(id));
       this.canvas.replaceChildren(svg);
+      this.placed = graph;
       this.svg = svg;
       this.resize();
     }
@@ -217,7 +246,7 @@
     }
 
     describe(item, id) {
-      if (id < 0) return `${item.scope || item.label}: ${item.count} nodes`;
+      if (id < 0) return `${item.scope || item.label}: ${nodes(item.count)}`;
       const facts = [item.name && `%${item.name}`, item.kind === "node" ? item.label : item.kind, item.type, item.part];
       if (item.by) facts.push(`made by ${item.by}`);
       if (item.mark) facts.push(item.mark);
