@@ -22,6 +22,7 @@ from ..ir.types import DType, TensorType, tensor
 from ..ir.values import CALL, Constant, Node, Op, State, Value
 from .base import Pass
 from .options import option
+from .pattern import Match, Rewrite, any_value, op
 from .step import the_step
 
 SCOPE = "normalised-head"
@@ -299,19 +300,19 @@ def _split(found: TrainingAnatomy) -> TrainingAnatomy:
     product = _last_product(found)
     if product is None or product.op.name != "Dense":
         return found
-    graph = found.graph
-    x, weight, bias = product.operands[:3]
-    with graph.inserting_before(product):
-        flags = [graph.constant(False), graph.constant(True)]
-        result = graph.create("MatMul", [x, weight, *flags], product.type, scope=product.scope, sources=[product])
-        result.primal = product.primal
-        if isinstance(bias.type, TensorType):
-            operands = [result, bias, graph.constant(0)]
-            result = graph.create("BiasAdd", operands, product.type, scope=product.scope, sources=[product])
-            result.primal = product.primal
-    product.replace_uses(result)
-    graph.erase(product)
-    return anatomy(graph)
+    SPLIT_DENSE.at(product)
+    return anatomy(found.graph)
+
+
+def _product_and_addition(graph: Graph, m: Match) -> Node:
+    flags = [graph.constant(False), graph.constant(True)]
+    product = graph.create("MatMul", [m["x"], m["weight"], *flags], m.root.type)
+    if not isinstance(m["bias"].type, TensorType):
+        return product
+    return graph.create("BiasAdd", [product, m["bias"], graph.constant(0)], m.root.type)
+
+
+SPLIT_DENSE = Rewrite(op("Dense", any_value("x"), any_value("weight"), any_value("bias"), ...), _product_and_addition)
 
 
 def _drop_bias(program: Program, graph: Graph) -> str:

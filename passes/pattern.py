@@ -1,7 +1,7 @@
 """Patterns of nodes, and rewriting by them.
 
     double_negation = Rewrite(
-        op("Neg", op("Neg", value("x"))),
+        op("Neg", op("Neg", any_value("x"))),
         lambda graph, m: m["x"],
     )
     double_negation.run(program, self.result())
@@ -12,7 +12,7 @@ A pattern is written down from its root, the node that is replaced, towards the 
   ``attributes``: values that some must have. ``commutative``: its first two operands may stand in either order.
   ``single_use``: nothing else may use it (a node that others use stays anyway; this is for rewrites that pay only if
   it goes). ``where``: a function of the node that says what speaks against it, or None.
-* ``value(name)``: anything; one name stands for one value, wherever it occurs. ``constant(name)``: a constant.
+* ``any_value(name)``: anything; one name stands for one value, wherever it occurs. ``constant(name)``: a constant.
 
 Where the primitives match but a condition does not hold, that is a miss: it is reported with the reason. Looking at a
 node costs what its pattern has of nodes, so a whole graph costs its nodes.
@@ -80,7 +80,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class ValuePattern:
-    """Any value; made by :func:`value`, or of constants alone by :func:`constant`."""
+    """Any value; made by :func:`any_value`, or of constants alone by :func:`constant`."""
 
     name: str
     constant: bool
@@ -158,7 +158,7 @@ def _only_use(node: Node) -> str | None:
     return None if once else f"%{node.name} ({node.op.name}) has other uses"
 
 
-def value(name: str = "", where: Condition | None = None) -> ValuePattern:
+def any_value(name: str = "", where: Condition | None = None) -> ValuePattern:
     """Any value, by that name if it has one."""
     return ValuePattern(name, False, None, where)
 
@@ -217,6 +217,13 @@ class Rewrite:
             except Declined as reason:
                 result.matched += 1
                 result.miss(node.scope or f"%{node.name}", str(reason))
+
+    def at(self, root: Node) -> Value:
+        """Rewrites one node, which must match; returns what stands in its place."""
+        match = self.pattern.match(root)
+        if match is None:
+            raise VerifyError(f"{root!r} is not what is to be rewritten")
+        return self.replace(match)
 
     def replace(self, match: Match) -> Value:
         """Rewrites one match; returns what stands in the root's place."""

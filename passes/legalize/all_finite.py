@@ -9,18 +9,14 @@ from ...ir.graph import Graph
 from ...ir.reductions import all_finite
 from ...ir.types import TupleType
 from ...ir.values import Node, Value
+from ..pattern import Match, Rewrite, op
 from .scope import SCOPE
 
 
-def lower_all_finite(main: Graph, nodes: list[Node]) -> None:
-    for node in nodes:
-        graph = node.graph
-        assert graph is not None
-        with graph.inserting_before(node):
-            values = [v for operand in node.operands for v in _elements(graph, operand)]
-            finite = all_finite(graph, values, scope=SCOPE, sources=[node])
-            overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[node])
-        node.replace_uses(overflow)
+def _overflow(graph: Graph, m: Match) -> Node:
+    values = [v for operand in m.root.operands for v in _elements(graph, operand)]
+    finite = all_finite(graph, values, scope=SCOPE, sources=[m.root])
+    return graph.create("LogicalNot", [finite], scope=SCOPE)
 
 
 def _elements(graph: Graph, value: Value) -> list[Value]:
@@ -36,3 +32,6 @@ def _elements(graph: Graph, value: Value) -> list[Value]:
         item = graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE, sources=[value])
         found.extend(_elements(graph, item))
     return found
+
+
+ALL_FINITE = Rewrite(op("AllFinite", ...), _overflow)

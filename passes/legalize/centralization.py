@@ -5,18 +5,13 @@ from __future__ import annotations
 from ...ir.graph import Graph
 from ...ir.reductions import reduce_mean
 from ...ir.values import Constant, Node
+from ..pattern import Match, Rewrite, any_value, op
 from .scope import SCOPE
 
 
-def lower_centralization(main: Graph, nodes: list[Node]) -> None:
-    for node in nodes:
-        graph = node.graph
-        assert graph is not None
-        x = node.operand(0)
-        with graph.inserting_before(node):
-            mean = reduce_mean(graph, x, _axes(node), keep=True, scope=SCOPE)
-            centred = graph.create("Sub", [x, mean], scope=SCOPE, sources=[node])
-        node.replace_uses(centred)
+def _centred(graph: Graph, m: Match) -> Node:
+    mean = reduce_mean(graph, m["x"], _axes(m.root), keep=True, scope=SCOPE)
+    return graph.create("Sub", [m["x"], mean], scope=SCOPE)
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -24,3 +19,6 @@ def _axes(node: Node) -> tuple[int, ...]:
     given = node.operand(1) if node.num_operands > 1 else None
     axes = given.value if isinstance(given, Constant) else node.attributes.get("axis", ())
     return (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+CENTRALIZATION = Rewrite(op("Centralization", any_value("x"), ...), _centred)

@@ -7,17 +7,15 @@ from ...ir.graph import Graph
 from ...ir.reductions import all_finite
 from ...ir.types import DType
 from ...ir.values import Node
+from ..pattern import Match, Rewrite, any_value, op
 from .scope import SCOPE
 
 
-def lower_float_status(main: Graph, nodes: list[Node]) -> None:
-    for node in nodes:
-        graph = node.graph
-        assert graph is not None
-        with graph.inserting_before(node):
-            finite = all_finite(graph, [node.operand(0)], scope=SCOPE, sources=[node])
-            overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[node])
-            status = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
-            shape = graph.constant((1,))
-            status = graph.create("Reshape", [status, shape], node.type, scope=SCOPE, sources=[node])
-        node.replace_uses(status)
+def _status(graph: Graph, m: Match) -> Node:
+    finite = all_finite(graph, [m["x"]], scope=SCOPE, sources=[m.root])
+    overflow = graph.create("LogicalNot", [finite], scope=SCOPE)
+    status = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
+    return graph.create("Reshape", [status, graph.constant((1,))], m.root.type, scope=SCOPE)
+
+
+FLOAT_STATUS = Rewrite(op("FloatStatus", any_value("x"), ...), _status)

@@ -15,9 +15,10 @@ from ...ir.state_access import Effect, summarize
 from ...ir.values import Node
 from ..base import Pass
 from ..options import option
-from .all_finite import lower_all_finite
-from .centralization import lower_centralization
-from .float_status import lower_float_status
+from ..pattern import Rewrite
+from .all_finite import ALL_FINITE
+from .centralization import CENTRALIZATION
+from .float_status import FLOAT_STATUS
 from .npu_float_status import lower_npu_float_status
 from .outputs import name_outputs
 
@@ -32,13 +33,14 @@ _STATUS = (
     "NPUClearFloatStatusV2",
     "NPUGetFloatStatusV2",
 )
-RULES: dict[str, Rule] = {
+RULES: dict[str, Rule | Rewrite] = {
     **dict.fromkeys(_STATUS, lower_npu_float_status),
-    "FloatStatus": lower_float_status,
-    "AllFinite": lower_all_finite,
-    "Centralization": lower_centralization,
+    "FloatStatus": FLOAT_STATUS,
+    "AllFinite": ALL_FINITE,
+    "Centralization": CENTRALIZATION,
 }
-"""By primitive: what to do where the target has no kernel for it. The rules of one function are applied together."""
+"""By primitive: what to do where the target has no kernel for it. A function gets all its nodes at once, since what it
+makes of one depends on the others."""
 
 ADVICE = {
     "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target.",
@@ -108,9 +110,13 @@ def lower(main: Graph, nodes: list[Node]) -> None:
     by_rule: dict[Rule, list[Node]] = {}
     by_body: dict[Graph, list[Node]] = {}
     for node in nodes:
-        assert node.graph is not None
-        by_rule.setdefault(RULES[node.op.name], []).append(node)
-        by_body.setdefault(node.graph, []).append(node)
+        rule = RULES[node.op.name]
+        if isinstance(rule, Rewrite):
+            rule.at(node)
+        else:
+            assert node.graph is not None
+            by_rule.setdefault(rule, []).append(node)
+            by_body.setdefault(node.graph, []).append(node)
     for rule, those in by_rule.items():
         rule(main, those)
     known = summarize(main)

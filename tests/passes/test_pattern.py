@@ -17,7 +17,7 @@ from boost_compile.ir.training import anatomy
 from boost_compile.ir.types import tensor
 from boost_compile.ir.values import Node
 from boost_compile.ir.verify import verify
-from boost_compile.passes.pattern import Declined, Match, OpPattern, Rewrite, constant, op, value
+from boost_compile.passes.pattern import Declined, Match, OpPattern, Rewrite, any_value, constant, op
 
 TEXT = """
 graph @step(%x: float32[2], %y: float32[2]) {{
@@ -39,21 +39,21 @@ def found(pattern: OpPattern, graph: Graph) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        (op("Neg", value("a")), [{"a": "x"}, {"a": "n"}]),
-        (op("Neg", op("Neg", value("a"))), [{"a": "x"}]),
-        (op({"Neg", "Abs"}, value("a")), [{"a": "x"}, {"a": "n"}, {"a": "nn"}]),
-        (op("Mul", value("a"), value("b")), [{"a": "x", "b": "y"}, {"a": "y", "b": "n"}]),
-        (op("Mul", op("Neg", value("a")), value("b")), []),
-        (op("Mul", op("Neg", value("a")), value("b"), commutative=True), [{"a": "x", "b": "y"}]),
-        (op("Mul", op("Neg", name="n"), value("b"), commutative=True), []),
-        (op("Mul", op("Neg", ..., name="n"), value("b"), commutative=True), [{"n": "n", "b": "y"}]),
-        (op("Add", value("a"), value("a")), [{"a": "m"}]),
-        (op("Sub", value("a"), constant("c")), [{"a": "x", "c": "two"}]),
-        (op("Sub", value("a"), constant(equal=scalar_tensor("float32", 2.0))), [{"a": "x"}]),
-        (op("Sub", value("a"), constant(equal=scalar_tensor("float32", 3.0))), []),
-        (op("Gelu", value("a"), attributes={"approximate": True}), [{"a": "x"}]),
-        (op("Gelu", value("a"), attributes={"approximate": False}), []),
-        (op("Gelu", value("a"), attributes={"other": True}), []),
+        (op("Neg", any_value("a")), [{"a": "x"}, {"a": "n"}]),
+        (op("Neg", op("Neg", any_value("a"))), [{"a": "x"}]),
+        (op({"Neg", "Abs"}, any_value("a")), [{"a": "x"}, {"a": "n"}, {"a": "nn"}]),
+        (op("Mul", any_value("a"), any_value("b")), [{"a": "x", "b": "y"}, {"a": "y", "b": "n"}]),
+        (op("Mul", op("Neg", any_value("a")), any_value("b")), []),
+        (op("Mul", op("Neg", any_value("a")), any_value("b"), commutative=True), [{"a": "x", "b": "y"}]),
+        (op("Mul", op("Neg", name="n"), any_value("b"), commutative=True), []),
+        (op("Mul", op("Neg", ..., name="n"), any_value("b"), commutative=True), [{"n": "n", "b": "y"}]),
+        (op("Add", any_value("a"), any_value("a")), [{"a": "m"}]),
+        (op("Sub", any_value("a"), constant("c")), [{"a": "x", "c": "two"}]),
+        (op("Sub", any_value("a"), constant(equal=scalar_tensor("float32", 2.0))), [{"a": "x"}]),
+        (op("Sub", any_value("a"), constant(equal=scalar_tensor("float32", 3.0))), []),
+        (op("Gelu", any_value("a"), attributes={"approximate": True}), [{"a": "x"}]),
+        (op("Gelu", any_value("a"), attributes={"approximate": False}), []),
+        (op("Gelu", any_value("a"), attributes={"other": True}), []),
         (op("Sub", ..., name="s"), [{"s": "s"}]),
     ],
 )  # fmt: skip
@@ -77,7 +77,7 @@ def test_what_is_found(pattern: OpPattern, expected: list[dict[str, str]]) -> No
 
 def test_an_order_inside_is_chosen_by_what_stands_outside() -> None:
     """x*y + y: which factor is the summand only the sum tells."""
-    pattern = op("Add", op("Mul", value("a"), value("b"), commutative=True), value("a"), commutative=True)
+    pattern = op("Add", op("Mul", any_value("a"), any_value("b"), commutative=True), any_value("a"), commutative=True)
     graph = graph_of("%m = Mul(%x, %y) : float32[2]", "%s = Add(%y, %m) : float32[2]", "return %s")
     assert found(pattern, graph) == [{"a": "y", "b": "x"}]
 
@@ -86,22 +86,24 @@ def test_a_condition_that_does_not_hold_is_a_reason() -> None:
     graph = graph_of("%n = Neg(%x) : float32[2]", "%m = Neg(%n) : float32[2]", "%t = MakeTuple(%n, %m)", "return %t")
     outer = next(n for n in graph if n.name == "m")
     with pytest.raises(Declined, match=r"^%n \(Neg\) has other uses$"):
-        op("Neg", op("Neg", value(), single_use=True)).match(outer)
+        op("Neg", op("Neg", any_value(), single_use=True)).match(outer)
     with pytest.raises(Declined, match=r"^too small; %n"):
-        op("Neg", op("Neg", value(), single_use=True), where=lambda n: "too small").match(outer)
+        op("Neg", op("Neg", any_value(), single_use=True), where=lambda n: "too small").match(outer)
     with pytest.raises(Declined, match=r"^not x$"):
-        op("Neg", op("Neg", value(where=lambda v: "not x"))).match(outer)
+        op("Neg", op("Neg", any_value(where=lambda v: "not x"))).match(outer)
     # Where the primitives do not match, there is nothing to give reasons for.
-    assert op("Neg", op("Abs", value()), where=lambda n: "too small").match(outer) is None
+    assert op("Neg", op("Abs", any_value()), where=lambda n: "too small").match(outer) is None
 
 
 def test_the_order_that_meets_all_conditions_is_taken() -> None:
-    pattern = op("Mul", value("a", where=lambda v: None if v.name == "y" else "not y"), value("b"), commutative=True)
+    pattern = op(
+        "Mul", any_value("a", where=lambda v: None if v.name == "y" else "not y"), any_value("b"), commutative=True
+    )
     graph = graph_of("%m = Mul(%x, %y) : float32[2]", "return %m")
     assert found(pattern, graph) == [{"a": "y", "b": "x"}]
 
 
-@pytest.mark.parametrize("operands", [(..., value()), (value(),)])
+@pytest.mark.parametrize("operands", [(..., any_value()), (any_value(),)])
 def test_patterns_that_make_no_sense(operands: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match=r"stands last"):
         op("Mul", *operands, commutative=True)  # type: ignore[arg-type]
@@ -109,7 +111,7 @@ def test_patterns_that_make_no_sense(operands: tuple[object, ...]) -> None:
 
 # -- rewriting ---------------------------------------------------------------------------------------------------------
 
-DOUBLE_NEGATION = Rewrite(op("Neg", op("Neg", value("x"))), lambda graph, m: m["x"])
+DOUBLE_NEGATION = Rewrite(op("Neg", op("Neg", any_value("x"))), lambda graph, m: m["x"])
 
 
 def swept(rewrite: Rewrite, graph: Graph) -> PassResult:
@@ -145,7 +147,7 @@ def test_new_nodes_know_where_they_come_from() -> None:
         product = graph.create("Mul", [m["a"], m["b"]])
         return graph.create("Neg", [product], scope="my own")
 
-    rewrite = Rewrite(op("Mul", op("Neg", value("a"), single_use=True), value("b"), commutative=True), build)
+    rewrite = Rewrite(op("Mul", op("Neg", any_value("a"), single_use=True), any_value("b"), commutative=True), build)
     swept(rewrite, graph)
     mul, neg = graph
     assert [(n.op.name, n.scope, dict(n.primal)) for n in graph] == [
@@ -158,7 +160,7 @@ def test_new_nodes_know_where_they_come_from() -> None:
 
 def test_misses_are_reported() -> None:
     graph = graph_of("%a = Neg(%x) : float32[2]", "%b = Neg(%a) : float32[2]", "%t = MakeTuple(%a, %b)", "return %t")
-    rewrite = Rewrite(op("Neg", op("Neg", value("x"), single_use=True)), lambda graph, m: m["x"])
+    rewrite = Rewrite(op("Neg", op("Neg", any_value("x"), single_use=True)), lambda graph, m: m["x"])
     result = swept(rewrite, graph)
     assert (result.matched, result.changed) == (1, 0)
     assert [(m.site, m.reason) for m in result.misses] == [("%b", "%a (Neg) has other uses")]
@@ -173,7 +175,7 @@ def test_a_replacement_may_be_made_of_what_it_replaces() -> None:
 
 def test_a_replacement_of_another_type_is_refused() -> None:
     graph = graph_of("%a = Neg(%x) : float32[2]", "return %a")
-    wrong = Rewrite(op("Neg", value()), lambda graph, m: graph.constant(scalar_tensor("float32", 0.0)))
+    wrong = Rewrite(op("Neg", any_value()), lambda graph, m: graph.constant(scalar_tensor("float32", 0.0)))
     with pytest.raises(VerifyError, match="another type"):
         wrong.sweep(graph, PassResult("test"))
 
@@ -184,7 +186,7 @@ def test_effects_are_left_to_effects() -> None:
     effect = graph.create("Print", [state], tensor("int32"), attributes={"side_effect_io": True})
     graph.result = effect
     result = PassResult("test")
-    Rewrite(op("Print", value()), lambda graph, m: m.root).sweep(graph, result)
+    Rewrite(op("Print", any_value()), lambda graph, m: m.root).sweep(graph, result)
     assert result.changed == 0
     assert "has an effect" in result.misses[0].reason
 
@@ -220,7 +222,7 @@ def test_matching_costs_the_nodes_of_the_graph() -> None:
         looks += 1
         return None
 
-    rewrite = Rewrite(op("Neg", op("Neg", value("x"), single_use=True), where=look), lambda graph, m: m["x"])
+    rewrite = Rewrite(op("Neg", op("Neg", any_value("x"), single_use=True), where=look), lambda graph, m: m["x"])
     program = Program({"step": graph}, {}, Schedule((Entry("step"),)))
     result = rewrite.run(program, PassResult("test"))
     assert (looks, result.changed, len(result.misses)) == (3000, 0, 3000)
