@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import cli, rank
-from .job_folder import JobFolder
+from . import cli
+from .jobs import rank
+from .jobs.folder import JobFolder
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -94,8 +95,8 @@ def command(
         if evaluate is not None:
             _check_readable(_place(evaluate)[0])
         _check_job(loaded, data, batch_size, ranks)
-        from .job import run_job
-        from .running_job import Job
+        from .jobs.running import Job
+        from .jobs.watch import run_job
 
         job = Job(ranks, arguments, master_port, log_dir, save, False if as_json else None)
         document = _merged(run_job(job))

@@ -16,7 +16,8 @@ import numpy as np
 import psutil
 import pytest
 from boost_compile.runtime.data_position import NOTE, DataPosition
-from boost_compile.tools import job, job_start
+from boost_compile.tools.jobs import start as job_start
+from boost_compile.tools.jobs import watch
 from boost_compile.tools.run import command
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -210,8 +211,8 @@ def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1], job.free_port()])
-        monkeypatch.setattr(job, "free_port", lambda: next(ports))
+        ports = iter([taken.getsockname()[1], watch.free_port()])
+        monkeypatch.setattr(watch, "free_port", lambda: next(ports))
         done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--json")
     assert next(ports, None) is None, "both ports were tried"
     assert (done.code, done.document["cycles"]) == (0, 3)
@@ -244,7 +245,7 @@ def test_ranks_end_with_the_process_that_watches_them(start: Callable[..., Job])
 
 def test_one_rank_is_no_job(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(here)
-    monkeypatch.setattr(job, "run_job", None)
+    monkeypatch.setattr(watch, "run_job", None)
     done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 1, "--json")
     assert (done.code, done.document["ranks"], done.document["epochs"][0]["samples"]) == (0, 1, SAMPLES)
 
@@ -265,7 +266,7 @@ def test_what_can_be_told_is_told_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(here)
-    monkeypatch.setattr(job, "start", None)
+    monkeypatch.setattr(watch, "start", None)
     assert_one_error(shell(capsys, command, "mlp.boost", "--data", "data.npz", *arguments), "boost-run", *fragments)
 
 

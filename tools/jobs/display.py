@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ..runtime.progress import Tally
+from ...runtime.progress import Tally
 
 
 def joint_tally(told: Sequence[dict[str, Any]]) -> Tally:

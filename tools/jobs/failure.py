@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from . import cli
-from .job_folder import FAILURE, PROGRESS, RESULT
-from .job_log import end_of, last_error
-from .job_start import PortTaken
-from .running_job import Member, RunningJob, how_ended
+from .. import cli
+from .folder import FAILURE, PROGRESS, RESULT
+from .log import end_of, last_error
+from .running import Member, RunningJob, how_ended
+from .start import PortTaken
 
 
 def explain(running: RunningJob) -> NoReturn:

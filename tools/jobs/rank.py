@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from . import cli
-from .job_folder import FAILURE, PROGRESS, RESULT, JobFolder
+from .. import cli
+from .folder import FAILURE, PROGRESS, RESULT, JobFolder
 from .lifeline import end_with
 
 WATCHER = "BOOST_RUN_WATCHER"

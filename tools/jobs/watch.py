@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..ir.errors import OptionError
-from ..runtime.progress import progress_bar
-from .job_display import Echo, joint_tally
-from .job_failure import explain
-from .job_folder import FAILURE, PROGRESS, RESULT, JobFolder
-from .job_start import PortTaken, free_port, start
+from ...ir.errors import OptionError
+from ...runtime.progress import progress_bar
+from .display import Echo, joint_tally
+from .failure import explain
+from .folder import FAILURE, PROGRESS, RESULT, JobFolder
 from .lifeline import adopting
-from .running_job import Job, RunningJob
+from .running import Job, RunningJob
+from .start import PortTaken, free_port, start
 
 POLL = 0.05
 """Seconds between two looks at the ranks."""
@@ -128,7 +128,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _clear_saving(running: RunningJob) -> None:
     """Removes what rank 0 was writing when it was killed."""
-    from ..runtime.checkpoint import scratch_prefix
+    from ...runtime.checkpoint import scratch_prefix
 
     if running.job.save is None:
         return

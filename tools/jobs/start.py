@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from ..ir.errors import RuntimeFailure
-from . import job_folder, rank
-from .job_log import last_error
+from ...ir.errors import RuntimeFailure
+from . import folder, rank
 from .lifeline import end_with_parent
-from .running_job import Member, RunningJob, how_ended
+from .log import last_error
+from .running import Member, RunningJob, how_ended
 
 COLLECTIVE_TIMEOUT = 7 * 24 * 3600
 """Seconds that a rank waits in a collective for the others (MindSpore: 30). A rank may be late for good reasons (it
@@ -42,7 +42,7 @@ def start(running: RunningJob, port: int) -> None:
         name: value for name, value in os.environ.items() if name not in ("MS_ROLE", "MS_NODE_ID", "RANK_ID")
     }
     environment |= {
-        job_folder.VARIABLE: str(running.folder.path),
+        folder.VARIABLE: str(running.folder.path),
         rank.WATCHER: str(os.getpid()),
         # What a killed rank leaves in its temporary folder goes with the job.
         "TMPDIR": str(scratch),

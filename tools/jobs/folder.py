@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cli
+from .. import cli
 
 VARIABLE = "BOOST_RUN_JOB"
 """The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""

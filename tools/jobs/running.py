@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .job_folder import JobFolder
+from .folder import JobFolder
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Jobs of several ranks: started with msrun, watched, and ended together."""
