@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint types bench clean env
+.PHONY: demo test test-slow lint types bench pictures clean env
 
 env: $(STAMP)
 
@@ -44,6 +44,10 @@ test-slow: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run
+
+# The pictures of the documentation; needs Graphviz and Chromium.
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures/make.py
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -426,10 +426,10 @@ graph @step(%x: float32[4]) {
         (("--scope", "two-Cell"), ["a"], ["l", "b", "c"]),
         (("--scope", "t*-Cell"), ["a"], ["l", "b", "c", "d"]),
         (("--scope", "Default/net/one-Cell"), ["x"], ["a"]),
-        (("--around", "b", "--radius", "0"), ["a", "l"], ["b"]),
+        (("--around", "b", "--radius", "0"), ["a"], ["l", "b"]),
         (("--around", "%b", "--radius", "1"), ["x"], ["a", "l", "b", "c"]),
         (("--around", "w", "--radius", "0"), [], ["l"]),
-        (("--around", "x", "--radius", "1"), ["x", "l"], ["a", "b"]),
+        (("--around", "x", "--radius", "1"), ["x"], ["a", "l", "b"]),
         (("--around", "b", "--scope", "two-Cell", "--radius", "1"), ["a"], ["l", "b", "c"]),
     ],
 )

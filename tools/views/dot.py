@@ -57,9 +57,9 @@ def dot_of(shown: Shown) -> str:
         edge_attr={"color": "#8a8a8a", "arrowsize": "0.5", "fontname": "Helvetica", "fontsize": "8"},
     )  # fmt: skip
     colours = pass_colours(makers(shown))
-    _legend(dot, shown, colours)
-    for i, name in enumerate(names):
-        drawing = draw(shown, name)
+    drawings = [draw(shown, name) for name in names]
+    _legend(dot, drawings, colours)
+    for i, (name, drawing) in enumerate(zip(names, drawings, strict=True)):
         with dot.subgraph(name=f"cluster_{i}") as cluster:
             cluster.attr(label=graphviz.escape(name if len(names) > 1 else ""), color="#bbbbbb")
             if len(names) == 1:
@@ -68,9 +68,9 @@ def dot_of(shown: Shown) -> str:
     return str(dot.source)
 
 
-def _legend(dot: Digraph, shown: Shown, colours: dict[str, str]) -> None:
-    parts = [p for p in PARTS if p in {shown.part(n) for g in shown.program.graphs.values() for n in g}]
-    rows = [f'<tr><td bgcolor="{FILLS[p]}" color="{STROKES[p]}">{p}</td></tr>' for p in parts]
+def _legend(dot: Digraph, drawings: list[Drawing], colours: dict[str, str]) -> None:
+    drawn = {leaf.part for drawing in drawings for leaf in drawing.leaves}
+    rows = [f'<tr><td bgcolor="{FILLS[p]}" color="{STROKES[p]}">{p}</td></tr>' for p in PARTS if p in drawn]
     rows += [f'<tr><td border="2" color="{c}">by {escape(name, quote=True)}</td></tr>' for name, c in colours.items()]
     table = f'<table border="0" cellborder="1" cellspacing="3">{"".join(rows)}</table>'
     if rows:

@@ -3,6 +3,7 @@ the page, which folds, unfolds and lays out; what is too much for a page stays f
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +56,7 @@ class _Scenes:
         return {"drawings": self.drawings, "scenes": self.scenes, "passes": colours}
 
     def _scene(self, label: str, before: int | None, after: int | None, name: str) -> None:
-        titles = [f"before ({self.original.file})" if self.original else "before", f"after: {name}"]
+        titles = [f"before ({os.path.basename(self.original.file)})" if self.original else "before", f"after: {name}"]
         self.scenes.append({"label": label, "before": before, "after": after, "titles": titles})
 
     def _add(self, drawing: Document) -> int:

@@ -37,6 +37,8 @@ def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -
             raise OptionError(f"no node of {shown.file} stands in scope '{scope}'{_scopes(shown)}")
     if around is not None:
         near = neighbourhood(_named(shown, around), radius)
+        # What is read says more by the state's name than as an input without one.
+        near |= {v for n in near for v in n._operands if isinstance(v, Node) and v.op.name == "Load"}
         nodes = {n: None for n in nodes if n in near}
         words.append(f"{radius} edges around %{around.removeprefix('%')}")
         if not nodes:
