@@ -155,6 +155,17 @@ def test_a_program_that_was_changed_after_compilation(load: Load) -> None:
     assert found.guilty.name == ""
 
 
+def test_state_that_a_removed_batch_norm_leaves_behind(load: Load) -> None:
+    source = load("residual_none")
+    program = bc.compile(source, "less-bn{select=scope,scope=*bn1*}")
+    left = "network.bn1.moving_mean"
+    assert left not in program.state
+    program.state[left] = source.state[left]
+    found = bc.verify(source, program, bisect=False)
+    assert [r.name for r in found.failures] == ["removed BatchNorms"]
+    assert left in found.failures[0].detail
+
+
 def test_updates_that_move_nothing_are_vacuous(load: Load) -> None:
     """With a learning rate of zero every program is right, so nothing is shown."""
     source = load("mlp_sgd")

@@ -7,28 +7,20 @@ from collections.abc import Callable, Sequence
 from ...ir.errors import Error
 from ...ir.program import Program
 from ...passes.base import Pass
-from ...passes.manager import compile_program
+from ...passes.manager import InternalError, compile_program
 from .report import FAILED, Guilty, Result
 
 Check = Callable[[Program], Sequence[Result]]
 
 
-def find_guilty(original: Program, passes: Sequence[Pass], check: Check) -> Guilty | None:
-    """Compiles the original with longer and longer beginnings of the pipeline, and checks each. None where none can be
-    compiled. ``check`` gives the failures of a program."""
-    last: Result | None = None
+def find_guilty(original: Program, passes: Sequence[Pass], check: Check) -> Guilty:
+    """Compiles the original with longer and longer beginnings of the pipeline, and checks each. ``check`` gives the
+    failures of a program."""
     for number, p in enumerate(passes, 1):
         try:
-            program = compile_program(
-                original,
-                list(passes[:number]),
-                allow_no_match=True,
-                reproducer_directory=None,
-            )
-        except Error as error:
-            if last is None and number == len(passes):
-                return None
-            note = f"compiling it anew fails: {error}"
+            program = compile_program(original, list(passes[:number]), allow_no_match=True, reproducer_directory=None)
+        except (Error, InternalError) as error:
+            note = f"compiling anew fails: {error}"
             return Guilty(p.name, number, len(passes), Result("compilation", FAILED, note), note)
         failures = check(program)
         if failures:

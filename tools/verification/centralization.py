@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .context import Context, NotApplicable
@@ -51,10 +53,7 @@ class Centralization:
             best, uncentralized = min(rows, key=lambda row: row[0].excess)
             shown = shown or uncentralized
             if best.excess > found.excess:
-                found = Deviation(
-                    weight, best.error, best.relative, best.ulps, best.tolerance_relative, best.tolerance_ulps,
-                    best.excess,
-                )  # fmt: skip
+                found = replace(best, where=weight)
         if not judged:
             raise NotApplicable("the optimizer keeps nothing that is linear in a gradient")
         detail = f"{judged} of {len(weights)} tagged weights"

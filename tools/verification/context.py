@@ -12,7 +12,7 @@ from ...ir.program import Program
 from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable
-from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises
+from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 from .subject import Ran, Subject
@@ -75,18 +75,11 @@ class Context:
     @cached_property
     def grouped(self) -> set[str]:
         """Weights whose update parameter-groups changes: a property of their own judges them."""
-        from fnmatch import fnmatchcase
-
         found: set[str] = set()
-        for p in self.promises.having(GROUPS):
-            options = p.options()
-            if options["lr_factor"] is None and options["weight_decay"] is None:
-                continue
-            for name in self.reference.probe.weights:
-                rank = len(self.base.state[name].shape)
-                fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[options["rank"]]
-                if fits and any(fnmatchcase(name, glob) for glob in options["match"]):
-                    found.add(name)
+        for group in self.promises.having(GROUPS):
+            if group.options()["lr_factor"] is not None or group.options()["weight_decay"] is not None:
+                weights = self.reference.probe.weights
+                found.update(n for n in weights if covers(group, n, len(self.base.state[n].shape)))
         return found
 
     def needs_forward(self) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 import numpy as np
 
 from .centralization import linear_states
 from .changes import make_change
 from .context import Context, NotApplicable, moved, verdict, worst
-from .promises import GROUPS
+from .promises import GROUPS, covers
 from .reference import Cycle, Values
 from .report import EXACT, Deviation, Result
 from .tolerance import Expected, deviation
@@ -84,12 +82,10 @@ class ParameterGroups:
     def _given(c: Context) -> tuple[dict[str, float], dict[str, float | None]]:
         factors = dict.fromkeys(c.grouped, 1.0)
         decays: dict[str, float | None] = dict.fromkeys(c.grouped)
-        for p in c.promises.having(GROUPS):
-            options = p.options()
+        for group in c.promises.having(GROUPS):
+            options = group.options()
             for name in c.grouped:
-                rank = len(c.base.state[name].shape)
-                fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[options["rank"]]
-                if fits and any(fnmatchcase(name, glob) for glob in options["match"]):
+                if covers(group, name, len(c.base.state[name].shape)):
                     factors[name] *= 1.0 if options["lr_factor"] is None else options["lr_factor"]
                     decays[name] = decays[name] if options["weight_decay"] is None else options["weight_decay"]
         return factors, decays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ...ir.program import Program
 from ...passes.base import Pass
@@ -56,6 +57,13 @@ class Promises:
     def skips_micro_batches(self) -> bool:
         check = self.one(CHECK)
         return check is not None and check.options()["policy"] == "skip-micro"
+
+
+def covers(group: Pass, name: str, rank: int) -> bool:
+    """Whether a use of parameter-groups is about a weight."""
+    options = group.options()
+    fits = {"any": True, "matrix": rank > 1, "vector": rank <= 1}[options["rank"]]
+    return fits and any(fnmatchcase(name, glob) for glob in options["match"])
 
 
 def read_promises(program: Program) -> Promises:

@@ -3,8 +3,8 @@
 Two programs that do the same arithmetic in another order agree up to rounding, and what becomes of rounding depends on
 the optimizer: Adam makes a full step of a gradient that is nothing but noise (a bias in front of a BatchNorm). So the
 tolerance is measured. The original's own update is run again with every gradient moved by its *noise floor*, once up
-and once down with random signs; how far that moves an element of the state is how far rounding may. To it come a few
-units in the last place of the stored value.
+and once down with random signs; how far that moves an element of the state is how far rounding may. To it come two
+units in the last place of the stored value, and a few rounding units of its step.
 
 The noise floor of a gradient is ``NOISE`` rounding units of the largest gradient of its layer: sums of many terms that
 cancel keep the rounding of their largest terms. Behind a long chain of operations it is larger, as errors that add up

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...ir.errors import AnatomyError, Error, OptionError, RuntimeFailure
+from ...ir.errors import AnatomyError, OptionError, RuntimeFailure
 from ...ir.program import Program
 from ...passes.legalize.legalize import needs_legalization
 from ...passes.manager import compile_program
@@ -32,7 +32,7 @@ from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .promises import LEGALIZE, Promises, print_names, read_promises
 from .reference import Batch, Reference
-from .report import FAILED, NOT_APPLICABLE, Guilty, Result, Verification
+from .report import FAILED, NOT_APPLICABLE, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
 
 log = logging.getLogger("boost_compile")
@@ -144,7 +144,7 @@ class _Job:
         return results, notes
 
     def failures(self, program: Program, names: Sequence[str]) -> list[Result]:
-        """What fails of the named properties, worst first not: in order, up to the first."""
+        """What fails of the named properties: the first of them."""
         if not program.pipeline:
             return []
         results, _ = self.check(program, read_promises(program), names, first=True)
@@ -253,6 +253,3 @@ def _sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-__all__ = ["Error", "Guilty", "Property", "Verification", "verify"]
