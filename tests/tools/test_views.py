@@ -222,6 +222,15 @@ def test_page_of_a_large_graph_aggregates(large: Program) -> None:
         assert all(-count <= end < len(drawing["leaves"]) for a, b, _ in drawing["edges"] for end in (a, b))
 
 
+def test_what_the_page_is_made_of_is_installed_with_the_package() -> None:
+    root = Path(__file__).parents[2]
+    patterns = re.search(r'^"boost_compile.tools.views" = (\[.*\])$', (root / "pyproject.toml").read_text(), re.M)
+    assert patterns is not None
+    views = root / "tools" / "views"
+    installed = {path for pattern in json.loads(patterns[1]) for path in views.glob(pattern) if path.is_file()}
+    assert installed == {path for path in (views / "page").rglob("*") if path.is_file()}
+
+
 # -- drawings ----------------------------------------------------------------------------------------------------
 
 
