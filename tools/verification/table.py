@@ -100,8 +100,7 @@ def _blame(found: Verification) -> str:
         return (
             f"No pass is guilty: {guilty.note}. The program was changed after compilation, or made by other versions."
         )
-    before = "the original" if guilty.number == 1 else f"the {guilty.number - 1} passes before it"
     return (
-        f"Guilty: pass {guilty.number} of {guilty.passes}, {guilty.name}: after {before} the property holds, after it "
-        f"'{guilty.result.name}' fails ({_sentence(guilty.result)})"
+        f"Guilty: pass {guilty.number} of {guilty.passes}, {guilty.name}: '{guilty.result.name}' holds without it and "
+        f"fails with it ({_sentence(guilty.result)})"
     )
