@@ -16,7 +16,7 @@ from ...passes.pipeline import print_pipeline
 from .checks import Check
 from .cuts import CUTS, Cut, Piece, tidy
 from .minimize import minimize
-from .simplifications import simplifications
+from .simplifications import simplifications, zero_data
 
 Progress = Callable[[str, int, int, int], None]
 """Called after each test: what is being tried, tests so far, the nodes and the state variables that are left."""
@@ -71,6 +71,8 @@ class _Reducer:
         self._tried: set[tuple[str, str]] = set()
 
     def run(self) -> None:
+        # First, because all that follows writes and reads the weights otherwise.
+        self._guarded(partial(self._simpler, "data", zero_data))
         while True:
             before = self._size()
             self._passes()

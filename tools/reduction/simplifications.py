@@ -1,4 +1,4 @@
-"""What can be made simpler in a program without leaving anything out: shapes, data, and a file's notes."""
+"""What can be made simpler in a program without leaving anything out: data, shapes, names, and a file's notes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def simplifications(program: Program) -> Iterator[Simplification]:
     yield "links and marks", _without_marks
     yield "scopes", _without_scopes
     yield "names", _plain_names
-    yield "data", _zero_data
     for size in sorted(_dimensions(program), reverse=True):
         for smaller in SMALLER:
             if smaller < size:
@@ -74,7 +73,8 @@ def _plain_names(program: Program) -> None:
             node.name = f"{node.op.name.lower()}{i}"
 
 
-def _zero_data(program: Program) -> None:
+def zero_data(program: Program) -> None:
+    """All state starts from zeros."""
     for variable in program.state.values():
         variable.data = ZeroData(variable.nbytes)
 
