@@ -79,6 +79,8 @@ def command(
         _diff(file, other, "text" if chosen == "summary" else chosen, output)
     if chosen == "onnx" and output is None:
         raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
+    if original is not None and (graph_name or scope or around):
+        raise click.UsageError("--original compares whole programs: leave out --graph, --scope and --around")
     cli.pause_collector()
     if output is not None:
         cli.check_writable(output)

@@ -196,6 +196,7 @@ def test_output_in_the_place_of_something_else(good: str, here: Path, refused: R
         (("good.ir", "--graph", "stpe"), ("has no graph 'stpe'", "did you mean 'step'?")),
         (("good.ir", "--format", "anatomy"), ("forward graph", "nn.TrainOneStepCell")),
         (("good.ir", "--format", "dot", "--annotations"), ("--format text",)),
+        (("good.ir", "--format", "html", "--original", "good.ir", "--graph", "step"), ("leave out --graph",)),
         (("good.ir", "--format", "onnx"), ("-o FILE.onnx",)),
         (("good.ir", "--scope", "nowhere"), ("scope 'nowhere'",)),
         (("good.ir", "--around", "bb"), ("no node '%bb'", "did you mean 'b'?")),

@@ -7,11 +7,13 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from base64 import b64encode
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -381,6 +383,21 @@ def test_model_explorer_document(compiled: Program) -> None:
     assert len(convolution["incomingEdges"]) == 2
     scaled = next(node for node in first if {"key": "made by", "value": "loss-scale"} in node["attrs"])
     assert scaled["style"]["borderColor"] not in (convolution["style"]["borderColor"], "#2e7d46")
+
+
+def test_open_starts_the_viewer_on_the_document(
+    inspect_: Inspect, exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    viewer = ModuleType("model_explorer")
+    viewer.visualize = lambda model_paths: opened.append(json.loads(Path(model_paths).read_text()))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "model_explorer", viewer)
+    assert inspect_(exported("mlp"), "--format", "model-explorer", "--open").code == 0
+    assert [document["label"] for document in opened] == ["mlp"]
+    monkeypatch.setitem(sys.modules, "model_explorer", None)
+    missing = inspect_(exported("mlp"), "--format", "model-explorer", "--open")
+    assert missing.code == 2
+    assert "boost-compile[model-explorer]" in missing.err
 
 
 # -- text --------------------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from .shown import PARTS, Shown, makers
 if TYPE_CHECKING:
     from graphviz import Digraph
 
-BOXES = 60
-"""About how many boxes a drawing shows; what is more stays folded."""
+BOXES = 40
+"""How many boxes a drawing shows; what is more stays folded."""
+WHOLE = 80
+"""A graph of so few operations is drawn unfolded."""
 _LINE = 30
 
 
@@ -59,12 +61,13 @@ def dot_of(shown: Shown) -> str:
     colours = pass_colours(makers(shown))
     drawings = [draw(shown, name) for name in names]
     _legend(dot, drawings, colours)
+    limit = max(BOXES // len(names), 12)
     for i, (name, drawing) in enumerate(zip(names, drawings, strict=True)):
         with dot.subgraph(name=f"cluster_{i}") as cluster:
             cluster.attr(label=graphviz.escape(name if len(names) > 1 else ""), color="#bbbbbb")
             if len(names) == 1:
                 cluster.attr(peripheries="0")
-            _Writer(f"g{i}", drawing, max(BOXES // len(names), 12), colours).write(cluster)
+            _Writer(f"g{i}", drawing, limit if drawing.root.count > WHOLE else WHOLE, colours).write(cluster)
     return str(dot.source)
 
 
