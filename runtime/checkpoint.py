@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.errors import RuntimeFailure
+from ..ir.tensor_file import write_tensors
 
 READABLE = (".safetensors", ".ckpt", ".npz")
 
@@ -53,9 +54,7 @@ def write_state(
                 listed = [{"name": n, "data": p} for n, p in parameters.items()]
                 mindspore.save_checkpoint(listed, str(temporary), append_dict=dict(notes) if notes else None)
             else:
-                from safetensors.numpy import save_file
-
-                save_file(dict(values), temporary, metadata=dict(notes) if notes else None)
+                write_tensors(temporary, values, notes)
             os.replace(temporary, path)
     except OSError as e:
         raise RuntimeFailure(

@@ -323,3 +323,9 @@ def test_a_directory_without_a_program(tmp_path):
         load(tmp_path)
     with pytest.raises(FormatError, match="no such file"):
         load(tmp_path / "missing.boost")
+
+
+def test_all_files_of_a_program_can_be_read_by_the_same_people(tmp_path):
+    save(two_graphs(), tmp_path / "p.boost")
+    (tmp_path / "any").touch()
+    assert {p.stat().st_mode for p in (tmp_path / "p.boost").iterdir()} == {(tmp_path / "any").stat().st_mode}
