@@ -23,7 +23,7 @@ from .memory_plot import memory_plot
 from .palette import pass_colours
 from .scenes import scenes
 from .shown import Shown, makers, shown
-from .summary import describe
+from .summary import describe, describe_graph
 
 ROWS = 400
 """How many rows of a table, and lines of the difference, the page holds; the summary as JSON has all."""
@@ -61,7 +61,9 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
             styles="\n".join(_page_file(style) for style in _STYLES),
             scripts=scripts,
             policy=_policy(scripts),
-            trained=document["graphs"] if before is None else describe(before)["graphs"],
+            trained=document["graphs"]
+            if before is None
+            else {n: describe_graph(before, n) for n in before.program.graphs},
             rows=ROWS,
         )
     )

@@ -28,7 +28,7 @@ def describe(shown: Shown) -> Document:
     (a function once a graph)."""
     program = shown.program
     weights = [v for v in program.state.values() if v.role == "weight"]
-    graphs = {name: _describe_graph(shown, name) for name in program.graphs}
+    graphs = {name: describe_graph(shown, name) for name in program.graphs}
     memory = shown.memory()
     return {
         "file": shown.file,
@@ -61,7 +61,8 @@ def describe(shown: Shown) -> Document:
     }
 
 
-def _describe_graph(shown: Shown, name: str) -> Document:
+def describe_graph(shown: Shown, name: str) -> Document:
+    """What :func:`describe` says of one graph, but for its memory."""
     graph, found = shown.program.graphs[name], shown.anatomies[name]
     stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)} if found else {}
     nodes = [node for body in graph.all_graphs() for node in body]
