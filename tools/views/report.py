@@ -40,7 +40,10 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
     scripts = [_page_file(script) for script in _SCRIPTS]
     document = describe(view)
     colours = pass_colours(makers(view))
-    drawn = scenes(view, before, found)
+    drawn, memory = scenes(view, before, found), memory_plot(view)
+    trained = document["graphs"]
+    if before is not None:
+        trained = {n: describe_graph(before, n) for n in before.program.graphs}
     return str(
         _environment()
         .get_template("report.html")
@@ -56,14 +59,12 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
             difference=_difference(found) if found is not None else None,
             counts=found.counts() if found is not None else {},
             scenes=drawn["scenes"],
-            memory=(memory := memory_plot(view)),
+            memory=memory,
             data={"drawings": _embedded(drawn), "memory-data": _embedded(memory)},
             styles="\n".join(_page_file(style) for style in _STYLES),
             scripts=scripts,
             policy=_policy(scripts),
-            trained=document["graphs"]
-            if before is None
-            else {n: describe_graph(before, n) for n in before.program.graphs},
+            trained=trained,
             rows=ROWS,
         )
     )
