@@ -36,8 +36,7 @@ class Slot:
 class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
     the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
-    ``unit`` is the rounding unit of the coarsest float type that backward computes in, ``depth`` the longest chain of
-    operations in it."""
+    ``unit`` is the rounding unit of the coarsest float type that backward computes in."""
 
     program: Program
     gradients: tuple[Slot, ...]
@@ -45,7 +44,6 @@ class Probe:
     written: frozenset[str]
     served: dict[str, str]
     unit: float
-    depth: int
 
 
 def make_probe(original: Program, weight: str | None = None) -> Probe:
@@ -79,11 +77,11 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         names.append(slot.name)
         elements.append(gradient)
         slots.append(slot)
-    unit, depth = _rounding_unit(found), _depth(found)
+    unit = _rounding_unit(found)
     graph.outputs = tuple(names)
     fx.commit(graph.create("MakeTuple", elements))
     served = {slot: info.name for info in found.weights for slot in info.slots}
-    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit, depth)
+    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit)
 
 
 _NETWORK = (FORWARD, BACKWARD)
@@ -93,14 +91,6 @@ _UNITS = {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}
 def _rounding_unit(found: TrainingAnatomy) -> float:
     backward = (n.type for n in found.graph if found.part(n) == BACKWARD)
     return max((_UNITS.get(t.dtype, 0.0) for t in backward if isinstance(t, TensorType)), default=0.0) or 2.0**-23
-
-
-def _depth(found: TrainingAnatomy) -> int:
-    depth: dict[Value, int] = {}
-    for node in found.graph:
-        if found.part(node) == BACKWARD:
-            depth[node] = 1 + max((depth.get(v, 0) for v in node.operands), default=0)
-    return max(depth.values(), default=1)
 
 
 def _outputs(graph: Graph) -> tuple[list[str], list[Value]]:

@@ -82,6 +82,12 @@ class Reference:
         weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
         return Micro(outputs, gradients, {n: after[n] for n in self.probe.written}, weight)
 
+    def remembers(self, batch: Batch) -> bool:
+        """Whether gradients depend on what an earlier forward pass wrote (a hidden state; not BatchNorm statistics)."""
+        first = self.micro(self.initial, batch)
+        second = self.micro({**self.initial, **first.written}, batch)
+        return any(first.gradients[n].tobytes() != g.tobytes() for n, g in second.gradients.items())
+
     def update(self, state: Mapping[str, np.ndarray], batch: Batch, gradients: Values) -> Values:
         """The state after one step of the original that was given these gradients instead of its own."""
         return self._run(state, batch, gradients)[1]
@@ -106,9 +112,11 @@ class Reference:
         kept = [m for i, m in enumerate(micros) if i not in dropped]
         averaged, magnitudes = self._reduce(kept, reduction)
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
-        floor = floors(magnitudes, owners, self.probe.unit, self.probe.depth)
-        rng = np.random.default_rng(0)
-        signs = {n: rng.choice([-1.0, 1.0], g.shape) for n, g in averaged.items()}
+        floor = floors(magnitudes, owners, self.probe.unit, self._changes(state, batches[0], micros[0]))
+        # The same signs for all summands of a weight's gradient, which would else cancel.
+        drawn = {w: np.random.default_rng(i) for i, w in enumerate(self.probe.weights)}
+        patterns = {w: drawn[w].choice([-1.0, 1.0], self.initial[w].shape) for w in drawn}
+        signs = {n: patterns[owners[n]].reshape(g.shape) for n, g in averaged.items()}
         states = []
         for direction in (0.0, 1.0, -1.0):
             given = {n: (g + direction * signs[n] * floor[n]).astype(g.dtype) for n, g in averaged.items()}
@@ -117,6 +125,23 @@ class Reference:
             if not direction:
                 gradients = given
         return Cycle(tuple(micros), gradients, Expected({**state}, states[0], tuple(states[1:])))
+
+    def _changes(self, state: Mapping[str, np.ndarray], batch: Batch, micro: Micro) -> list[Values]:
+        """By how much gradients change when weights and inputs are moved by a rounding unit, twice at random."""
+        found = []
+        for seed in (1, 2):
+            rng = np.random.default_rng(seed)
+
+            def near(value: np.ndarray, rng: np.random.Generator = rng) -> np.ndarray:
+                if value.dtype.kind != "f":
+                    return value
+                by = 1 + self.probe.unit * rng.choice([-1.0, 1.0], value.shape)
+                return np.asarray(value * by).astype(value.dtype)
+
+            moved = {**state, **{w: near(state[w]) for w in self.probe.weights}}
+            there = self.micro(moved, tuple(map(near, batch))).gradients
+            found.append({n: np.abs(there[n].astype(np.float64) - g) for n, g in micro.gradients.items()})
+        return found
 
     def _run(self, state: Mapping[str, np.ndarray], batch: Batch, given: Values) -> tuple[dict[str, Any], Values]:
         self._probe.load_state(state)

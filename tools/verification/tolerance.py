@@ -6,15 +6,15 @@ tolerance is measured. The original's own update is run again with every gradien
 and once down with random signs; how far that moves an element of the state is how far rounding may. To it come two
 units in the last place of the stored value, and a few rounding units of its step.
 
-The noise floor of a gradient is ``NOISE`` rounding units of the largest gradient of its layer: sums of many terms that
-cancel keep the rounding of their largest terms. Behind a long chain of operations it is larger, as errors that add up
-by chance are: by the root of the chain's length in tens. Elements whose gradient is exactly zero in every micro-batch
-(a token that does not occur) have no noise, unless all of the weight's gradient is noise: then zeros are chance.
+The noise floor is measured too: weights and floating inputs are moved by one rounding unit, at random, and the largest
+change of a gradient's elements says how much rounding there is in it; four times that, since arithmetic rounds at every
+step. It is at least ``NOISE`` rounding units of the largest gradient of its layer. Elements whose gradient is exactly
+zero in every micro-batch, with moved weights too (a token that does not occur), have no noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ State = Mapping[str, np.ndarray]
 NOISE = 8.0
 """Rounding units of the largest gradient of a layer. On the test networks, what is zero in exact arithmetic comes out
 below 1.3 units (1.5e-7 in float32), and nearly all that is not above 8."""
-CHAIN = 10.0
-"""The length of chain at which ``NOISE`` was measured."""
+AMPLIFIED = 4.0
+"""What arithmetic adds to the rounding of weights and inputs."""
 SAFETY = 2.0
 """The two movements are measured with one pattern of signs; another one may move the sums of an optimizer further."""
 ULPS = 2.0
@@ -48,11 +48,13 @@ class Expected:
     moved: tuple[State, ...]
 
 
-def floors(magnitudes: State, weights: Mapping[str, str], unit: float, depth: int) -> dict[str, np.ndarray]:
+def floors(
+    magnitudes: State, weights: Mapping[str, str], unit: float, changes: Sequence[State]
+) -> dict[str, np.ndarray]:
     """The noise floor of each element of each gradient. ``magnitudes`` are mean absolute gradients of micro-batches,
     ``weights`` names the weight of each, and with it the layer; ``unit`` is the rounding unit of the coarsest float
-    type in the backward part, ``depth`` its longest chain of operations."""
-    unit *= max(1.0, depth / CHAIN) ** 0.5
+    type in the backward part. ``changes`` are absolute differences to gradients at moved weights; the least of them
+    counts, since a ReLU that changes sides is no rounding."""
     layers = {name: weights[name].rpartition(".")[0] for name in magnitudes}
     largest: dict[str, float] = {}
     for name, magnitude in magnitudes.items():
@@ -60,9 +62,10 @@ def floors(magnitudes: State, weights: Mapping[str, str], unit: float, depth: in
         largest[layers[name]] = max(largest.get(layers[name], 0.0), float(own))
     found = {}
     for name, magnitude in magnitudes.items():
-        floor = NOISE * unit * largest[layers[name]]
-        only_noise = 0 < magnitude.max(initial=0.0) <= floor
-        found[name] = np.where((magnitude > 0) | only_noise, floor, 0.0)
+        measured = min((float(c[name].max(initial=0.0)) for c in changes), default=0.0)
+        floor = max(NOISE * unit * largest[layers[name]], AMPLIFIED * measured if np.isfinite(measured) else 0.0)
+        alive = (magnitude > 0) | np.any([c[name] != 0 for c in changes], axis=0)
+        found[name] = np.where(alive, floor, 0.0)
     return found
 
 
