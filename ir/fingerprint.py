@@ -15,6 +15,8 @@ from .values import Constant, GraphRef, Input, Node, Op, State, Value
 
 _MASK = (1 << 61) - 1
 _RETURN = 1
+_PLAIN = frozenset({str, bool, int})
+"""Types of values that hash by value; of floats a NaN does not."""
 
 
 class Keys:
@@ -78,7 +80,19 @@ def notes(node: Node) -> int:
 
 
 def _mapping(values: Mapping[str, object]) -> Hashable:
-    return frozenset((k, _mapping(v) if isinstance(v, Mapping) else bits(v)) for k, v in values.items())
+    if not values:
+        return None
+    if all(type(v) in _PLAIN for v in values.values()):
+        return hash(frozenset(values.items()))
+    return frozenset((k, _note(v)) for k, v in values.items())
+
+
+def _note(value: object) -> Hashable:
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_note, value))
+    return value if isinstance(value, Type) else bits(value)
 
 
 def upward(graph: Graph, keys: Keys) -> dict[Node, int]:
@@ -108,14 +122,15 @@ def colours(graph: Graph, keys: Keys) -> dict[Node, int]:
 
 
 def body_hash(graph: Graph, keys: Keys) -> int:
-    """A hash of a whole graph without its functions: what it takes, computes and returns."""
+    """A hash of a whole graph without its functions: what it takes, computes and returns, and its notes."""
     up = upward(graph, keys)
     everything = sum(up.values()) & _MASK
     result: Hashable = None
     if graph.has_result:
         value = graph.result
         result = up.get(value, 0) if isinstance(value, Node) else keys.leaf(value)
-    return hash((tuple(keys.type(v.type) for v in graph.inputs), graph.outputs, result, everything))
+    about = (graph.outputs, _mapping(graph.attributes), _mapping(graph.info))
+    return hash((tuple(keys.type(v.type) for v in graph.inputs), about, result, everything))
 
 
 def shape_hash(graph: Graph) -> int:

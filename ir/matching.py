@@ -194,8 +194,7 @@ class _Bodies:
             if len(group) == 1 and counts[colour] == 1:
                 self._pair(x, group[0])
                 continue
-            some = [y for y, _ in zip(group, range(_ALIKE), strict=False) if y not in self.m.back]
-            y = max(some, key=lambda y: (self._agreement(x, y), x.name == y.name))
+            y = self._most_alike(x, group)
             # Only nodes that no result needs can share a colour: the choice decides on what they are used with.
             self._spread([self._pair(x, y)], lambda v, w: colour_a[v] == colour_b[w], users=True)
 
@@ -214,19 +213,43 @@ class _Bodies:
 
     def _same_from_same(self) -> None:
         """Nodes of the same primitive and type whose operands are matched. Of several that are alike, first those with
-        the same notes and name."""
-        ties: list[Callable[[Node], Hashable]] = [lambda n: (notes(n), n.name), lambda n: notes(n), lambda n: 0]
-        for tie in ties:
-            candidates: dict[Hashable, deque[Node]] = defaultdict(deque)
-            for y in self._left_b():
-                tokens = [w if isinstance(w, Node) else self.key_b.leaf(w) for w in self._plain(y)]
-                candidates[self._sig_b(y), tie(y), tuple(tokens)].append(y)
+        the same notes, or at least the same name."""
+        candidates: dict[Hashable, deque[Node]] = defaultdict(deque)
+        for y in self._left_b():
+            tokens = [w if isinstance(w, Node) else self.key_b.leaf(w) for w in self._plain(y)]
+            key = (self._sig_b(y), tuple(tokens))
+            candidates[key].append(y)
+            candidates[key, notes(y)].append(y)
+        for picky in (True, False):
             for x in self._left_a():
-                operands = self._plain(x)
-                tokens = [self.m.nodes.get(v, x) if isinstance(v, Node) else self.key_a.leaf(v) for v in operands]
-                group = candidates.get((self._sig_a(x), tie(x), tuple(tokens)))
+                known = self._tokens(x)
+                if known is None:
+                    continue
+                key = (self._sig_a(x), tuple(known))
+                group = candidates.get((key, notes(x)) if picky else key)
+                while group and group[0] in self.m.back:
+                    group.popleft()
                 if group:
-                    self._pair(x, group.popleft())
+                    self._pair(x, self._most_alike(x, group))
+
+    def _tokens(self, x: Node) -> list[Node | int] | None:
+        """What the operands of a node are in the second graph; None if one of them is not known there."""
+        tokens: list[Node | int] = []
+        for v in x._operands:
+            if isinstance(v, Node):
+                w = self.m.nodes.get(v)
+                if w is not None and not is_monad(v.type):
+                    tokens.append(w)
+                elif not is_monad(v.type):
+                    return None
+            elif not is_monad(v.type):
+                tokens.append(self.key_a.leaf(v))
+        return tokens
+
+    def _most_alike(self, x: Node, group: Iterable[Node]) -> Node:
+        """Of a group that is not all taken."""
+        some = [y for y, _ in zip((y for y in group if y not in self.m.back), range(_ALIKE), strict=False)]
+        return some[0] if len(some) == 1 else max(some, key=lambda y: (self._agreement(x, y), x.name == y.name))
 
     def _by_notes(self) -> None:
         """Nodes that only have primitive, type and notes in common: scopes tell a network's layers apart, links a
