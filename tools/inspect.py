@@ -139,7 +139,7 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
 
 
 def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
-    """Exits with 1 when the programs differ, with 0 when they do not."""
+    """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
     from .views.diff_view import FORMATS as DIFF_FORMATS
     from .views.diff_view import diff_as
 
@@ -149,9 +149,16 @@ def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
     if output is not None:
         cli.check_writable(output)
     from ..ir.diff import diff
+    from ..ir.errors import Error
 
-    found = diff(cli.read_program(a), cli.read_program(b))
-    _write(diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout)), output)
+    try:
+        found = diff(cli.read_program(a), cli.read_program(b))
+        text = diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout))
+    except (Error, OSError):
+        raise
+    except Exception as bug:  # its usual status, 1, would say that the programs differ
+        raise cli.Ended(cli.BAD_INPUT, f"internal: {type(bug).__name__}: {bug} (a bug: please report it)") from bug
+    _write(text, output)
     sys.stdout.flush()
     raise click.exceptions.Exit(1 if found else 0)
 

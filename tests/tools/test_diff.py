@@ -94,6 +94,14 @@ def test_page(inspect_: Inspect, exported: Exported, program: Path, tmp_path: Pa
     assert "AssignAdd(%accum." in links.text
 
 
+def test_a_bug_is_no_difference(inspect_: Inspect, exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(a: object, b: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("boost_compile.ir.diff.diff", broken)
+    assert_one_error(inspect_(exported("mlp"), "--diff", exported("mlp")), "boost-inspect", "internal: KeyError")
+
+
 def test_errors(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
     assert_one_error(inspect_(exported("mlp"), "--diff", tmp_path / "none.mindir"), "boost-inspect", "none.mindir")
     for arguments in (["--format", "svg"], ["--scope", "x"]):
