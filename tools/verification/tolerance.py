@@ -31,6 +31,9 @@ below 1.3 units (1.5e-7 in float32), and nearly all that is not above 8."""
 AMPLIFIED = 32.0
 """Arithmetic rounds at every step, weights and inputs once: on the test networks gradients of stacked BatchNorms, whose
 kernels cancel large sums, came out up to 14 times as far apart as moving weights and inputs did."""
+CAP = 2.0**-12
+"""The largest noise floor, by the largest gradient of the layer: where moved weights change sides of ReLUs (the last
+layers of a deep network on few samples), what is measured is no rounding, and faults must not hide in it."""
 SAFETY = 2.0
 """The two movements are measured with one pattern of signs; another one may move the sums of an optimizer further."""
 ULPS = 2.0
@@ -70,7 +73,8 @@ def floors(
     base = max(NOISE * unit, AMPLIFIED * float(np.median(shares)) if shares else 0.0)
     found = {}
     for name, magnitude in magnitudes.items():
-        floor = max(base * largest[layers[name]], AMPLIFIED * least[name])
+        most = max(CAP, NOISE * unit) * largest[layers[name]]
+        floor = min(max(base * largest[layers[name]], AMPLIFIED * least[name]), most)
         alive = (magnitude > 0) | np.any([c[name] != 0 for c in changes], axis=0)
         found[name] = np.where(alive, floor, 0.0)
     return found
