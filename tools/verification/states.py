@@ -27,7 +27,7 @@ class InitialState:
             if name not in ours:
                 # An optimizer that another one replaces takes its slots along.
                 replaced = c.promises.unknown and variable.role != "weight"
-                if _is_used(c.base, name) and not replaced:
+                if _is_used(c.base, name) and not replaced and not _idle(c, name):
                     return Result(self.name, FAILED, f"'{name}' is missing", None, self.promise)
                 continue
             theirs = ours[name]
@@ -136,6 +136,14 @@ class RemovedBatchNorms:
         if stray:
             return Result(self.name, FAILED, f"still there: {', '.join(stray[:3])}", None, self.promise)
         return Result(self.name, PASSED, f"{len(layers)} layers, {len(gone)} states gone", EXACT, self.promise)
+
+
+def _idle(c: Context, name: str) -> bool:
+    """Whether a hyperparameter is read to no end and never written, so that a clean-up may drop it. If it had a say,
+    updates would be off without it."""
+    state = c.reference.initial[name]
+    after = c.reference.step(c.reference.initial, c.micro_batches(0)[0])[1][name]
+    return c.base.state[name].role == "hyperparameter" and state.tobytes() == after.tobytes()
 
 
 def _is_used(program: Program, name: str) -> bool:
