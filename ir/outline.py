@@ -15,6 +15,7 @@ from .errors import VerifyError
 from .graph import Graph
 from .ops import is_random, written_operands
 from .state_access import Effect
+from .token_chain import VIEWS
 from .tokens import orders_only
 from .types import UMONAD, TensorType, is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, State, Value
@@ -82,11 +83,13 @@ def _reload_results(fx: Effects, chosen: set[Node]) -> None:
 
 
 def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effect], list[Effect]]:
-    """The other effects: those that come before all moved ones, and those that must come after."""
+    """The other effects: those that come before all moved ones, and those that must come after: who touches what those
+    write, or overwrites what they read, also by a Load that stays outside and whose memory they are given."""
     before: list[Effect] = []
     after: list[Effect] = []
     touched: set[Value] = set()
     written: set[Value] = set()
+    given: set[Value] = set()
     touched_after: dict[Value, Node] = {}
     written_after: dict[Value, Node] = {}
     for e in fx.list:
@@ -99,7 +102,17 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
                     f"({e.node!r}), so the updates cannot be skipped together"
                 )
         else:
+            if e.node.op.name == "Load" and _feeds(e.node, moved):
+                clash = next((written_after[s] for s in e.reads if s in written_after), None)
+                if clash is not None:
+                    raise VerifyError(
+                        f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another, which "
+                        f"reads {e.node!r}, so the updates cannot be skipped together"
+                    )
+                given |= e.reads
             conflict = next((s for s in e.touched if s in (touched if s in e.writes else written)), None)
+            if conflict is None and e.node not in inside and touched:
+                conflict = next((s for s in e.writes if s in given), None)
             if conflict is not None and e.node in inside:
                 raise VerifyError(
                     f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses state '{conflict.name}' after "
@@ -114,6 +127,20 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
         written |= e.writes
         touched |= e.touched
     return before, after
+
+
+def _feeds(load: Node, moved: set[Node]) -> bool:
+    """Whether a moved node takes what a Load reads, or a view of it."""
+    stack: list[Node] = [load]
+    seen = set(stack)
+    while stack:
+        for user in stack.pop().uses:
+            if user in moved:
+                return True
+            if user.op.name in VIEWS and user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return False
 
 
 def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:

@@ -175,9 +175,10 @@ class Program:
         return copy
 
     def prune_state(self) -> list[str]:
-        """Drops state that no graph uses any more; returns the names."""
+        """Drops state that no graph uses any more; returns the names. A loss scale stays: the rule that changes it may
+        still be put in, by the pass that comes second."""
         used = {name for graph in self.graphs.values() for name in graph.states}
-        gone = [name for name in self.state if name not in used]
+        gone = [name for name, v in self.state.items() if name not in used and v.role != "loss-scale"]
         for name in gone:
             del self.state[name]
         return gone

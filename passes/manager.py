@@ -108,14 +108,23 @@ def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[P
 
 def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
     """The passes and what they need: other passes, and primitives that the target has."""
-    asked = list(passes)
-    for p in asked:
+    brought: list[Pass] = []
+    for p in (asked := list(passes)):
         present = {other.name for other in asked}
-        asked.extend(find(name)() for name in p.needs(program) if name not in present)
+        added = [find(name)() for name in p.needs(program) if name not in present]
+        asked.extend(added)
+        brought.extend(added)
     target = program.target
     if all(p.name != Legalize.name for p in asked) and needs_legalization(program, target):
-        asked.append(Legalize(target=target))
-    return asked
+        brought.append(Legalize(target=target))
+    # In front of the clean-ups at the end, which would else not see what comes of them.
+    at = _behind_last_change(passes)
+    return [*passes[:at], *brought, *passes[at:]]
+
+
+def _behind_last_change(passes: Sequence[Pass]) -> int:
+    """The place after the last pass that is no clean-up."""
+    return max((i + 1 for i, p in enumerate(passes) if not p.may_match_nothing), default=0)
 
 
 def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
@@ -130,8 +139,7 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
     early = [p for p in ordered if p.early]
     late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
     others = [p for p in ordered if not p.early and not p.late]
-    # Late passes go after the last pass that is no clean-up.
-    at = max((i + 1 for i, p in enumerate(others) if not p.may_match_nothing), default=0)
+    at = _behind_last_change(others)
     return [*early, *others[:at], *late, *others[at:]]
 
 

@@ -209,11 +209,14 @@ class _Group:
                 assert node.graph is not None
                 coefficient = scalar_tensor("float32", self.weight_decay)
                 node.set_operand(_DECAY_OPERAND[node.op.name], node.graph.constant(coefficient))
+        elif path is not None and path.has("weight-decay"):
+            self._replace_decay(path, updates)
+            for node in updates:  # which would decay once more
+                if node.op.name in _DECAY_ATTRIBUTE:
+                    node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], 0.0)
         elif all(node.op.name in _DECAY_ATTRIBUTE for node in updates):
             for node in updates:
                 node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
-        elif path is not None and path.has("weight-decay"):
-            self._replace_decay(path, updates)
         elif path is not None and all(facts(node.op).gradient is not None for node in updates):
             if self.weight_decay:
                 path.put("weight-decay", lambda body, value: self._decayed(body, value, updates))

@@ -224,10 +224,12 @@ class DatasetSource:
         from mindspore.dataset import config
 
         before = config.get_seed()
-        if self.shard.ranks == 1 or before != UNSEEDED:
+        given = before != UNSEEDED
+        if (given and number == 0) or (not given and self.shard.ranks == 1):
             yield
             return
-        digest = hashlib.sha256(repr((self.seed, number)).encode()).digest()
+        # Each epoch has an iterator of its own, which would begin the same order again.
+        digest = hashlib.sha256(repr((before if given else self.seed, number)).encode()).digest()
         config.set_seed(int.from_bytes(digest[:4], "little") % (2**31 - 1))
         try:
             yield

@@ -51,7 +51,10 @@ def test_plain_mindspore_trains_the_file_as_the_session_trains_the_program(
     [
         ("lenet_bn", "gradient-freeze{groups=4}"),
         ("mlp_adam", "gradient-accumulation{steps=2},gradient-freeze{groups=2,type=continuous,probability=0.5}"),
-        ("lenet_bn", "gradient-accumulation{steps=2,split=fused},overflow-check,gradient-freeze{groups=3,total_steps=5}"),
+        (
+            "lenet_bn",
+            "gradient-accumulation{steps=2,split=fused},overflow-check,gradient-freeze{groups=3,total_steps=5}",
+        ),
     ],
 )
 def test_the_file_runs_the_variant_that_each_cycle_is_for(

@@ -219,3 +219,13 @@ def test_a_float16_loss_recovers_from_too_large_a_scale(exported: Exported, name
     update = next(i for i, seen in enumerate(ours) if seen.updated)
     run = reference.train(name, CASES[name].cycles(18, 2)[update : update + 1], loss_scale=LossScale(1024.0))
     assert_half_close(ours[update], run.cycles[0], run.initial)
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["loss-scale,dead-code-elimination", "loss-scale,dead-code-elimination,overflow-check"]
+)
+def test_clean_ups_leave_the_rule_to_the_pass_that_comes_second(exported: Exported, pipeline: str) -> None:
+    session = bc.Session(bc.compile(bc.load(str(exported("mlp"))), pipeline))
+    for number, batch in enumerate(CASES["mlp"].batches(3), 1):
+        session.step(*batch)
+        assert session.state()["loss_scale.clean_cycles"] == number

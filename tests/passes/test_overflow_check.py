@@ -105,6 +105,23 @@ def test_without_an_overflow_no_bit_changes(exported: Exported, name: str, split
             assert_equal(a.state, b.state)
 
 
+@pytest.mark.parametrize("policy", ["skip-cycle", "skip-micro"])
+@pytest.mark.parametrize("name", ["mlp", "gated_update"])
+def test_sums_are_used_before_they_are_cleared(exported: Exported, name: str, policy: str) -> None:
+    """Nothing divides them, so that the update gets the memory of the accumulators itself."""
+    source, accumulate = bc.load(str(exported(name))), "gradient-accumulation{steps=2,reduction=sum}"
+    checked = bc.Session(bc.compile(source, f"{accumulate},overflow-check{{policy={policy}}}"))
+    plain = bc.Session(bc.compile(source, accumulate))
+    before = plain.state()
+    for batch in CASES[name].batches(4):
+        checked.step(*batch)
+        plain.step(*batch)
+    after, ours = plain.state(), checked.state()
+    assert any(not np.array_equal(before[n], after[n]) for n in before if n.endswith("weight"))
+    for key, value in after.items():
+        np.testing.assert_array_equal(ours[key], value, err_msg=key)
+
+
 @pytest.mark.parametrize("split", ["apply", "fused"])
 def test_every_weight_is_looked_at(exported: Exported, split: str) -> None:
     """One bad element in the sum of one weight's gradients, for each weight in turn."""

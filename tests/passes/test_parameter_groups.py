@@ -98,6 +98,23 @@ def test_a_rate_of_a_composed_optimizer_multiplies_the_step(name: str, exported:
             assert not np.allclose(ours.state()[weight], before[weight], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_the_decay_of_the_file_is_replaced_where_its_optimizer_has_one_too(decay: float, exported: Any) -> None:
+    """The primitive SGD can decay by itself; MindSpore exports the decay in front of it."""
+    decaying, plain = (bc.load(str(exported(name))) for name in ("mlp_sgd_decay", "mlp_sgd_momentum"))
+    option = f"parameter-groups{{weight_decay={decay}}}"
+    sessions = [bc.Session(bc.compile(decaying, option)), bc.Session(bc.compile(plain, option) if decay else plain)]
+    sessions[1].load_state(sessions[0].state())
+    before = sessions[0].state()
+    for batch in CASES["mlp_sgd_decay"].batches(3):
+        for session in sessions:
+            session.step(*batch)
+    ours, reference = (session.state() for session in sessions)
+    for name in ("hidden.weight", "output.weight"):
+        assert np.abs(ours[name] - before[name]).max() > 1e-3
+        np.testing.assert_allclose(ours[name], reference[name], rtol=0, atol=1e-6)
+
+
 def test_groups_come_on_top_of_each_other(exported: Any) -> None:
     source = bc.load(str(exported("mlp_sgd")))
     twice = bc.compile(source, "parameter-groups{lr_factor=4.0},parameter-groups{match=[hidden.*],lr_factor=0.5}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-import boost_compile as bc
 import numpy as np
 import pytest
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.finite_test import shorten_finite_tests
+
+import boost_compile as bc
 
 TEXT = """
 state %seen: float32[] role=counter

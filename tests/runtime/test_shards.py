@@ -99,16 +99,20 @@ def test_a_dataset_that_is_divided_already_is_taken_as_it_is():
         np.testing.assert_array_equal(np.concatenate(epoch(source)), data(8)[1::2])
 
 
-def test_ranks_agree_on_the_order_of_a_shuffled_dataset():
+@pytest.mark.parametrize("seed", [None, 7])
+def test_ranks_agree_on_the_order_of_a_shuffled_dataset(seed):
     import mindspore.dataset as ds
+    from boost_compile.runtime.data import UNSEEDED
 
-    before = ds.config.get_seed()
+    process, before = ds.config.get_seed(), UNSEEDED if seed is None else seed
+    ds.config.set_seed(before)
     orders = []
     for rank in range(2):
         shuffled = ds.GeneratorDataset([(np.array(r),) for r in data(16)], ["x"], shuffle=True)
         source = open_source(shuffled, consumer(2), None, True, 5, Shard(rank, 2))
         orders.append([np.stack(epoch(source, number)) for number in range(2)])
     assert ds.config.get_seed() == before
+    ds.config.set_seed(process)
     for first, second in zip(*orders, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=None), np.sort(data(16), axis=None))
     assert not np.array_equal(orders[0][0], orders[0][1]), "epochs differ"
