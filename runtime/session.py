@@ -203,11 +203,12 @@ class Session:
             loss = result.loss
             scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
             scale = f", at a loss scale of {', '.join(f'{s:g}' for s in scales)}" if scales else ""
+            by = "overflow-check" if self.program.schedule.search is None else "dim-reduce"
             self._unread = None
             raise RuntimeFailure(
                 f"the updates of the last {skipped} cycles were all skipped, because gradients were not finite "
                 f"(the last loss was {loss}{scale}): training does not get anywhere. Look for bad values in the data "
-                f"or the initial weights, or lower the learning rate; overflow-check{{max_skipped=N}} allows more."
+                f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
             )
 
     # -- state -----------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("--check-overflow", is_flag=True, help="Skip updates whose gradients are not all finite.")
 @click.option("--clip-norm", type=float, metavar="X", help="Clip gradients to a global norm of X.")
 @click.option("--centralize", is_flag=True, help="Centralize the gradients of dense and convolution weights.")
+@click.option("--data-parallel", is_flag=True, help="Exchange gradients between ranks, for boost-run --ranks.")
 @click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
@@ -105,6 +106,7 @@ class Job:
     check_overflow: bool
     clip_norm: float | None
     centralize: bool
+    data_parallel: bool
     emit: str | None
     target: str | None
     allow_no_match: bool
@@ -185,6 +187,8 @@ class Job:
             asked.append(f"clip-gradients{{by=global-norm,limit={self.clip_norm!r}}}")
         if self.centralize:
             asked.extend(("tag-gradient-centralization", "lower-gradient-centralization"))
+        if self.data_parallel:
+            asked.append("data-parallel")
         return asked
 
     def instrumentation(self) -> Instrumentation:

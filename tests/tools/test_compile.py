@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from boost_compile.ir.storage import load
 from boost_compile.ir.text import parse_program
-from boost_compile.passes import REGISTRY, Pass, PassResult
+from boost_compile.passes import REGISTRY, Pass, PassResult, parse_pipeline
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command
 
 from .support import Shell, process, shell
@@ -226,6 +226,15 @@ def test_dump_pipeline(compile_: Compile) -> None:
     assert done.out == (
         "gradient-accumulation{steps=8,reduction=mean,weight=none,split=fused,dtype=float32},dead-code-elimination\n"
     )
+
+
+def test_flags_around_the_optimizer(compile_: Compile) -> None:
+    flags = ("--data-parallel", "--centralize", "--clip-norm", "0.5", "--check-overflow", "--loss-scale", "8")
+    passes = {p.name: p.options() for p in parse_pipeline(compile_("--dump-pipeline", *flags).out.strip())}
+    centralization = {"tag-gradient-centralization", "lower-gradient-centralization"}
+    assert passes.keys() == {"loss-scale", "overflow-check", "clip-gradients", "data-parallel"} | centralization
+    assert passes["loss-scale"]["init"] == 8
+    assert (passes["clip-gradients"]["by"], passes["clip-gradients"]["limit"]) == ("global-norm", 0.5)
 
 
 # -- failures of ours ------------------------------------------------------------------------------------------
