@@ -41,9 +41,9 @@ class Seen:
     own: State
 
 
-def slow(*names: str) -> list[Any]:
+def slow(*values: Any) -> list[Any]:
     """Parameters that only the long sweeps take."""
-    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def train(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:

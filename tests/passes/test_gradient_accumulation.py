@@ -14,6 +14,7 @@ import pytest
 
 import boost_compile as bc
 from tests import native
+from tests.boundary import slow
 from tests.compare import Comparison, assert_close, assert_equal
 from tests.networks import CASES, names
 
@@ -90,14 +91,14 @@ def test_every_optimizer(exported: Exported, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEEP)
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
 def test_deep_networks(exported: Exported, name: str, split: str) -> None:
     check(name, exported(name), 2, cycles=1, split=split)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["lenet_bn", "gpt"])
+@pytest.mark.parametrize("name", ["lenet_bn", *slow("gpt")])
 def test_other_cycle_lengths(exported: Exported, name: str, steps: int, split: str) -> None:
     check(name, exported(name), steps, split=split)
 

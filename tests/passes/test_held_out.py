@@ -17,6 +17,7 @@ import pytest
 
 import boost_compile as bc
 from tests import native
+from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, Batch, build, names, state_of
 from tests.passes.test_gradient_accumulation import ONE_CYCLE, THREE_CYCLES, accumulated, accumulators, check
@@ -71,7 +72,7 @@ def test_cleaning_up_changes_nothing(exported: Exported, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in CELLS if n not in names("forward_state")])
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
 def test_equal_micro_batches_are_one_step_of_the_cell(exported: Exported, name: str, split: str) -> None:
     first, second, _ = CASES[name].batches(3)
     initial, _, native_state, _ = by_the_cell(name, 3)

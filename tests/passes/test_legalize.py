@@ -24,6 +24,7 @@ from boost_compile.passes.legalize import Legalize, needs_legalization
 
 import boost_compile as bc
 from tests import native
+from tests.boundary import slow
 from tests.compare import assert_equal
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Batch, build, export, names, state_of
@@ -84,7 +85,7 @@ def test_every_optimizer_behind_the_condition(tmp_path: Path, name: str) -> None
     assert_equal(state, {n: expected.states[-1][n] for n in state})
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", [*slow("apply"), "fused"])
 @pytest.mark.parametrize("name", ACCUMULATED)
 def test_one_bad_micro_batch_skips_the_cycle(exported: Exported, name: str, split: str) -> None:
     """The bad one stands at every place of a cycle in turn; the cycles between them train."""

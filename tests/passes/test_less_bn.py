@@ -21,6 +21,7 @@ from mindspore import mint, nn
 
 import boost_compile as bc
 from tests import boundary, native, reference
+from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
@@ -251,11 +252,9 @@ def test_the_share_in_what_serves_all_weights_goes_too(tmp_path: Path, cell: Cal
     "wrap",
     [
         scaling.as_gpu,
-        scaling.as_ascend_910a,
-        scaling.as_ascend_910b,
+        *slow(scaling.as_ascend_910a, scaling.as_ascend_910b),
         scaling.dynamic(2.0**10, 2),
-        scaling.dynamic(2.0**10, 2, scaling.PartlyAwaited),
-        scaling.dynamic(2.0**10, 2, scaling.AskedInBranch),
+        *slow(scaling.dynamic(2.0**10, 2, scaling.PartlyAwaited), scaling.dynamic(2.0**10, 2, scaling.AskedInBranch)),
     ],
     ids=["gpu", "910a", "910b", "status", "partly", "branch"],
 )

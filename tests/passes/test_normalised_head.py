@@ -12,6 +12,7 @@ from boost_compile.ir.errors import PassError
 
 import boost_compile as bc
 from tests import boundary, native, reference
+from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, export
@@ -53,7 +54,14 @@ def multiplier(program: bc.Program) -> str:
 
 @pytest.mark.parametrize("bias", ["keep", "drop"])
 @pytest.mark.parametrize(
-    ("name", "steps"), [("mlp", 3), ("lenet_bn_adam", 3), ("lstm", 3), ("printing", 2), ("resnet18", 1)]
+    ("name", "steps"),
+    [
+        ("mlp", 3),
+        ("lenet_bn_adam", 3),
+        ("lstm", 3),
+        ("printing", 2),
+        pytest.param("resnet18", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str, steps: int, bias: str) -> None:
     source = bc.load(str(exported(name)))
@@ -92,10 +100,9 @@ def test_the_multiplier_has_its_share_in_what_serves_all_weights(tmp_path: Path,
     "wrap",
     [
         scaling.as_gpu,
-        scaling.as_ascend_910a,
-        scaling.as_ascend_910b,
+        *slow(scaling.as_ascend_910a, scaling.as_ascend_910b),
         scaling.dynamic(2.0**10, 2),
-        scaling.dynamic(2.0**10, 2, scaling.AskedInBranch),
+        *slow(scaling.dynamic(2.0**10, 2, scaling.AskedInBranch)),
     ],
     ids=["gpu", "910a", "910b", "status", "branch"],
 )
