@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ir.errors import FormatError, PassError
+from ...ir.errors import FormatError, PassError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,7 @@ def _centered(opened: list[dict[str, Any]], files: list[Path], name: str) -> Ite
 
 
 def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    from ..ir.checkpoint_file import open_checkpoint
+    from ...ir.checkpoint_file import open_checkpoint
 
     found = open_checkpoint(file)
     for name, shape in shapes.items():
@@ -137,7 +137,7 @@ def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[
 def _read_tensors(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
     import numpy as np
 
-    from ..ir.checkpoint_file import open_checkpoint
+    from ...ir.checkpoint_file import open_checkpoint
 
     found = open_checkpoint(file)
     basis: dict[str, np.ndarray] = {}

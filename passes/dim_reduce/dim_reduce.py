@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..ir.attributes import scalar_tensor
-from ..ir.calls import reachable_functions
-from ..ir.effects import Effects
-from ..ir.errors import PassError
-from ..ir.gradient_path import GRADIENT, PART, STAGE, STAGES, GradientPath, gradient_paths, mark, updating_graphs
-from ..ir.graph import Graph, tensor_type
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.search import Search
-from ..ir.training import network_parts, passed_on
-from ..ir.types import TensorType, tensor
-from ..ir.values import Constant, Node, State, Value
-from .base import Pass
-from .data_parallel import reduces_gradients
-from .gradient_accumulation import WEIGHT
-from .normalisation import COUNTED
-from .options import option
-from .overflow_check import SKIPPED, update_effects
-from .results import named_results, with_results
+from ...ir.attributes import scalar_tensor
+from ...ir.calls import reachable_functions
+from ...ir.effects import Effects
+from ...ir.errors import PassError
+from ...ir.gradient_path import GRADIENT, PART, STAGE, STAGES, GradientPath, gradient_paths, mark, updating_graphs
+from ...ir.graph import Graph, tensor_type
+from ...ir.program import Program
+from ...ir.report import PassResult
+from ...ir.search import Search
+from ...ir.training import network_parts, passed_on
+from ...ir.types import TensorType, tensor
+from ...ir.values import Constant, Node, State, Value
+from ..base import Pass
+from ..data_parallel import reduces_gradients
+from ..gradient_accumulation import WEIGHT
+from ..normalisation import COUNTED
+from ..options import option
+from ..overflow_check import SKIPPED, update_effects
+from ..results import named_results, with_results
+from ..tally import declare_tally
+from .basis import read_basis
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
-from .subspace_basis import read_basis
-from .tally import declare_tally
 from .trial import loss_of, make_trial, return_draws, scalar_loss
 
 
@@ -36,7 +36,7 @@ class DimReduce(Pass):
     The weights move in the directions in which earlier trainings moved them: the gradient is projected on the rows of
     ``basis``, a BFGS matrix of their number makes a direction of it, and its length shrinks by ``rho`` until the loss
     falls by ``sigma`` of what the gradient promises. What of the gradient lies outside of the subspace moves the
-    weights by momentum (``gamma``, ``alpha``). Formulas: passes/subspace.py.
+    weights by momentum (``gamma``, ``alpha``). Formulas: passes/dim_reduce/subspace.py.
 
     The optimizer of the file goes, with its slots, learning rate, weight decay and gradient centralization, as
     upstream, which puts SGD with a rate of one in its place. The gradient is the one after accumulation, all-reduce,

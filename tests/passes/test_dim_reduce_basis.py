@@ -10,8 +10,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.checkpoint_file import open_checkpoint
-from boost_compile.passes import subspace_basis
-from boost_compile.passes.subspace_basis import read_basis
+from boost_compile.passes.dim_reduce import basis as module
+from boost_compile.passes.dim_reduce.basis import read_basis
 from safetensors.numpy import save_file
 
 import boost_compile as bc
@@ -44,7 +44,7 @@ def joined(basis: dict[str, np.ndarray]) -> np.ndarray:
 def test_components_are_those_of_the_singular_value_decomposition(
     chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subspace_basis, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK", chunk)
     rows = checkpoints(tmp_path, 7).astype(np.float64)
     found = joined(read_basis(str(tmp_path), SHAPES, 4))
     expected = np.linalg.svd(rows - rows.mean(axis=0))[2][:4]

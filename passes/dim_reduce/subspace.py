@@ -26,17 +26,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.attributes import TensorValue, scalar_tensor
-from ..ir.data import from_numpy
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.graph import Graph, tensor_type
-from ..ir.program import Program
-from ..ir.reductions import all_finite
-from ..ir.shares import ROWS
-from ..ir.types import DType, TensorType, tensor
-from ..ir.values import Node, Value
-from .tally import declare_tally
+from ...ir.attributes import TensorValue, scalar_tensor
+from ...ir.data import from_numpy
+from ...ir.dtypes import cast
+from ...ir.effects import Effects
+from ...ir.graph import Graph, tensor_type
+from ...ir.program import Program
+from ...ir.reductions import all_finite
+from ...ir.shares import ROWS
+from ...ir.types import DType, TensorType, tensor
+from ...ir.values import Node, Value
+from ..tally import declare_tally
 
 SCOPE = "dim-reduce"
 PREFIX = "dim_reduce."
