@@ -1,4 +1,4 @@
-"""The formulas of passes/dim_reduce/subspace.py in numpy, in float64, on losses and gradients that native MindSpore computes."""
+"""The formulas of passes/dim_reduce/subspace.py in numpy, in float64, on losses and gradients of native MindSpore."""
 
 from __future__ import annotations
 
