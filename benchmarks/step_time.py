@@ -31,7 +31,7 @@ PIPELINES = (
     ("", "clip-gradients"),
 )
 WHOLE = (CLEAN_UP, ACCUMULATE, f"gradient-accumulation{{steps={N},split=fused}}")
-ROUNDS, STEPS = 15, 8
+ROUNDS, STEPS = 9, 8
 FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0}"
 
 
