@@ -19,11 +19,12 @@ from .attributes import Attribute, TensorValue
 from .calls import bindings
 from .errors import AnatomyError
 from .graph import Graph
+from .network import BACKWARD, FORWARD
 from .ops import is_effect, written_operands
 from .program import Program
 from .state_access import states_behind
 from .tokens import orders_only
-from .training import BACKWARD, FORWARD, JUDGING, TrainingAnatomy, anatomy
+from .training import JUDGING, TrainingAnatomy, anatomy
 from .types import TensorType, is_monad
 from .values import CALL, NO_ATTRIBUTES, Constant, GraphRef, Input, Node, State, Value
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from .calls import called_functions, callees_first
 from .graph import Graph
+from .network import BACKWARD, FORWARD
 from .ops import facts, is_effect, written_operands
 from .program import Program
-from .training import BACKWARD, FORWARD, TrainingAnatomy
+from .training import TrainingAnatomy
 from .types import TensorType, TupleType, Type, holds_function
 from .values import CALL, Constant, Node, Value
 

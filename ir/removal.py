@@ -22,10 +22,11 @@ from .closures import Closures, Path, element
 from .data import to_numpy
 from .effects import Effects
 from .graph import Graph
+from .network import BACKWARD, FORWARD
 from .ops import is_effect
 from .state_access import describe, summarize
 from .tokens import orders_only, token_slots
-from .training import BACKWARD, FORWARD, WeightInfo
+from .training import WeightInfo
 from .types import IOMONAD, TensorType, TupleType, Type, is_monad
 from .values import CALL, RETURN, Constant, Input, Node, State, Value
 

@@ -1,10 +1,8 @@
 """Training anatomy: what each part of an exported training graph is for. Passes ask here; none matches scope names
 itself.
 
-How it is found. MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute
-``unique_id``, a node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. Everything
-else around them is the update side: loss scaling, reduction over ranks, clipping, weight decay, the optimizer. From
-there:
+How it is found. Forward and backward are what :mod:`.network` tells. Everything else is the update side: loss scaling,
+reduction over ranks, clipping, weight decay, the optimizer. From there:
 
 * an *update* is an in-place write that is not part of forward or backward;
 * walking up from the value it writes, through the update side only and along operands of the same shape, leads to
@@ -23,18 +21,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .attributes import TensorValue
-from .calls import Calls, actuals, bindings, called_functions, entered, picked, picked_within, targets
+from .calls import Calls, actuals, bindings, called_functions, entered, picked_within, targets
 from .effects import result_value
 from .errors import AnatomyError
-from .forward_side import adopt_forward, carried_operands
+from .forward_side import carried_operands
 from .graph import Graph
+from .network import BACKWARD, FORWARD, OPTIMIZER, OTHER, image, network_parts
 from .ops import OPS, facts, is_effect
 from .program import Program
 from .state_access import Effect, describe, states_behind, summarize
 from .types import TensorType, TupleType
-from .values import CALL, Constant, GraphRef, Input, Node, State, Value
-
-FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+from .values import CALL, Constant, Input, Node, State, Value
 
 LINEAR = frozenset({
     "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum",
@@ -91,7 +88,7 @@ class TrainingAnatomy:
     def image(self, value: Value) -> Value | None:
         """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples
         and the calls of the update side); None where the update side computes it."""
-        return _image(self.graph, self.parts, self.bound, value, set())
+        return image(self.graph, self.parts, self.bound, value)
 
     def part(self, node: Node) -> str:
         """``forward``, ``backward``, ``optimizer`` (the update side) or ``other`` (order and packaging)."""
@@ -104,31 +101,9 @@ class TrainingAnatomy:
         raise AnatomyError(f"'{name}' is no trained weight of graph '{self.graph.name}'")
 
 
-def mark(node: Node) -> str | None:
-    """``forward`` or ``backward`` as the exporter marked the node, else None."""
-    primal = node.primal
-    if "forward_unique_id" in primal or node.scope.startswith("Gradients/"):
-        return BACKWARD
-    if "unique_id" in primal:
-        return FORWARD
-    return None
-
-
 def anatomy(graph: Graph) -> TrainingAnatomy:
     """The anatomy of a training graph; :class:`AnatomyError` where it is none or cannot be told. Linear in nodes."""
     return _Analysis(graph).run()
-
-
-def network_parts(graph: Graph) -> dict[Node, str]:
-    """The forward and backward nodes of a graph that need not be a whole training graph; the others are absent."""
-    return _Analysis(graph).find_network()
-
-
-def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
-    """As :meth:`TrainingAnatomy.image` of each value, for a graph that need not be a whole training graph."""
-    analysis = _Analysis(graph)
-    parts = analysis.find_network()
-    return [_image(graph, parts, analysis.bound, value, set()) for value in values]
 
 
 def assign_roles(program: Program) -> Program:
@@ -153,22 +128,15 @@ class _Analysis:
         self.graph = graph
         self.bound = bindings(graph)
         self.known = summarize(graph)
-        self.parts: dict[Node, str] = {}
+        self.parts = network_parts(graph, self.known)
         self.callers: dict[str, list[Node]] = {}
-        self.network_functions: set[Graph] = set()
         for body in graph.all_graphs():
             for node in body:
                 if node.op is CALL:
                     for function in called_functions(node):
                         self.callers.setdefault(function.name, []).append(node)
 
-    def find_network(self) -> dict[Node, str]:
-        self._mark()
-        adopt_forward(self.graph, self.parts, self.known)
-        return self.parts
-
     def run(self) -> TrainingAnatomy:
-        self.find_network()
         updates = self._updates()
         if not any(p == BACKWARD for p in self.parts.values()):
             raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
@@ -194,90 +162,7 @@ class _Analysis:
         ]  # fmt: skip
         return TrainingAnatomy(self.graph, loss, weights, roles, seeds, self.parts, self.bound)
 
-    # -- parts -----------------------------------------------------------------------------------------------
-
-    def _mark(self) -> None:
-        """Forward and backward parts: as marked, and as follows from it.
-
-        Not every network node is marked (calls of branches and closures are not). What a marked node needs is
-        network too, since no part of the network depends on the update side; so is what unpacks a network value, and
-        the call of a closure that the network returned (the backward of a branch). Functions carry the part of who
-        refers to them.
-        """
-        for graph in self.graph.all_graphs():
-            for node in graph:
-                part = mark(node)
-                if part is not None:
-                    self.parts[node] = part
-        self._mark_forward_calls()
-        for graph in self.graph.all_graphs():
-            self._spread(graph)
-        for node in self.graph:
-            if node in self.parts:
-                self._mark_functions(node, self.parts[node])
-
-    def _mark_forward_calls(self) -> None:
-        """A call of functions that hold forward nodes and no backward nodes is forward: where a network is one loop,
-        the main graph has no marked node to start from."""
-        marked: dict[str, set[str]] = {}
-        for node in self.graph:
-            functions = called_functions(node) if node.op is CALL and node not in self.parts else []
-            for f in functions:
-                if f.name not in marked:
-                    marked[f.name] = {self.parts[n] for n in f if n in self.parts}
-            if functions and all(marked[f.name] == {FORWARD} for f in functions):
-                self.parts[node] = FORWARD
-
-    def _spread(self, graph: Graph) -> None:
-        """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
-        pending = [n for n in graph if n in self.parts]
-        while pending:
-            ancestors: list[Node] = []
-            while pending:
-                for operand in pending.pop()._operands:
-                    if (
-                        isinstance(operand, Node)
-                        and operand not in self.parts
-                        and operand.graph is graph
-                        and operand.op.name != "UpdateState"
-                    ):
-                        self.parts[operand] = FORWARD  # settled below, once its operands are known
-                        ancestors.append(operand)
-                        pending.append(operand)
-            unsettled = set(ancestors)
-            for node in graph:
-                if node in unsettled:
-                    self.parts[node] = self._part_of_operands(node)
-                elif node not in self.parts and self._continues_network(node):
-                    self.parts[node] = self._part_of_operands(node)
-                    pending.append(node)
-
-    def _part_of_operands(self, node: Node) -> str:
-        """Backward if it takes a backward value, or calls a closure that forward returned; else forward."""
-        if any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in node._operands):
-            return BACKWARD
-        return BACKWARD if self._calls_returned_closure(node) else FORWARD
-
-    def _calls_returned_closure(self, node: Node) -> bool:
-        return node.op is CALL and node.num_operands > 0 and targets(node) is None
-
-    def _continues_network(self, node: Node) -> bool:
-        if node.op.name == "TupleGetItem" or (node.op is CALL and self._calls_returned_closure(node)):
-            source = node.operand(0)
-            return isinstance(source, Node) and source in self.parts
-        return False
-
-    def _mark_functions(self, user: Node, part: str) -> None:
-        """Unmarked nodes of the functions that a network node refers to, and of those that they refer to."""
-        pending = [v.graph for v in user._operands if isinstance(v, GraphRef)]
-        while pending:
-            function = pending.pop()
-            if function in self.network_functions:
-                continue
-            self.network_functions.add(function)
-            for node in function:
-                self.parts.setdefault(node, part)
-                pending.extend(v.graph for v in node._operands if isinstance(v, GraphRef))
+    # -- updates ---------------------------------------------------------------------------------------------
 
     def _updates(self) -> list[Effect]:
         """In-place writes that are part of neither forward nor backward, in main graph and functions."""
@@ -313,14 +198,14 @@ class _Analysis:
         value: Value = result_value(self.graph)
         if isinstance(value, Node) and value.op.name == "MakeTuple":
             value = value.operand(0)
-        image = _image(self.graph, self.parts, self.bound, value, set())
-        if image is None:
+        found = image(self.graph, self.parts, self.bound, value)
+        if found is None:
             raise AnatomyError(
                 f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes "
                 "from the update side. Return the loss first from the training cell, computed before the optimizer "
                 "runs (and before the `if` that it stands in)."
             )
-        return image
+        return found
 
     # -- weights ---------------------------------------------------------------------------------------------
 
@@ -607,34 +492,6 @@ class _Analysis:
             else:
                 roles[name] = "weight"  # read by the network, never updated: a frozen weight
         return roles
-
-
-def _image(
-    graph: Graph, parts: dict[Node, str], bound: dict[Input, list[Value]], value: Value, seen: set[Value]
-) -> Value | None:
-    while value not in seen:
-        seen.add(value)
-        if isinstance(value, Node) and value.graph is graph and parts.get(value) in (FORWARD, BACKWARD):
-            return value
-        passed: list[Value] = []
-        if isinstance(value, Input):
-            if value not in bound:
-                return value if value in graph.inputs else None
-            passed = bound[value]
-        elif isinstance(value, Node):
-            if value.op.name == "Depend":
-                passed = [value.operand(0)]
-            elif (items := picked(value, bound)) is not None:
-                passed = items
-            elif value.op is CALL:
-                passed = [t.function.result for t in targets(value) or () if t.function.has_result]
-        if not passed:
-            return None
-        if len(passed) > 1:
-            images = {_image(graph, parts, bound, v, set(seen)) for v in passed}
-            return images.pop() if len(images) == 1 else None
-        value = passed[0]
-    return None
 
 
 def _same_summands(a: dict[Node, None], b: dict[Node, None]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .calls import bindings
 from .graph import Graph
-from .training import BACKWARD, FORWARD, network_parts
+from .network import BACKWARD, FORWARD, network_parts
 from .types import is_monad
 from .values import CALL, Node, Value
 

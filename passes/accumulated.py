@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from ..ir.gradient_path import GRADIENT, STAGE
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD
 from ..ir.state_access import location
-from ..ir.training import BACKWARD
 from ..ir.values import Node, State, Value
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..ir.attributes import bits
 from ..ir.graph import Graph
+from ..ir.network import mark
 from ..ir.ops import is_ordering, is_pure
 from ..ir.program import Program
 from ..ir.report import PassResult
-from ..ir.training import mark
 from ..ir.types import FunctionType, TensorType, Type
 from ..ir.values import Constant, GraphRef, Node, Origin, State, Value
 from .base import Pass

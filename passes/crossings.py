@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD, FORWARD, network_parts
 from ..ir.tokens import orders_only
-from ..ir.training import BACKWARD, FORWARD, network_parts
 from ..ir.types import TensorType
 from ..ir.values import Node
 

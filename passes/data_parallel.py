@@ -25,10 +25,11 @@ from ..ir.effects import Effects
 from ..ir.errors import PassError, VerifyError
 from ..ir.gradient_path import GRADIENT, PART, STAGE, GradientPath, Use, gradient_paths, mark, updating_graphs
 from ..ir.graph import Graph, tensor_type
+from ..ir.network import BACKWARD, FORWARD, network_parts
 from ..ir.ops import CPU
 from ..ir.program import Program, StateVariable
 from ..ir.report import PassResult
-from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, anatomy, network_parts
+from ..ir.training import TrainingAnatomy, anatomy
 from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
 from .base import Pass

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from ..ir.errors import PassError
 from ..ir.gradient_path import gradient_paths, updating_graphs
 from ..ir.graph import Graph
+from ..ir.network import FORWARD, network_parts
 from ..ir.program import Program
 from ..ir.tokens import orders_only
-from ..ir.training import FORWARD, network_parts
 from ..ir.types import is_monad
 from ..ir.values import Input, Node, State, Value
 

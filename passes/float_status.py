@@ -6,8 +6,8 @@ from __future__ import annotations
 from ..ir.attributes import TensorValue
 from ..ir.data import ZeroData
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD, network_parts
 from ..ir.reductions import reduce_any
-from ..ir.training import BACKWARD, network_parts
 from ..ir.types import DType, TensorType, is_monad
 from ..ir.values import Input, Node, Value
 from .crossings import crossings

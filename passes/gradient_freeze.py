@@ -12,11 +12,11 @@ from ..ir.errors import PassError
 from ..ir.flops import estimated_flops
 from ..ir.gradient_path import GRADIENT, gradient_paths, updating_graphs
 from ..ir.graph import Graph
+from ..ir.network import network_parts
 from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.state_access import location
-from ..ir.training import network_parts
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
 from .accumulated import added_terms, gradients_in

@@ -13,9 +13,9 @@ from ..ir.errors import OptionError, PassError, nearest
 from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
 from ..ir.graph import Graph
 from ..ir.linearity import Seed, find_seeds, scale_seeds
+from ..ir.network import network_parts
 from ..ir.program import Program
 from ..ir.report import PassResult
-from ..ir.training import network_parts
 from ..ir.types import tensor
 from ..ir.values import Constant, Node, Value
 from .accumulated import added_terms, gradients_in

@@ -10,9 +10,9 @@ from ..ir.errors import OptionError, PassError
 from ..ir.gradient_path import GRADIENT, updating_graphs
 from ..ir.graph import Graph
 from ..ir.linearity import find_seeds, scale_seeds
+from ..ir.network import network_parts
 from ..ir.program import Program
 from ..ir.report import PassResult
-from ..ir.training import network_parts
 from ..ir.types import tensor
 from ..ir.values import Node
 from .base import Pass

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..ir.dtypes import cast
 from ..ir.errors import PassError, nearest
 from ..ir.graph import Graph, tensor_type
+from ..ir.network import BACKWARD, FORWARD
 from ..ir.reductions import reduce_sum
-from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy
+from ..ir.training import TrainingAnatomy
 from ..ir.types import DType, TensorType
 from ..ir.values import Input, Node, Value
 from .split import split_outputs

@@ -10,6 +10,7 @@ from ..ir.calls import without_tokens
 from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD, FORWARD
 from ..ir.new_weight import new_name, plan_repeat, repeat_update
 from ..ir.ops import is_effect
 from ..ir.program import Program
@@ -17,7 +18,7 @@ from ..ir.reductions import reduce_sum
 from ..ir.removal import Removal
 from ..ir.report import PassResult
 from ..ir.tokens import orders_only
-from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy, WeightInfo, anatomy
+from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import CALL, Constant, Node, Op, State, Value
 from .base import Pass

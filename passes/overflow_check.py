@@ -11,13 +11,13 @@ from ..ir.effects import Effects, live_nodes
 from ..ir.errors import PassError
 from ..ir.gradient_path import STAGE, gradient_paths, updating_graphs
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD, FORWARD, network_parts, passed_on
 from ..ir.ops import ASCEND
 from ..ir.outline import skip_where
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.reductions import all_finite
 from ..ir.report import PassResult
 from ..ir.state_access import Effect
-from ..ir.training import BACKWARD, FORWARD, network_parts, passed_on
 from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass

@@ -12,9 +12,10 @@ from ..ir.attributes import scalar_tensor
 from ..ir.effects import Effects, result_value
 from ..ir.errors import PassError
 from ..ir.graph import Graph
+from ..ir.network import BACKWARD, FORWARD
 from ..ir.ops import is_effect, is_pure
 from ..ir.state_access import location
-from ..ir.training import BACKWARD, FORWARD, TrainingAnatomy
+from ..ir.training import TrainingAnatomy
 from ..ir.types import TensorType, TupleType, is_monad
 from ..ir.values import CALL, Input, Node, State, Value
 

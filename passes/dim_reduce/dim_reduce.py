@@ -11,10 +11,10 @@ from ...ir.effects import Effects
 from ...ir.errors import PassError
 from ...ir.gradient_path import GRADIENT, PART, STAGE, STAGES, GradientPath, gradient_paths, mark, updating_graphs
 from ...ir.graph import Graph, tensor_type
+from ...ir.network import network_parts, passed_on
 from ...ir.program import Program
 from ...ir.report import PassResult
 from ...ir.search import Search
-from ...ir.training import network_parts, passed_on
 from ...ir.types import TensorType, tensor
 from ...ir.values import Constant, Node, State, Value
 from ..base import Pass

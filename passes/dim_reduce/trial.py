@@ -10,10 +10,10 @@ from ...ir.dtypes import cast
 from ...ir.effects import Effects
 from ...ir.errors import PassError
 from ...ir.graph import Graph, tensor_type
+from ...ir.network import network_parts, passed_on
 from ...ir.ops import is_effect, is_random, written_operands
 from ...ir.reductions import reduce_sum
 from ...ir.state_access import states_behind
-from ...ir.training import network_parts, passed_on
 from ...ir.types import DType, TensorType, TupleType, is_monad
 from ...ir.values import CALL, Constant, Input, Node, State, Value
 from ..results import named_results, with_results

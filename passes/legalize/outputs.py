@@ -6,9 +6,10 @@ from ...ir.calls import called_functions
 from ...ir.effects import result_value
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
+from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, mark
 from ...ir.program import Program
 from ...ir.state_access import Summary, location, summarize
-from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, TrainingAnatomy, anatomy, mark
+from ...ir.training import TrainingAnatomy, anatomy
 from ...ir.types import TensorType
 from ...ir.values import CALL, GraphRef, Node, State, Value
 

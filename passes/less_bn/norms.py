@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from ...ir.branch import plain
 from ...ir.closures import element
 from ...ir.graph import Graph
+from ...ir.network import FORWARD
 from ...ir.ops import is_effect, written_operands
 from ...ir.state_access import location, place
-from ...ir.training import FORWARD, TrainingAnatomy
+from ...ir.training import TrainingAnatomy
 from ...ir.values import Node, State, Value
 
 FORMS = frozenset({"BatchNorm", "BatchNormExt", "SyncBatchNorm"})

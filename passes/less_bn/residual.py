@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.graph import Graph
-from ...ir.training import FORWARD, TrainingAnatomy
+from ...ir.network import FORWARD
+from ...ir.training import TrainingAnatomy
 from ...ir.types import TensorType
 from ...ir.values import Input, Node, Value
 from .norms import FORMS

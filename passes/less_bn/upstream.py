@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.training import FORWARD, TrainingAnatomy
+from ...ir.network import FORWARD
+from ...ir.training import TrainingAnatomy
 from ...ir.values import Node, Value
 
 _NORM = ("TupleGetItem", "BatchNorm", "Conv2D")

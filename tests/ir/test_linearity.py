@@ -18,8 +18,9 @@ from boost_compile.ir.dtypes import cast
 from boost_compile.ir.errors import AnatomyError
 from boost_compile.ir.graph import Graph, tensor_type
 from boost_compile.ir.linearity import Seed, find_seeds, scale_seeds
+from boost_compile.ir.network import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.text import parse_graph
-from boost_compile.ir.training import BACKWARD, FORWARD, anatomy, network_parts
+from boost_compile.ir.training import anatomy
 from boost_compile.ir.types import DType, TensorType
 from boost_compile.ir.values import Node, State, Value
 from boost_compile.ir.verify import verify

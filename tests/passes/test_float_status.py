@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from boost_compile.ir.effects import live_nodes
 from boost_compile.ir.graph import Graph
+from boost_compile.ir.network import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.ops import ASCEND, OPS
-from boost_compile.ir.training import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.types import TensorType
 from boost_compile.ir.values import Node
 from boost_compile.passes.crossings import crossings

@@ -15,8 +15,8 @@ from boost_compile.ir.attributes import scalar_tensor
 from boost_compile.ir.effects import Effects
 from boost_compile.ir.gradient_path import GradientPath
 from boost_compile.ir.graph import Graph
+from boost_compile.ir.network import BACKWARD, FORWARD
 from boost_compile.ir.ops import is_random
-from boost_compile.ir.training import BACKWARD, FORWARD
 from boost_compile.ir.values import Node, Value
 from boost_compile.passes import (
     clip_gradients,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ...ir.attributes import scalar_tensor
 from ...ir.dtypes import cast
 from ...ir.effects import Effects
+from ...ir.network import BACKWARD, FORWARD, network_parts
 from ...ir.program import Program
 from ...ir.tokens import orders_only
-from ...ir.training import BACKWARD, FORWARD, network_parts
 from ...ir.types import TensorType, tensor
 
 SCOPE = "boost-verify"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from ...ir.effects import Effects, result_value
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
+from ...ir.network import BACKWARD, FORWARD
 from ...ir.program import Program
 from ...ir.tokens import orders_only
-from ...ir.training import BACKWARD, FORWARD, TrainingAnatomy, anatomy
+from ...ir.training import TrainingAnatomy, anatomy
 from ...ir.types import DType, TensorType
 from ...ir.values import Input, Node, State, Value
 

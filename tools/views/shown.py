@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
 from ...ir.memory import ProgramMemory, program_memory, value_kinds
+from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
 from ...ir.ops import is_effect, written_operands
 from ...ir.program import Program
-from ...ir.training import BACKWARD, FORWARD, OPTIMIZER, OTHER, TrainingAnatomy, anatomy, network_parts
+from ...ir.training import TrainingAnatomy, anatomy
 from ...ir.types import is_monad
 from ...ir.values import Node
 
