@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..ir.adasum import ADASUM, Job, expand_adasum
+from ..ir.adasum import Job, expand_adasum, needs_job
 from ..ir.buckets import ALL_REDUCE, source_of
-from ..ir.collectives import WORLD, collectives, group_of, is_collective, is_world
+from ..ir.collectives import WORLD, collectives, group_of, is_world
 from ..ir.effects import Effects
 from ..ir.errors import RuntimeFailure
 from ..ir.gradient_path import STAGE
@@ -58,7 +58,7 @@ def graph_of_ranks(graph: Graph, ranks: Ranks, target: str) -> Graph:
     """``graph`` as this rank runs it on ``target``: a copy, or ``graph`` itself where nothing changes. Alone,
     collectives go; else those among all ranks get the name that their group has on the target, and groups of some ranks
     are created."""
-    if not any(n.op.name == ADASUM or is_collective(n) for body in graph.all_graphs() for n in body):
+    if not needs_job(graph) and not any(True for _ in collectives(graph)):
         return graph
     copy = graph.clone()[0]
     job = Job(ranks.rank, ranks.size, target)

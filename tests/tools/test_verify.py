@@ -99,7 +99,7 @@ PRESERVING = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PRESERVING, ids=range(len(PRESERVING)))
-@pytest.mark.parametrize("case", names(without=("refused",)))
+@pytest.mark.parametrize("case", names(without=("refused",), runs_on_cpu=True))
 def test_every_network_with_every_preserving_pipeline(case: str, pipeline: str, load: Load) -> None:
     source = load(case)
     try:
