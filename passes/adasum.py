@@ -18,7 +18,8 @@ from ..ir.report import PassResult
 from ..ir.types import DType
 from ..ir.values import Node, Value
 from .base import Pass
-from .data_parallel import DataParallel, reduces_gradients
+from .data_parallel import DataParallel
+from .exported_reductions import reduces_gradients
 from .options import option
 from .overflow_check import SKIPPED, own_checks
 from .results import named_results

@@ -6,20 +6,17 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.adasum import ADASUM, DEVICES, neighbours
-from ..ir.attributes import TensorValue, scalar_tensor
+from ..ir.attributes import scalar_tensor
 from ..ir.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
 from ..ir.collectives import (
     LOCAL,
     SUMMED,
     WORLD,
     all_reduce,
-    collectives,
     cycle_traffic,
     group_of,
     is_collective,
-    is_world,
 )
-from ..ir.data import to_numpy
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError, VerifyError
@@ -34,19 +31,14 @@ from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
 from .base import Pass
 from .crossings import takes_value
+from .exported_reductions import RANKS, SCOPE, take_out_reductions
 from .normalisation import COUNTED, NORMALISATION, change_divisor, declare_divisor, divide, find_divisor
 from .options import option
 from .parameter_groups import FUSION
 from .tally import TALLY, declare_tally, move_marks, tallies
 
-SCOPE = "data-parallel"
-RANKS = "ranks"
-"""The tally of the ranks themselves: one each."""
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 MEGABYTE = 2**20
-_MOST_RANKS = 2**16
-_LINEAR = ("", "accumulate", "all-reduce", "unscale", "centralize")
-"""Stages that come to the same before and after a sum over ranks."""
 
 
 class DataParallel(Pass):
@@ -86,7 +78,7 @@ class DataParallel(Pass):
         result = self.result()
         before = cycle_traffic(program)
         updating = updating_graphs(program)
-        own = [_take_out_own(graph) for graph in updating]
+        own = [take_out_reductions(graph) for graph in updating]
         for name in {name for found in own for name in found.left_alone}:
             for state in program.state.values():
                 if name in (state.name, state.weight):
@@ -153,17 +145,6 @@ def _why_not(weight: StateVariable, fixed: Mapping[str, None]) -> str:
     if weight.trainable is False:
         return "nothing trains it"
     return "the loss does not depend on it, or nothing updates it: there is no gradient"
-
-
-@dataclass(slots=True)
-class _Own:
-    """Reductions that the file held. ``mean``: whether they divided; ``left_alone``: weights that had none;
-    ``kept``: factors behind them that may be more than 1/ranks."""
-
-    number: int = 0
-    mean: bool = True
-    left_alone: tuple[str, ...] = ()
-    kept: int = 0
 
 
 @dataclass(slots=True)
@@ -452,121 +433,6 @@ def _undo(graph: Graph) -> None:
             assert isinstance(source, Node)
             _take_over(node, source)
     fx.commit()
-
-
-# -- what the file holds -------------------------------------------------------------------------------------
-
-
-def reduces_gradients(program: Program) -> bool:
-    """Whether the file sums gradients over ranks by itself."""
-    holding = [g for g in updating_graphs(program) if any(_is_own(node) for node in collectives(g))]
-    return any(_is_own(v) for g in holding for path in gradient_paths(g) for p in path.points for v in p.values)
-
-
-def _take_out_own(graph: Graph) -> _Own:
-    """Removes the exporter's reductions of gradients: each an AllReduce, and a multiplication by 1/ranks behind it.
-
-    MindSpore folds that factor with others into one constant, as with the optimizer's own unscaling: a factor that may
-    be more than 1/ranks stays and is multiplied by the number of ranks, to be put behind a mean.
-    """
-    if not any(map(_is_own, collectives(graph))):
-        return _Own()
-    found: dict[Node, GradientPath] = {}
-    alone: list[str] = []
-    for path in gradient_paths(graph):
-        own = [v for p in path.points for v in p.values if isinstance(v, Node) and _is_own(v)]
-        found.update(dict.fromkeys(own, path))
-        if not own:
-            alone.append(path.weight)
-    if not found:
-        return _Own()
-    factors = {node: _factor_behind(node) for node in found}
-    if len({factor is None for factor in factors.values()}) > 1:
-        node = next(n for n, factor in factors.items() if factor is None)
-        raise PassError(
-            f"graph '{graph.name}' divides some gradients behind their sum over ranks, and that of weight "
-            f"'{found[node].weight}' not (%{node.name}): whether it takes sums or means cannot be told"
-        )
-    mean = None not in factors.values()
-    for node, path in found.items():
-        _check_movable(graph, path, node, mean)
-    updating = {_cell(e.node) for body in graph.all_graphs() for e in Effects(body).writes()}
-    kept = 0
-    ranks: dict[Graph | None, Node] = {}
-    for node, factor in factors.items():
-        node.replace_uses(node.operand(0))
-        if factor is None:
-            continue
-        if _is_inverse(factor) and _cell(factor) == _cell(node) and _cell(node) not in updating:
-            factor.replace_uses(factor.operand(1 if isinstance(factor.operand(0), Constant) else 0))
-        else:
-            _times_ranks(factor, group_of(node), ranks)
-            kept += 1
-    for body in graph.all_graphs():
-        Effects(body).commit()
-    return _Own(len(found), mean, tuple(alone), kept)
-
-
-def _factor_behind(node: Node) -> Node | None:
-    """The multiplication by a constant scalar of what a reduction gives."""
-    users = [user for user in node.uses if user.op.name != "UpdateState"]
-    return users[0] if len(users) == 1 and users[0].op.name == "Mul" and _number(users[0]) is not None else None
-
-
-def _is_inverse(factor: Node) -> bool:
-    """Whether a multiplication is one by 1/ranks, for some number of ranks."""
-    number = _number(factor)
-    if number is None or not 0 < number <= 1:
-        return False
-    ranks = round(1 / number)
-    return ranks <= _MOST_RANKS and abs(number * ranks - 1) < 2**-10
-
-
-def _times_ranks(factor: Node, group: str, ranks: dict[Graph | None, Node]) -> None:
-    """Multiplies the constant of a multiplication by the number of ranks; ``ranks``: those asked for in each graph."""
-    graph = factor.graph
-    assert graph is not None
-    if graph not in ranks:
-        one = graph.constant(scalar_tensor("float32", 1.0))
-        ranks[graph] = all_reduce(graph, one, group, scope=SCOPE)
-    at = 0 if isinstance(factor.operand(0), Constant) else 1
-    number = cast(graph, ranks[graph], tensor_type(factor.operand(at)).dtype, scope=SCOPE)
-    factor.set_operand(at, graph.create("Mul", [factor.operand(at), number], scope=SCOPE))
-
-
-def _is_own(value: Value) -> bool:
-    return isinstance(value, Node) and value.op.name == "AllReduce" and not {STAGE, TALLY} & value.marks.keys()
-
-
-def _check_movable(graph: Graph, path: GradientPath, own: Node, mean: bool) -> None:
-    if not is_world(group_of(own)) or own.attributes.get("op", "sum") != "sum":
-        raise PassError(
-            f"graph '{graph.name}' reduces the gradient of weight '{path.weight}' in group '{group_of(own)}' by "
-            f"'{own.attributes.get('op', 'sum')}' (%{own.name}): only sums over all ranks can be replaced"
-        )
-    for point in path.points:
-        if own in point.values:
-            return
-        # The decay of a weight is the same on all ranks, and so its own mean.
-        if not (point.stage in _LINEAR or (mean and point.stage == "weight-decay")):
-            raise PassError(
-                f"graph '{graph.name}' sums the gradient of weight '{path.weight}' over ranks after its stage "
-                f"'{point.stage}': reduced before it, as data-parallel does, it would be another. Leave data-parallel "
-                "out, or export the training cell without it"
-            )
-
-
-def _cell(node: Node) -> str:
-    return node.scope.rpartition("/")[0]
-
-
-def _number(node: Node) -> float | None:
-    """The scalar constant that a multiplication takes."""
-    for value in node.operands[:2]:
-        held = value.value if isinstance(value, Constant) else None
-        if isinstance(held, TensorValue) and held.type.size == 1 and held.type.dtype.is_float:
-            return float(to_numpy(held.type, held.data).item())
-    return None
 
 
 def _sum_flags(graph: Graph, target: str, group: str) -> None:

@@ -21,8 +21,9 @@ from ..ir.state_access import Effect
 from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
 from .base import Pass
-from .data_parallel import DataParallel, reduces_gradients
+from .data_parallel import DataParallel
 from .dynamic_loss_scale import put_scale_rule
+from .exported_reductions import reduces_gradients
 from .float_status import float_status
 from .normalisation import change_count
 from .options import option

@@ -18,7 +18,7 @@ from ...ir.search import Search
 from ...ir.types import TensorType, tensor
 from ...ir.values import Constant, Node, State, Value
 from ..base import Pass
-from ..data_parallel import reduces_gradients
+from ..exported_reductions import reduces_gradients
 from ..gradient_accumulation import WEIGHT
 from ..normalisation import COUNTED
 from ..options import option
