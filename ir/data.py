@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import Error, FormatError
 from .types import DType, TensorType
@@ -17,21 +19,53 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+PIECE = 1 << 18
+"""Large data is read and written in pieces of so many bytes."""
+_ZEROS = bytes(PIECE)
+
+
 class MappedFile:
     """A file mapped into memory on first use; the mapping outlives a rename or removal of the file."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
+        self._file: BinaryIO | None = None
         self._view: memoryview | None = None
 
     def view(self) -> memoryview:
         if self._view is None:
-            with open(self.path, "rb") as f:
-                if os.fstat(f.fileno()).st_size == 0:
-                    self._view = memoryview(b"")
-                else:
-                    self._view = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115: open as long as the mapping
+            if os.fstat(self._file.fileno()).st_size == 0:
+                self._view = memoryview(b"")
+            else:
+                self._view = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
         return self._view
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from ``start`` to ``end``, read: pages of a mapping would count as memory of this process."""
+        self.view()
+        assert self._file is not None
+        while start < end:
+            self._file.seek(start)
+            piece = self._file.read(min(PIECE, end - start))
+            if not piece:
+                raise FormatError(f"{self.path}: became shorter while it was read")
+            yield piece
+            start += len(piece)
+
+    def copy_to(self, target: BinaryIO, start: int, end: int) -> None:
+        """Appends the bytes from ``start`` to ``end`` to an open file, inside the kernel where the system can."""
+        view = self.view()
+        assert self._file is not None
+        target.flush()
+        try:
+            while start < end:
+                sent = os.sendfile(target.fileno(), self._file.fileno(), start, end - start)
+                if not sent:
+                    raise FormatError(f"{self.path}: became shorter while it was read")
+                start += sent
+        except (AttributeError, OSError):  # not on this system, or not to such a file
+            target.write(view[start:end])
 
 
 class Data(ABC):
@@ -48,9 +82,31 @@ class Data(ABC):
     def view(self) -> memoryview:
         """The bytes without a copy where the source allows it."""
 
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes in order; of a large file not through its mapping."""
+        view = self.view()
+        for start in range(0, len(view), PIECE):
+            yield bytes(view[start : start + PIECE])
+
+    def write_to(self, file: BinaryIO) -> None:
+        """Appends the bytes to an open file."""
+        file.write(self.view())
+
+    def is_zero(self) -> bool:
+        """Whether no bit is set."""
+        return not any(self.view()[:64]) and all(piece == _ZEROS[: len(piece)] for piece in self.pieces())
+
     def digest(self) -> str:
         """sha256 of the bytes, in hex."""
         return hashlib.sha256(self.view()).hexdigest()
+
+    def checksum(self) -> int:
+        """CRC-32 of the bytes: the name of a tensor whose file was damaged, at the speed of reading it."""
+        return zlib.crc32(self.view())
+
+    def check(self, what: str, found: int | None = None) -> None:  # noqa: B027 - most data has no checksum
+        """FormatError, which names the tensor ``what``, where the bytes are not those that were written. ``found``:
+        their checksum, if it is known."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Data) and self.nbytes == other.nbytes and self.view() == other.view()
@@ -61,11 +117,12 @@ class Data(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedData(Data):
-    """``length`` bytes at ``offset`` of a mapped file."""
+    """``length`` bytes at ``offset`` of a mapped file; ``written`` is their checksum where the file notes it."""
 
     file: MappedFile
     offset: int
     length: int
+    written: int | None = None
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +136,24 @@ class MappedData(Data):
                 f"({len(whole)} bytes). The file is truncated; export or copy it again."
             )
         return whole[self.offset : self.offset + self.length]
+
+    def pieces(self) -> Iterator[bytes]:
+        self.view()  # checks that they are there
+        return self.file.pieces(self.offset, self.offset + self.length)
+
+    def write_to(self, file: BinaryIO) -> None:
+        view = self.view()
+        if self.length < PIECE:
+            file.write(view)
+        else:
+            self.file.copy_to(file, self.offset, self.offset + self.length)
+
+    def check(self, what: str, found: int | None = None) -> None:
+        if self.written is not None and self.written != (self.checksum() if found is None else found):
+            raise FormatError(
+                f"{self.file.path}: the bytes of '{what}' are not those that were written: the file is damaged. "
+                "Copy or save it again."
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,12 +176,29 @@ class ZeroData(Data):
 
     length: int
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.length < 2**63:
+            raise FormatError(f"a tensor of {self.length} bytes: no file and no memory holds that many")
+
     @property
     def nbytes(self) -> int:
         return self.length
 
+    def pieces(self) -> Iterator[bytes]:
+        for start in range(0, self.length, PIECE):
+            yield _ZEROS[: self.length - start]
+
+    def write_to(self, file: BinaryIO) -> None:
+        file.writelines(self.pieces())
+
+    def is_zero(self) -> bool:
+        return True
+
     def view(self) -> memoryview:
-        return memoryview(bytes(self.length))
+        try:
+            return memoryview(bytes(self.length))
+        except (MemoryError, OverflowError):
+            raise Error(f"a tensor of zeros of {self.length} bytes does not fit into the memory") from None
 
 
 def to_numpy(type_: TensorType, data: Data) -> np.ndarray:

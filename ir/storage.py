@@ -2,7 +2,9 @@
 
 A directory holds ``program.json`` (what runs when, on which state, and how it came about), one stateless MindIR a
 graph, whose last inputs are its states, and ``state.safetensors``, written once and shared by the graphs. Writing is
-atomic.
+atomic. ``program.json`` notes a checksum of each file and tensor, and at its end one of itself. All are compared when a
+directory is read but those of the tensors, which stay on disk until they are needed: those when a session or another
+file takes the values, and by :func:`check_state`.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .atomic import explained, replacing_directory, replacing_file
+from .atomic import explained, replacing_directory, replacing_file, unfinished
+from .checksums import check_seal, checksum_of_file, noted, sealed, shown
 from .choice import KINDS, Choice
 from .data import Data, MappedData, MappedFile, ZeroData, to_numpy
 from .document import Document
@@ -43,6 +46,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     path = Path(path)
     if path.is_dir():
         return _load_directory(path)
+    _check_unfinished(path)
     if path.suffix == ".txt" and path.is_file():
         from .text import parse_program
 
@@ -55,6 +59,21 @@ def load(path: str | os.PathLike[str]) -> Program:
     from .mindir.reader import read_mindir
 
     return read_mindir(path)
+
+
+def _check_unfinished(path: Path) -> None:
+    left = unfinished(path)
+    if left is not None:
+        raise FormatError(
+            f"{path}: a process was stopped while it replaced this; what stood here is whole, as '{left}'. "
+            f"Rename it to '{path.name}', or write {path.name} again."
+        )
+
+
+def check_state(program: Program) -> None:
+    """Reads all state, and raises FormatError, naming the tensor, where a file no longer holds what was written."""
+    for name, variable in program.state.items():
+        variable.data.check(name)
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
@@ -107,13 +126,14 @@ def _save_directory(program: Program, path: Path) -> None:
     with replacing_directory(path) as temporary:
         for name, graph in program.graphs.items():
             write_mindir(temporary / f"{name}.mindir", graph, program.state, program.metadata, stateless=True)
-        initial = _save_state(program, temporary / STATE)
-        document = _lay_out(_describe(program, initial))
+        stored = _save_state(program, temporary / STATE)
+        files = {f"{name}.mindir": checksum_of_file(temporary / f"{name}.mindir") for name in program.graphs}
+        document = _lay_out(_describe(program, stored, files))
         with replacing_file(temporary / PROGRAM) as file:
             file.write(document.encode("utf-8", "backslashreplace"))
 
 
-def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
+def _describe(program: Program, stored: dict[str, int], files: dict[str, str]) -> dict[str, Any]:
     schedule = program.schedule
     return {
         "format": FORMAT,
@@ -131,6 +151,7 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
         "graphs": {
             name: {
                 "file": f"{name}.mindir",
+                "checksum": files[f"{name}.mindir"],
                 "inputs": [{"name": v.name, "type": str(v.type)} for v in graph.inputs],
                 "outputs": list(graph.outputs),
                 "states": list(graph.states),
@@ -145,7 +166,8 @@ def _describe(program: Program, initial: dict[str, str]) -> dict[str, Any]:
                 "role": v.role,
                 "trainable": v.trainable,
                 "weight": v.weight,
-                "initial": initial[name],
+                "initial": "file" if name in stored else "zeros",
+                "checksum": shown(stored[name]) if name in stored else None,
                 "info": v.info,
             }
             for name, v in program.state.items()
@@ -172,7 +194,7 @@ def _lay_out(document: dict[str, Any]) -> str:
         else:
             text = compact(value)
         sections.append(f" {compact(key)}: {text}")
-    return "{\n" + ",\n".join(sections) + "\n}\n"
+    return sealed("{\n" + ",\n".join(sections))
 
 
 def _origins(graph: Graph) -> dict[str, list[list[Any]]]:
@@ -189,28 +211,28 @@ def _origins(graph: Graph) -> dict[str, list[list[Any]]]:
     return found
 
 
-def _save_state(program: Program, path: Path) -> dict[str, str]:
-    """Writes what is not all zero; how each variable starts: "file" or "zeros"."""
+def _save_state(program: Program, path: Path) -> dict[str, int]:
+    """Writes what is not all zero, and returns the checksum of each such variable."""
     import numpy as np
 
     from .tensor_file import write_tensors
 
     arrays: dict[str, np.ndarray] = {}
-    initial: dict[str, str] = {}
+    stored: dict[str, int] = {}
     for name, variable in program.state.items():
         if variable.data.nbytes != variable.type.nbytes:
             raise Error(f"state '{name}' is {variable.type} but has {variable.data.nbytes} bytes")
         if isinstance(variable.data, ZeroData) or not np.frombuffer(variable.data.view(), np.uint8).any():
-            initial[name] = "zeros"
             continue
         if name == "__metadata__":
             raise Error("state '__metadata__' cannot be saved: safetensors reserves the name; rename the parameter")
-        initial[name] = "file"
+        stored[name] = variable.data.checksum()
+        variable.data.check(name, stored[name])
         array = to_numpy(variable.type, variable.data)
         # safetensors has no complex128: stored as pairs of float64, as its last dimension.
         arrays[name] = array.view(np.float64).reshape(*array.shape, 2) if array.dtype == np.complex128 else array
     write_tensors(path, arrays, {"format": "boost-compile"})
-    return initial
+    return stored
 
 
 # -- reading a directory -----------------------------------------------------------------------------------------------
@@ -224,7 +246,10 @@ def _load_directory(path: Path) -> Program:
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path / PROGRAM}: cannot be read: {error}") from None
     try:
-        return _build(path, Document.parse(text))
+        document = Document.parse(text)
+        program = _build(path, document)
+        check_seal(text, document)
+        return program
     except FormatError as error:
         shown = str(error)
         raise FormatError(shown if shown.startswith(str(path)) else f"{path / PROGRAM}: {shown}") from None
@@ -247,6 +272,9 @@ def _build(path: Path, document: Document) -> Program:
                 raise entry.wrong("a name from $.state")
             states[entry.text()] = state[entry.text()].type
         graph = graphs[name] = read_stateless(path / file, name, states)
+        written = noted(described)
+        if written is not None and shown(written) != checksum_of_file(path / file):
+            raise FormatError(f"{path / file}: is not what was written: the file is damaged; copy or compile it again")
         inputs = described["inputs"].list()
         if len(inputs) != len(graph.inputs):
             raise described["inputs"].wrong(f"the {len(graph.inputs)} inputs of {file}")
@@ -338,7 +366,7 @@ def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
         elif name not in stored:
             raise FormatError(f"{described.place}: '{name}' is not in {STATE}")
         else:
-            data = stored[name]
+            data = replace(stored[name], written=noted(described))
             if data.nbytes != type_.nbytes:
                 raise FormatError(f"{described.place}: {type_} needs {type_.nbytes} bytes, {STATE} has {data.nbytes}")
         trainable = described["trainable"]
@@ -350,7 +378,7 @@ def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
     return state
 
 
-def _stored(path: Path) -> dict[str, Data]:
+def _stored(path: Path) -> dict[str, MappedData]:
     """Where each tensor of a safetensors file lies; the library checks the file, its header says the places."""
     from safetensors import SafetensorError, safe_open
 

@@ -50,7 +50,8 @@ class Engine:
         self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
-        """The Parameter of a state, or of this rank's share of it."""
+        """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
+        variable.data.check(variable.name)
         if variable.name not in self._shared:
             return _parameter(variable)
         type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))

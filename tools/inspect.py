@@ -39,6 +39,7 @@ SUFFIXES = {
 @click.option(
     "--diff", "other", metavar="FILE", help="What differs in this file (text, json, html): exit 1 if it does."
 )
+@click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.version_option(package_name="boost-compile")
 def command(
     file: str,
@@ -52,6 +53,7 @@ def command(
     annotations: bool,
     open_: bool,
     other: str | None,
+    check: bool,
 ) -> None:
     """Shows what FILE holds: a MindIR file, a program directory (.boost), or text (.ir, .txt, - for stdin).
 
@@ -88,6 +90,10 @@ def command(
     from .views.shown import shown
 
     program = cli.read_program(file)
+    if check:
+        from ..ir.storage import check_state
+
+        check_state(program)
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
     view = narrowed(shown(program, file), scope, around, radius)
@@ -164,6 +170,7 @@ def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
 
 
 def _write(text: str, output: str | None) -> None:
+    text = cli.harmless(text)
     if output is None or output == "-":
         sys.stdout.write(text)
         return

@@ -7,14 +7,16 @@ parameters and large constants go from their mappings straight into the file. Co
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from google.protobuf import json_format
 
-from ..atomic import explained, replacing_directory, replacing_file
+from ..atomic import explained, replacing_file, sync_directory
 from ..attributes import Attribute, TensorValue, bits
 from ..data import Data, ZeroData
 from ..errors import Error, VerifyError
@@ -30,6 +32,8 @@ from .wire import delimited, tag, text_field, varint
 Chunk = bytes | Data
 INLINE_LIMIT = 1 << 30
 """Bytes of parameters above which they go into a data file, as in mindspore.export (a protobuf file ends at 2 GB)."""
+DATA_FILES = "data_[0-9]*"
+"""The files in the directory ``NAME_variables``."""
 SPLICED = 64 * 1024
 """Constant tensors larger than this are copied from their mapping into the file, never into a message."""
 DEFAULT_HEADER: Mapping[str, Any] = {"ir_version": "1.1", "producer_name": "MindSpore"}
@@ -50,7 +54,7 @@ def write_mindir(
 
     ``stateless``: the graph's states become its last inputs, in the order of ``graph.states``. Otherwise they become
     parameters in the order of ``state``, with their bytes in the file, or, above ``external`` bytes together (default
-    1 GB), in ``NAME_variables/data_0`` beside it. ``metadata``: header fields, as ``read_mindir`` gives them.
+    1 GB), in ``NAME_variables/data_N`` beside it. ``metadata``: header fields, as ``read_mindir`` gives them.
     Raises VerifyError for a graph that has no MindIR form, Error for a place that cannot be written.
     """
     path = Path(path)
@@ -59,27 +63,42 @@ def write_mindir(
             f"{path}: MindSpore expects a legacy data directory beside files named *_graph.mindir; choose another name"
         )
     limit = INLINE_LIMIT if external is None else external
-    location = ""
     parameters = [] if stateless else [v for name, v in state.items() if name in graph.states]
-    if sum(v.nbytes for v in parameters) > limit:
-        location = f"{path.stem}_variables/data_0"
-    chunks = _Emitter(graph, state, stateless, location).model(metadata)
-    if not location:
+    if sum(v.nbytes for v in parameters) <= limit:
         with replacing_file(path) as file:
-            _write(file, chunks)
+            _write(file, _Emitter(graph, state, stateless, "").model(metadata))
         return
-    directory = path.with_name(f"{path.stem}_variables")
-    if directory.exists() and not (directory.is_dir() and (directory / "data_0").is_file()):
-        raise Error(f"{directory}: is in the way of the parameters' data; move it or choose another name")
-    with replacing_file(path) as file:
-        _write(file, chunks)
-        with replacing_directory(directory) as temporary, open(temporary / "data_0", "xb") as data:
+    with explained(path), _data_file(path) as place, replacing_file(path) as file:
+        _write(file, _Emitter(graph, state, stateless, f"{place.parent.name}/{place.name}").model(metadata))
+        with open(place, "xb") as data:
             data.write(b"\x01".ljust(FRONT, b"\0"))
             for variable in parameters:
                 _write(data, [variable.data, bytes(-variable.nbytes % ALIGNMENT)])
             data.flush()
-            with explained(path):
-                os.fsync(data.fileno())
+            os.fsync(data.fileno())
+        sync_directory(place.parent)
+
+
+@contextmanager
+def _data_file(path: Path) -> Iterator[Path]:
+    """A new name in ``NAME_variables``: an older file there belongs to the older MindIR as long as that one stands.
+    It goes when the block ends well."""
+    directory = path.with_name(f"{path.stem}_variables")
+    if directory.exists() and not (directory.is_dir() and any(directory.glob(DATA_FILES))):
+        raise Error(f"{directory}: is in the way of the parameters' data; move it or choose another name")
+    directory.mkdir(exist_ok=True)
+    before = set(directory.glob(DATA_FILES))
+    place = next(file for file in (directory / f"data_{i}" for i in count()) if file not in before)
+    try:
+        yield place
+    except BaseException:
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
+            directory.rmdir()  # unless it is the older one's
+        raise
+    for file in before:
+        with suppress(OSError):
+            file.unlink()
 
 
 def model_bytes(

@@ -165,6 +165,7 @@ def test_a_failed_write_leaves_the_old_program_and_nothing_else(tmp_path, monkey
             raise OSError(28, "No space left on device")
         real(a, b)
 
+    monkeypatch.setattr(atomic, "exchange", lambda a, b: False)
     monkeypatch.setattr(atomic.os, "rename", fails_once)
     with pytest.raises(Error, match="No space left"):
         save(two_graphs(), tmp_path / "p.boost")
