@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from .errors import VerifyError
+
 CONTINUOUS, INTERVAL = "continuous", "interval"
 KINDS = (CONTINUOUS, INTERVAL)
+LONGEST = 10_000_000
+"""Cycles of a sequence, which is held in memory."""
+SEEDS = 2**32
+"""How many seeds numpy's generator takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,14 @@ class Choice:
     cycles: int
     seed: int
     state: str
+
+    def __post_init__(self) -> None:
+        if not (self.variants > 0 and 0 <= self.probability < 1 and self.cycles <= LONGEST and 0 <= self.seed < SEEDS):
+            raise VerifyError(
+                f"a choice of {self.variants} variants with probability {self.probability:g} over {self.cycles} cycles "
+                f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, at most {LONGEST} cycles "
+                f"and a seed below {SEEDS}"
+            )
 
     def of_cycle(self, number: int) -> int:
         """The variant that cycle ``number``, from 0, runs."""

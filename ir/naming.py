@@ -20,6 +20,14 @@ def quote(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape(ord(c))) for c in text) + '"'
 
 
+def printable(text: str) -> str:
+    """``text`` on one line, with escapes for what does not print: a name from a file cannot move a terminal's cursor,
+    nor pass for a line of its own."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _ESCAPES.get(c) or _escape(ord(c)) for c in text)
+
+
 def _escape(code: int) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"

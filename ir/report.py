@@ -34,7 +34,3 @@ class PassResult:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> PassResult:
-        return cls(**{**document, "misses": [Miss(**m) for m in document.get("misses", [])]})

@@ -12,25 +12,24 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .atomic import explained, replacing_directory, replacing_file, unfinished
 from .checksums import check_seal, checksum_of_file, noted, sealed, shown
 from .choice import KINDS, Choice
-from .data import Data, MappedData, MappedFile, ZeroData, to_numpy
+from .data import Data, MappedData, MappedFile, ZeroData
 from .document import Document
-from .errors import Error, FormatError
+from .errors import Error, FormatError, VerifyError
+from .naming import printable
 from .program import ROLES, Entry, Program, Schedule, StateVariable
-from .report import PassResult
+from .report import Miss, PassResult
 from .search import Search
-from .types import DType, TensorType
+from .types import MAX_RANK, DType, TensorType
 from .values import Origin
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from .graph import Graph
 
 FORMAT = 1
@@ -213,25 +212,22 @@ def _origins(graph: Graph) -> dict[str, list[list[Any]]]:
 
 def _save_state(program: Program, path: Path) -> dict[str, int]:
     """Writes what is not all zero, and returns the checksum of each such variable."""
-    import numpy as np
-
     from .tensor_file import write_tensors
 
-    arrays: dict[str, np.ndarray] = {}
+    tensors: dict[str, tuple[TensorType, Data]] = {}
     stored: dict[str, int] = {}
     for name, variable in program.state.items():
         if variable.data.nbytes != variable.type.nbytes:
             raise Error(f"state '{name}' is {variable.type} but has {variable.data.nbytes} bytes")
-        if isinstance(variable.data, ZeroData) or not np.frombuffer(variable.data.view(), np.uint8).any():
+        if variable.data.is_zero():
             continue
-        if name == "__metadata__":
-            raise Error("state '__metadata__' cannot be saved: safetensors reserves the name; rename the parameter")
         stored[name] = variable.data.checksum()
         variable.data.check(name, stored[name])
-        array = to_numpy(variable.type, variable.data)
-        # safetensors has no complex128: stored as pairs of float64, as its last dimension.
-        arrays[name] = array.view(np.float64).reshape(*array.shape, 2) if array.dtype == np.complex128 else array
-    write_tensors(path, arrays, {"format": "boost-compile"})
+        type_ = variable.type
+        if type_.dtype is DType.COMPLEX128:  # safetensors has none: stored as pairs of float64
+            type_ = TensorType(DType.FLOAT64, (*type_.shape, 2))
+        tensors[name] = type_, variable.data
+    write_tensors(path, tensors, {"format": "boost-compile"})
     return stored
 
 
@@ -251,7 +247,7 @@ def _load_directory(path: Path) -> Program:
         check_seal(text, document)
         return program
     except FormatError as error:
-        shown = str(error)
+        shown = printable(str(error))
         raise FormatError(shown if shown.startswith(str(path)) else f"{path / PROGRAM}: {shown}") from None
 
 
@@ -289,8 +285,8 @@ def _build(path: Path, document: Document) -> Program:
         schedule=schedule,
         name=document["name"].text(),
         target=document["target"].one_of(TARGETS),
-        metadata=document["metadata"].object(),
-        source=document["source"].object(),
+        metadata=document["metadata"].free(),
+        source={key: value.text() for key, value in document["source"].items()},
         pipeline=document["pipeline"].text(),
         reports=[_report(r) for r in document["reports"].list()],
     )
@@ -307,20 +303,26 @@ def _schedule(document: Document, graphs: dict[str, Graph], state: dict[str, Sta
         flush=None if flush.value is None else flush.one_of(known),
         count=None if count.value is None else count.one_of(tuple(state)),
         max_skipped=None if limit.value is None else limit.integer(1),
-        choice=None if document["choice"].value is None else _choice(document["choice"], state),
+        choice=None if document["choice"].value is None else _choice(document["choice"], known, state),
         search=None if document["search"].value is None else _search(document["search"], known, state),
     )
 
 
-def _choice(document: Document, state: dict[str, StateVariable]) -> Choice:
-    return Choice(
-        variants=document["variants"].integer(2),
-        kind=document["kind"].one_of(KINDS),
-        probability=document["probability"].number(),
-        cycles=document["cycles"].integer(1),
-        seed=document["seed"].integer(0),
-        state=document["state"].one_of(tuple(state)),
-    )
+def _choice(document: Document, graphs: tuple[str, ...], state: dict[str, StateVariable]) -> Choice:
+    if document["variants"].integer(2) > len(graphs):
+        raise document["variants"].wrong(f"at most {len(graphs)}, the number of graphs")
+    given: dict[str, Any] = {
+        "variants": document["variants"].integer(2),
+        "kind": document["kind"].one_of(KINDS),
+        "probability": document["probability"].number(),
+        "cycles": document["cycles"].integer(1),
+        "seed": document["seed"].integer(0),
+        "state": document["state"].one_of(tuple(state)),
+    }
+    try:
+        return Choice(**given)
+    except VerifyError as error:
+        raise FormatError(f"{document.place}: {error}") from None
 
 
 def _search(document: Document, graphs: tuple[str, ...], state: dict[str, StateVariable]) -> Search:
@@ -334,10 +336,20 @@ def _search(document: Document, graphs: tuple[str, ...], state: dict[str, StateV
 
 
 def _report(document: Document) -> PassResult:
-    try:
-        return PassResult.from_json(document.object())
-    except (TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{document.place}: not the result of a pass ({error})") from None
+    unknown = set(document.object()) - {field.name for field in fields(PassResult)}
+    if unknown:
+        raise FormatError(f"{document.place}: not the result of a pass (it has no '{min(unknown)}')")
+    return PassResult(
+        name=document["name"].text(),
+        options=document["options"].free(),
+        matched=document["matched"].integer(0),
+        changed=document["changed"].integer(0),
+        misses=[Miss(miss["site"].text(), miss["reason"].text()) for miss in document["misses"].list()],
+        statistics=document["statistics"].free(),
+        preserves=document["preserves"].truth(),
+        seconds=document["seconds"].number(),
+        summary=document["summary"].text(),
+    )
 
 
 def _restore_origins(graph: Graph, document: Document) -> None:
@@ -359,6 +371,8 @@ def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
     for name, described in document.items():
         dtype = described["dtype"].one_of(tuple(d.value for d in DType if d is not DType.STRING))
         shape = tuple(d.integer(0) for d in described["shape"].list())
+        if len(shape) > MAX_RANK:
+            raise described["shape"].wrong(f"at most {MAX_RANK} dimensions")
         type_ = TensorType(DType(dtype), shape)
         data: Data
         if described["initial"].one_of(("file", "zeros")) == "zeros":
@@ -370,11 +384,11 @@ def _load_state(path: Path, document: Document) -> dict[str, StateVariable]:
             if data.nbytes != type_.nbytes:
                 raise FormatError(f"{described.place}: {type_} needs {type_.nbytes} bytes, {STATE} has {data.nbytes}")
         trainable = described["trainable"]
-        if trainable.value not in (None, True, False):
-            raise trainable.wrong("true, false or null")
+        if trainable.value is not None:
+            trainable.truth()
         role = described["role"].one_of(ROLES)
         weight = described["weight"].text()
-        state[name] = StateVariable(name, type_, data, role, trainable.value, described["info"].object(), weight)
+        state[name] = StateVariable(name, type_, data, role, trainable.value, described["info"].free(), weight)
     return state
 
 

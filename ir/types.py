@@ -54,6 +54,10 @@ _ITEMSIZE = {
 }  # fmt: skip
 
 
+MAX_RANK = 64
+"""Of tensors in files: as numpy's. More is no shape, and its size a number that takes long to compute."""
+
+
 class Type:
     """Base of all types."""
 

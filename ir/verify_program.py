@@ -85,6 +85,9 @@ def _check_schedule(program: Program, problems: Problems) -> None:
     for entry in schedule.cycle:
         if entry.repeat < 1:
             report(f"the schedule runs graph '{entry.graph}' {entry.repeat} times", "repeats are 1 or more")
+    if schedule.num_variants > max(len(program.graphs), 1):
+        report(f"the schedule chooses among {schedule.num_variants} variants", "there are not as many graphs")
+        return
     missing = [name for name in schedule.graphs() if name not in program.graphs]
     for name in missing:
         report(f"the schedule names graph '{name}', which the program does not have", "name one of its graphs")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..ir.attributes import scalar_tensor
 from ..ir.calls import bindings
-from ..ir.choice import INTERVAL, KINDS, Choice
+from ..ir.choice import INTERVAL, KINDS, LONGEST, SEEDS, Choice
 from ..ir.effects import Effects
 from ..ir.errors import PassError
 from ..ir.flops import estimated_flops
@@ -52,8 +52,8 @@ class GradientFreeze(Pass):
     groups: int = option(4, help="how many variants, that of the whole network included", minimum=2)
     type: str = option(INTERVAL, help="the order of frozen cycles", choices=KINDS)
     probability: float = option(0.5, help="share of the cycles that train everything", minimum=0, maximum=0.99)
-    total_steps: int = option(2000, help="cycles of the whole training", minimum=1)
-    seed: int = option(0, help="of the random sequence (type=interval)", minimum=0)
+    total_steps: int = option(2000, help="cycles of the whole training", minimum=1, maximum=LONGEST // 2)
+    seed: int = option(0, help="of the random sequence (type=interval)", minimum=0, maximum=SEEDS - 1)
 
     def run(self, program: Program) -> PassResult:
         result = self.result()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 TEXT_SUFFIXES = (".ir", ".txt")
 BAD_INPUT, INTERNAL_FAILURE, INTERRUPTED = 2, 1, 130
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
+_CONTINUED = re.compile(r"(\A|\n(?=  ))((?:.|\n(?!  ))*)")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\[[0-9;]*m)"
+)
 FOLD = 5
 """How many of many similar lines a report shows."""
 
@@ -39,8 +45,31 @@ class Ended(Exception):
 
 def fail(name: str, code: int, message: str) -> NoReturn:
     """Says so on stderr and exits."""
-    print(f"{name}: error: {message}", file=sys.stderr)
+    print(f"{name}: error: {safe(message)}", file=sys.stderr)
     sys.exit(code)
+
+
+def safe(message: str) -> str:
+    """What a terminal may be shown: names from files may hold escape sequences and line breaks. Our own messages go on
+    in lines that are indented."""
+    from ..ir.naming import printable
+
+    return _CONTINUED.sub(lambda line: line[1] + printable(line[2]), message)
+
+
+def harmless(text: str) -> str:
+    """A whole text for a terminal or a file, whatever names it holds: colours stay, other control characters and those
+    that turn the direction of writing are spelled out, as JSON and JavaScript do."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def escape(text: str) -> str:
+    """Text for rich: no markup, nothing that does not print but line breaks."""
+    from rich import markup
+
+    from ..ir.naming import printable
+
+    return markup.escape("\n".join(map(printable, text.split("\n"))))
 
 
 def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fail = fail) -> NoReturn:
@@ -50,6 +79,9 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
     as the context's ``obj``.
     """
     name = command.name or "boost-compile"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What the terminal's encoding does not have is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Not command.main: it would turn a closed pipe into exit code 1, which here means a bug.
@@ -92,6 +124,8 @@ def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         fail(name, BAD_INPUT, f"{error.filename}: {what}" if error.filename else what)
+    if isinstance(error, MemoryError):
+        fail(name, BAD_INPUT, "out of memory: the input needs more than there is")
     message = f"internal: {type(error).__name__}: {error} (a bug; set {TRACEBACK}=1 to see where, and please report it)"
     fail(name, INTERNAL_FAILURE, message)
 
@@ -101,7 +135,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
+    return Console(file=stream, highlight=False, emoji=False, width=None if stream.isatty() else 160)
 
 
 @contextmanager
@@ -118,9 +152,9 @@ def console_to(output: str | None) -> Iterator[Console]:
     from ..ir.atomic import replacing_file
 
     text = StringIO()
-    yield Console(file=text, highlight=False, width=160)
+    yield Console(file=text, highlight=False, emoji=False, width=160)
     with replacing_file(Path(output)) as stream:
-        stream.write(text.getvalue().encode())
+        stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -141,7 +175,7 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json_text(document))
+    sys.stdout.write(harmless(json_text(document)))
 
 
 def json_text(document: Any) -> str:

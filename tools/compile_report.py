@@ -87,25 +87,23 @@ def schedule_json(program: Program) -> dict[str, Any]:
 
 def print_report(outcome: Outcome) -> None:
     """The report: on stdout, or on stderr if stdout carries the program."""
-    from rich.markup import escape
-
     out = cli.console(stderr=outcome.output == "-")
     if not outcome.asked:
-        out.print(f"No passes given; ran the default clean-up: {escape(outcome.pipeline)}", soft_wrap=True)
+        out.print(f"No passes given; ran the default clean-up: {cli.escape(outcome.pipeline)}", soft_wrap=True)
     elif not outcome.as_asked:
-        out.print(f"Passes as they ran: {escape(outcome.pipeline)}", soft_wrap=True)
+        out.print(f"Passes as they ran: {cli.escape(outcome.pipeline)}", soft_wrap=True)
     if outcome.reports:
         counts = ("matched", "changed", "missed", "ms")
         shown = cli.table("", "pass", *counts, "what", numbers=counts)
         for p, r in zip(outcome.ran, outcome.reports, strict=True):
             row = [str(n) for n in (r.matched, r.changed, len(r.misses))]
-            shown.add_row(escape(print_pipeline([p])), *row, f"{r.seconds * 1e3:.0f}", escape(r.summary))
+            shown.add_row(cli.escape(print_pipeline([p])), *row, f"{r.seconds * 1e3:.0f}", cli.escape(r.summary))
         out.print(shown)
     for r in outcome.reports:
         if r.misses:
             out.print(f"{r.name} left {len(r.misses)} sites alone:", style="yellow")
             for line in cli.folded([f"{m.site}: {m.reason}" for m in r.misses]):
-                out.print(f"  {escape(line)}", soft_wrap=True)
+                out.print(f"  {cli.escape(line)}", soft_wrap=True)
         if not r.preserves:
             out.print(f"{r.name} changes training: results differ from the source's on purpose.", style="yellow")
     for name in _matched_nothing(outcome):
@@ -114,8 +112,6 @@ def print_report(outcome: Outcome) -> None:
 
 
 def _print_written(outcome: Outcome, out: Any) -> None:
-    from rich.markup import escape
-
     program = outcome.program
     before = sum(count_nodes(outcome.source, g) for g in outcome.source.graphs)
     graphs = ", ".join(f"{name} {count_nodes(program, name)}" for name in program.graphs)
@@ -123,14 +119,14 @@ def _print_written(outcome: Outcome, out: Any) -> None:
     grown = state - sum(v.nbytes for v in outcome.source.state.values())
     change = f" ({'+' if grown > 0 else '-'}{cli.print_bytes(abs(grown))})" if grown else ""
     out.print(f"Nodes: {before} before; now {graphs}.  State: {cli.print_bytes(state)}{change}.")
-    out.print(f"Schedule: {escape(describe_schedule(program))}", soft_wrap=True)
+    out.print(f"Schedule: {cli.escape(describe_schedule(program))}", soft_wrap=True)
     if outcome.output == "-":
         return
     size = cli.print_bytes(size_on_disk(outcome.output))
-    out.print(f"Wrote {escape(outcome.output)} ({outcome.emit}, {size}).", soft_wrap=True)
+    out.print(f"Wrote {cli.escape(outcome.output)} ({outcome.emit}, {size}).", soft_wrap=True)
     quoted = shlex.quote(outcome.output)
     runs = f"boost-run {quoted} --data FILE.npz --epochs 1"
-    out.print(f"Next: {escape(f'boost-inspect {quoted}' if outcome.emit == 'text' else runs)}", soft_wrap=True)
+    out.print(f"Next: {cli.escape(f'boost-inspect {quoted}' if outcome.emit == 'text' else runs)}", soft_wrap=True)
 
 
 def print_statistics(outcome: Outcome) -> None:
@@ -140,7 +136,7 @@ def print_statistics(outcome: Outcome) -> None:
         statistics = {"matched": r.matched, "changed": r.changed, "missed": len(r.misses), **r.statistics}
         for i, (name, value) in enumerate(statistics.items()):
             number = str(len(value)) if isinstance(value, (list, tuple, dict)) else str(value)
-            shown.add_row("" if i else r.name, name, number)
+            shown.add_row("" if i else cli.escape(r.name), cli.escape(name), cli.escape(number))
     cli.console(stderr=True).print(shown)
 
 

@@ -248,8 +248,6 @@ def _merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _print_report(document: dict[str, Any]) -> None:
-    from rich.markup import escape
-
     out = cli.console()
     save = document["saved"]
     if not document["epochs"]:
@@ -260,7 +258,7 @@ def _print_report(document: dict[str, Any]) -> None:
         for e in document["epochs"]:
             speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
             evaluation = "" if e["evaluation"] is None else str(e["evaluation"])
-            shown.add_row(str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed, escape(evaluation))
+            shown.add_row(str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed, cli.escape(evaluation))
         out.print(shown)
     notes = [f"{document['cycles']} optimizer steps" + (f" on {document['ranks']} ranks" * (document["ranks"] > 1))]
     if document["skipped_updates"]:
@@ -274,7 +272,7 @@ def _print_report(document: dict[str, Any]) -> None:
     if not all(math.isfinite(loss) for loss in document["losses"]):
         out.print("The loss was not finite in places.", style="yellow")
     if save is not None:
-        out.print(f"Saved the state to {escape(save)}.", soft_wrap=True)
+        out.print(f"Saved the state to {cli.escape(save)}.", soft_wrap=True)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from ..data import BytesData, Data
 from ..errors import FormatError, VerifyError
 from ..types import (
     IOMONAD,
+    MAX_RANK,
     NONE,
     STRING,
     UMONAD,
@@ -72,7 +73,7 @@ def inline_load(proto: Any) -> Data:
 
 def tensor_type(proto: Any) -> TensorType:
     dtype = DTYPES.get(proto.data_type)
-    if dtype is None:
+    if dtype is None or max(len(proto.dims), len(proto.min_dims), len(proto.max_dims)) > MAX_RANK:
         raise _Undecodable
     ref = proto.ref_key
     if not isinstance(ref, str):

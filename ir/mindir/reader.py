@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from ..data import MappedFile
 from ..errors import FormatError, VerifyError
 from ..graph import Graph
+from ..naming import printable
 from ..program import Entry, Program, Schedule, StateVariable
 from ..types import UNKNOWN, DType, ScalarType, TensorType, TupleType, Type
 from ..values import CALL, Constant, Node, Op, State, Value
@@ -46,7 +47,7 @@ def read_mindir(path: str | os.PathLike[str]) -> Program:
     Raises FormatError, with path, place and remedy, for whatever is no complete, unencrypted, little-endian MindIR.
     """
     file = map_file(path)
-    with hashing(file.view()) as digest:
+    with hashing(file) as digest:
         reader = Reader(file)
         graph = reader.read()
     return Program(
@@ -115,12 +116,12 @@ class Reader:
         try:
             with _paused_gc():
                 return self._model()
-        except (DecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{self.path}: {self._damage(head)} ({error})") from None
+        except (DecodeError, EncodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"{self.path}: {self._damage(head)} ({printable(str(error))})") from None
         except FormatError as error:
             what = describe(head)
             said = f"{self._damage(head)} ({error})" if what or str(error).startswith("byte ") else str(error)
-            raise FormatError(f"{self.path}: {said}") from None
+            raise FormatError(f"{self.path}: {printable(said)}") from None
 
     def _damage(self, head: bytes) -> str:
         what = describe(head)

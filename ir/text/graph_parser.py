@@ -303,7 +303,10 @@ class GraphParser(LiteralScanner):
         match = self.match(_INT)
         if match is None:
             raise self.error(f"expected a whole number, found {self.found()}")
-        return int(match.group())
+        number = self.whole(match.group(), match.start())
+        if number >= 2**63:
+            raise self.error("a number of more than 64 bits", match.start())
+        return number
 
     def state_type(self, name: str) -> TensorType:
         self.expect(":", f"and the type of state %{name}")

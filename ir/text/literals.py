@@ -11,7 +11,7 @@ from typing import Any
 from ..attributes import MonadValue, Number, Opaque, TensorValue
 from ..data import BytesData, Data, ZeroData
 from ..errors import FormatError
-from ..types import SIMPLE_TYPES, DType, FunctionType, OpaqueType, ScalarType, TensorType, TupleType, Type
+from ..types import MAX_RANK, SIMPLE_TYPES, DType, FunctionType, OpaqueType, ScalarType, TensorType, TupleType, Type
 from .scanner import Scanner
 from .spelling import STRUCT
 
@@ -109,11 +109,15 @@ class LiteralScanner(Scanner):
         if not text.strip():
             return ()
         try:
-            return tuple(-1 if d.strip() == "?" else int(d) for d in text.split(","))
+            dims = tuple(-1 if d.strip() == "?" else int(d) for d in text.split(","))
         except ValueError:
+            dims = (2**63,)
+        if len(dims) > MAX_RANK or not all(-(2**63) <= d < 2**63 for d in dims):
+            shown = text if len(text) <= 40 else f"{text[:40]}…"
             raise self.error(
-                f"'{text}' is no shape: expected dimensions such as 2,3 with ? for unknown ones", at
-            ) from None
+                f"'{shown}' is no shape: expected at most {MAX_RANK} dimensions such as 2,3 with ? for unknown ones", at
+            )
+        return dims
 
     def _tuple_type(self, left: str, right: str, is_list: bool) -> TupleType:
         self.expect(left)
@@ -204,7 +208,7 @@ class LiteralScanner(Scanner):
                 value: float = struct.unpack(">d", bytes.fromhex(payload.group(1)))[0]
                 return value
         if text.lstrip("-").isdigit() and not self.text.startswith("d", self.pos):
-            return int(text)
+            return self.whole(text, match.start())
         number = float(text)
         if self.text.startswith("d", self.pos):
             self.pos += 1
@@ -216,6 +220,12 @@ class LiteralScanner(Scanner):
         except OverflowError:
             raise self.error(f"{text} does not fit a float32 (write {text}d for a float64)", match.start()) from None
         return narrow
+
+    def whole(self, digits: str, at: int) -> int:
+        """A whole number. The longest that any format here holds has 20 digits; Python refuses very long ones."""
+        if len(digits) > 4000:
+            raise self.error(f"a number of {len(digits)} digits", at)
+        return int(digits)
 
     def _word(self) -> Any:
         at = self.pos
@@ -240,8 +250,8 @@ class LiteralScanner(Scanner):
             if isinstance(type_, TensorType):
                 self.expect("<", "before the elements of a tensor")
                 return TensorValue(type_, self.data(type_))
-            assert isinstance(type_, ScalarType)
-            return self._typed_scalar(type_.dtype)
+            if isinstance(type_, ScalarType):
+                return self._typed_scalar(type_.dtype)
         self.pos = at
         raise self.error(
             f'expected a value (1, 0.5, "text", true, none, (…), […], float32[2]<…>, …), found {self.found()}'
@@ -281,10 +291,11 @@ class LiteralScanner(Scanner):
     def _data(self, type_: TensorType, at: int) -> Data:
         if self.accept_word("zeros"):
             count = self.match(_COUNT)
-            return ZeroData(int(count.group()) if count else type_.nbytes)
+            return self.zeros(self.whole(count.group(), at) if count else type_.nbytes, at)
         if self.accept_word("elided"):
             count, digest = self.match(_COUNT), self.match(_DIGEST)
-            return ElidedData(int(count.group()) if count else type_.nbytes, digest.group(1) if digest else "")
+            size = self.whole(count.group(), at) if count else type_.nbytes
+            return ElidedData(size, digest.group(1) if digest else "")
         if self.accept("0x"):
             return BytesData(self._hex())
         digest = self.match(_DIGEST)
@@ -294,6 +305,12 @@ class LiteralScanner(Scanner):
                 raise self.error(f"the resource section holds no {digest.group()}", digest.start())
             return found
         return BytesData(self._elements(type_, at))
+
+    def zeros(self, nbytes: int, at: int) -> ZeroData:
+        try:
+            return ZeroData(nbytes)
+        except FormatError as error:
+            raise self.error(str(error), at) from None
 
     def _elements(self, type_: TensorType, at: int) -> bytes:
         code = STRUCT.get(type_.dtype)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from ..choice import KINDS, Choice
-from ..data import Data, ZeroData
-from ..errors import nearest
+from ..data import Data
+from ..errors import VerifyError, nearest
 from ..graph import Graph
 from ..program import ROLES, Entry, Program, Schedule, StateVariable
 from ..search import Search
@@ -69,6 +69,8 @@ class _Parser(GraphParser):
         if self.peek_word() == "state":
             raise self.error("state declarations stand before the graphs")
         self.finish()
+        if program.schedule.num_variants > len(program.graphs):
+            raise self.error(f"a choice of {program.schedule.num_variants} variants needs as many graphs", schedule_at)
         if not program.schedule.cycle and schedule_at < 0:
             program.schedule = Schedule((Entry(next(iter(program.graphs))),))
         return program
@@ -151,7 +153,11 @@ class _Parser(GraphParser):
             raise self.error(f"expected a probability, found {self.found()}")
         cycles, seed = self.integer(), self.integer()
         self.expect("%", "before a state's name")
-        return Choice(variants, kind, float(probability.group()), cycles, seed, self.name("a state's name"))
+        state = self.name("a state's name")
+        try:
+            return Choice(variants, kind, float(probability.group()), cycles, seed, state)
+        except VerifyError as error:
+            raise self.error(str(error)) from None
 
     def variable(self) -> None:
         """``state %name: type<data> role=… trainable=… weight=… info {…}``."""
@@ -162,7 +168,7 @@ class _Parser(GraphParser):
         if name in self.state:
             raise self.error(f"state %{name} is declared twice", at)
         type_ = self.state_type(name)
-        data: Data = self.data(type_) if self.accept("<") else ZeroData(type_.nbytes)
+        data: Data = self.data(type_) if self.accept("<") else self.zeros(type_.nbytes, at)
         variable = self.state[name] = StateVariable(name, type_, data)
         while True:
             word = self.peek_word()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import FormatError
-from ..naming import BARE_NAME
+from ..naming import BARE_NAME, printable
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
 _BLANK = frozenset(" \t\r\n/")
@@ -37,10 +37,10 @@ class Scanner:
         line = self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
         number, column = self.text.count("\n", 0, at) + 1, at - start
         left = max(0, column - _WINDOW)
-        shown = line[left : column + _WINDOW].replace("\t", " ")
+        shown = "".join([c if c.isprintable() else " " for c in line[left : column + _WINDOW]])
         lead, tail = "…" if left else "", "…" if column + _WINDOW < len(line) else ""
         caret = " " * (len(lead) + column - left) + "^"
-        return FormatError(f"{self.source}:{number}:{column + 1}: {message}\n  {lead}{shown}{tail}\n  {caret}")
+        return FormatError(f"{self.source}:{number}:{column + 1}: {printable(message)}\n  {lead}{shown}{tail}\n  {caret}")
 
     def skip(self) -> None:
         if self.text[self.pos : self.pos + 1] not in _BLANK:
@@ -136,7 +136,7 @@ class Scanner:
             code = match.group(1)
             if len(code) > 1:
                 number = int(code[1:], 16)
-                if number <= 0x10FFFF:
+                if number <= 0x10FFFF and not 0xD800 <= number < 0xE000:  # half a character: no file can hold it
                     return chr(number)
             elif code in _UNESCAPED:
                 return _UNESCAPED[code]

@@ -25,15 +25,17 @@ def store(found: Verification, program: Path) -> None:
 
 def print_verification(found: Verification, out: Console) -> None:
     """The properties that apply as a table, then what failed, what does not apply, and the verdict."""
-    from rich.markup import escape
-
     numbers = ("error", "tolerance", "ulp", "ulp tolerance")
     shown = cli.table("", "property", "result", *numbers, "worst state", "measured", numbers=numbers)
     for r in found.results:
         if r.status != NOT_APPLICABLE:
             style = _STYLES[r.status]
             shown.add_row(
-                r.name, f"[{style}]{r.status}[/{style}]", *_numbers(r), escape(_where(r.deviation)), escape(r.detail)
+                r.name,
+                f"[{style}]{r.status}[/{style}]",
+                *_numbers(r),
+                cli.escape(_where(r.deviation)),
+                cli.escape(r.detail),
             )
     out.print(shown)
     out.print(
@@ -44,17 +46,17 @@ def print_verification(found: Verification, out: Console) -> None:
     for r in found.results:
         if r.status in (FAILED, VACUOUS):
             what = f"{r.promise}. Measured: {_sentence(r)}."
-            out.print(f"{r.status}: {r.name}: {escape(what)}", soft_wrap=True)
+            out.print(f"{r.status}: {r.name}: {cli.escape(what)}", soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for r in found.results:
         if r.status == NOT_APPLICABLE:
             reasons.setdefault(r.detail, []).append(r.name)
     for reason, names in reasons.items():
-        out.print(f"not applicable: {', '.join(names)} ({escape(reason)})", style="dim", soft_wrap=True)
+        out.print(f"not applicable: {', '.join(names)} ({cli.escape(reason)})", style="dim", soft_wrap=True)
     for note in found.notes:
-        out.print(f"Note: {escape(note)}", soft_wrap=True)
+        out.print(f"Note: {cli.escape(note)}", soft_wrap=True)
     if found.guilty is not None:
-        out.print(escape(_blame(found)), style="bold red", soft_wrap=True)
+        out.print(cli.escape(_blame(found)), style="bold red", soft_wrap=True)
     counts = ", ".join(
         f"{n} {status}"
         for status in (PASSED, FAILED, VACUOUS, NOT_APPLICABLE)

@@ -130,13 +130,13 @@ def _runs(program: Program, document: Document) -> list[Document]:
     for entry in program.schedule.cycle:
         consumes = bool(program.graphs[entry.graph].inputs)
         updates = "weight" in {program.state[s].role for s in _written(program, entry.graph) if s in program.state}
-        for i in range(entry.repeat):
-            batch += consumes
-            if entry.repeat <= RUNS or i < RUNS - 2 or i == entry.repeat - 1:
-                takes = f"micro-batch {batch}" if consumes else "no input"
-                runs.append({"graph": entry.graph, "takes": takes, "updates": updates})
-            elif i == RUNS - 2:
-                runs.append({"graph": "…", "takes": f"{entry.repeat - RUNS + 1} more", "updates": False})
+        hidden = range(RUNS - 2, entry.repeat - 1) if entry.repeat > RUNS else range(0)
+        for i in (*range(entry.repeat - len(hidden) - 1), entry.repeat - 1) if hidden else range(entry.repeat):
+            if hidden and i == entry.repeat - 1:
+                runs.append({"graph": "…", "takes": f"{len(hidden)} more", "updates": False})
+            takes = f"micro-batch {batch + i + 1}" if consumes else "no input"
+            runs.append({"graph": entry.graph, "takes": takes, "updates": updates})
+        batch += entry.repeat * consumes
     return runs
 
 

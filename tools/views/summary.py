@@ -114,11 +114,9 @@ def _describe_stages(path: GradientPath) -> list[Document]:
 
 
 def print_summary(document: Document, out: Console) -> None:
-    from rich.markup import escape
-
     def line(label: str, text: Any) -> None:
         if text:
-            out.print(f"[bold]{label}[/bold] {escape(str(text))}", soft_wrap=True)
+            out.print(f"[bold]{label}[/bold] {cli.escape(str(text))}", soft_wrap=True)
 
     line("File", document["file"])
     line("Source", " ".join(f"{k}={v}" for k, v in document["source"].items()))
@@ -150,7 +148,7 @@ def print_summary(document: Document, out: Console) -> None:
         shown = cli.table("\nPasses that made it", "pass", *columns, "what", numbers=columns)
         for r in document["reports"]:
             counts = [str(n) for n in (r["matched"], r["changed"], len(r["misses"]))]
-            shown.add_row(r["name"], *counts, escape(r["summary"]))
+            shown.add_row(cli.escape(r["name"]), *counts, cli.escape(r["summary"]))
         out.print(shown)
 
 
@@ -172,8 +170,6 @@ def _tags(variable: Document) -> str:
 
 
 def _print_state(document: Document, out: Console) -> None:
-    from rich.markup import escape
-
     roles: dict[str, list[Document]] = {}
     for variable in document["state"]:
         roles.setdefault(variable["role"], []).append(variable)
@@ -185,7 +181,7 @@ def _print_state(document: Document, out: Console) -> None:
     out.print(shown)
     tagged = [f"{v['name']} {_tags(v)}" for v in document["state"] if v["tags"]]
     if tagged:
-        out.print(f"[bold]Tagged[/bold] {escape(', '.join(cli.folded(tagged, 16, LISTING)))}", soft_wrap=True)
+        out.print(f"[bold]Tagged[/bold] {cli.escape(', '.join(cli.folded(tagged, 16, LISTING)))}", soft_wrap=True)
 
 
 def _sizes(variables: list[Document]) -> tuple[str, str, str]:
@@ -197,8 +193,6 @@ def _sizes(variables: list[Document]) -> tuple[str, str, str]:
 
 def print_anatomy(document: Document, out: Console) -> None:
     """One table a training graph. AnatomyError, with the reason, if no graph of the file is one."""
-    from rich.markup import escape
-
     tags = {v["name"]: _tags(v) for v in document["state"] if v["tags"]}
     reasons = []
     for name, graph in document["graphs"].items():
@@ -206,17 +200,17 @@ def print_anatomy(document: Document, out: Console) -> None:
             reasons.append(graph["anatomy_error"])
             continue
         loss = graph["anatomy"]["loss"]
-        title = escape(f"Graph '{name}', loss %{loss}")
+        title = cli.escape(f"Graph '{name}', loss %{loss}")
         columns = ["weight", "gradient", "update", "slots", "on the way", *(["tags"] if tags else [])]
         shown = cli.table(title, *columns)
         for w in graph["anatomy"]["weights"]:
             shown.add_row(
-                escape(w["name"]),
-                escape(" + ".join(f"%{g}" for g in w["gradient"])),
-                escape(", ".join(f"%{u['name']} ({u['op']})" for u in w["updates"])),
-                escape(", ".join(w["slots"])),
-                escape(", ".join(f"{s['kind']} %{s['name']}" for s in w["stages"])),
-                *([escape(tags.get(w["name"], ""))] if tags else []),
+                cli.escape(w["name"]),
+                cli.escape(" + ".join(f"%{g}" for g in w["gradient"])),
+                cli.escape(", ".join(f"%{u['name']} ({u['op']})" for u in w["updates"])),
+                cli.escape(", ".join(w["slots"])),
+                cli.escape(", ".join(f"{s['kind']} %{s['name']}" for s in w["stages"])),
+                *([cli.escape(tags.get(w["name"], ""))] if tags else []),
             )
         out.print(shown)
     if len(reasons) == len(document["graphs"]):
