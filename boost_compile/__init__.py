@@ -28,13 +28,13 @@ _HOMES = {
     "passes": ".passes",
 }
 
-__all__ = ["Error", "Program", "Session", "compile", "from_boost_config", "load", "passes", "verify"]
+__all__ = ["Error", "Program", "Session", "compile", "differentiate", "from_boost_config", "load", "passes", "verify"]
 
 
 def load(path: str | os.PathLike[str]) -> Program:
-    """Reads a training MindIR, or a program that was saved, and finds the roles of its state (weight, slot, …).
+    """Reads a MindIR, or a program that was saved, and finds the roles of a training graph's state (weight, slot, …).
 
-    A file that is damaged, or is no training graph, is an :class:`Error` that says so.
+    A file that is damaged is an :class:`Error` that says so. For a forward graph see :func:`differentiate`.
     """
     from .ir.storage import load
     from .ir.training import assign_roles
@@ -70,6 +70,19 @@ def verify(
     from .tools.verification.verifier import verify
 
     return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
+
+
+def differentiate(
+    program: Program, optimizer: str, loss: str | None = None, train: Sequence[str] = (), freeze: Sequence[str] = ()
+) -> Program:
+    """The training program of a forward program: the graph with its backward part, by MindSpore's own autodiff, and an
+    optimizer of ``mindspore.nn`` (``"momentum{lr=0.01,momentum=0.9}"``).
+
+    ``loss``: one of ``mindspore.nn``, unless the graph returns its loss. ``train`` and ``freeze`` are globs of weights.
+    """
+    from .runtime.differentiation.differentiate import differentiate
+
+    return differentiate(program, optimizer, loss, train, freeze)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""A forward graph as Python source: a Cell for MindSpore. Nothing here imports MindSpore."""

@@ -1,0 +1,208 @@
+"""The text of the classes. It is Python of a narrow kind: see check.py, which every text passes before it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+
+from ..graph import Graph
+from .check import check_source
+from .columns import ClassPlan, plan_class
+from .identifiers import Identifiers, camel, is_plain, snake
+from .regions import lay_out
+from .templates import Argument, Primitive, Step, Template, Templates, root_instance
+
+_WIDTH = 110
+
+
+@cache
+def prelude() -> str:
+    """The fixed beginning of every text: imports, how weights are read and primitives made."""
+    return (resources.files(__package__) / "prelude.txt").read_text("ascii")
+
+
+def write_source(graph: Graph) -> tuple[str, Templates]:
+    """A graph as classes, the last one ``Network``, and the constants that stand in the file of the weights."""
+    templates = Templates()
+    root = root_instance(lay_out(graph), templates)
+    names = Identifiers()
+    plans: dict[Template, ClassPlan] = {}
+    parts = [prelude()]
+    for template in templates.all:
+        name = "Network" if template is root.template else names.claim(camel(template.hint))
+        plans[template] = plan_class(template, name, plans)
+        parts.append(_Class(plans[template], plans).text())
+    source = "\n\n".join(parts)
+    check_source(source, prelude())
+    return source, templates
+
+
+class _Class:
+    def __init__(self, plan: ClassPlan, plans: dict[Template, ClassPlan]):
+        self.plan = plan
+        self.plans = plans
+        self.template = plan.template
+        claimed = Identifiers()
+        slots = [n for n in sorted(plan.varying) if self._in_construct(n)]
+        slots += [n for n in self._constructed() if n not in plan.varying and not self.template.slots[n].inline]
+        self.states = [claimed.claim(snake(h)) for h in self.template.state_hints]
+        self.primitives = [claimed.claim(snake(p.name)) for p in self.template.primitives]
+        self.children = [claimed.claim(snake(h)) for h in self.template.child_hints]
+        self.fields = {n: claimed.claim(snake(self.template.slots[n].hint)) for n in dict.fromkeys(slots)}
+
+    def _constructed(self) -> list[int]:
+        """The slots that stand in ``construct``."""
+        found: list[int] = []
+        stack: list[Argument] = [a for s in reversed(self.template.steps) for a in s.arguments]
+        stack.extend(self.template.outputs)
+        while stack:
+            argument = stack.pop()
+            if argument[0] == "slot":
+                found.append(argument[1])
+            elif argument[0] == "tuple":
+                stack.extend(argument[1:])
+            elif argument[0] == "item":
+                stack.append(argument[1])
+        return sorted(set(found))
+
+    def _in_construct(self, slot: int) -> bool:
+        if not hasattr(self, "_used"):
+            self._used = set(self._constructed())
+        return slot in self._used
+
+    def text(self) -> str:
+        lines = [f"class {self.plan.name}(nn.Cell):", *self._init(), "", *self._construct()]
+        return "\n".join(lines) + "\n"
+
+    # -- __init__ --------------------------------------------------------------------------------------------
+
+    def _init(self) -> list[str]:
+        plan = self.plan
+        takes = ["state"] if plan.uses_state else []
+        takes += ["prefix"] if plan.prefix is not None else []
+        lines = [
+            *_call("    def __init__(", ["self", *takes, *plan.arguments], "):"),
+            "        super().__init__(auto_prefix=False)",
+        ]
+        for name, text in zip(self.states, plan.states, strict=True):
+            lines.append(f"        self.{name} = state[{text}]")
+        for n, name in self.fields.items():
+            lines.append(f"        self.{name} = {plan.slots[n]}")
+        for name, primitive in zip(self.primitives, self.template.primitives, strict=True):
+            lines += _call(f"        self.{name} = {_maker(primitive)}(", self._made(primitive), ")")
+        for n, (name, child) in enumerate(zip(self.children, self.template.children, strict=True)):
+            inner = self.plans[child]
+            given = ["state"] if inner.uses_state else []
+            prefix = plan.child_prefixes[n]
+            given += [prefix] if prefix is not None else []
+            given += [f"{k}={v}" for k, v in zip(inner.arguments, plan.children[n], strict=True)]
+            lines += _call(f"        self.{name} = {inner.name}(", given, ")")
+        return lines
+
+    def _made(self, primitive: Primitive) -> list[str]:
+        slots = self.plan.slots
+        odd = {k: n for k, n in primitive.attributes if not is_plain(k)}
+        given = [ascii(primitive.name)]
+        attributes = primitive.attributes
+        if primitive.kind == 2:
+            odd, attributes = dict(attributes), ()
+        if odd:
+            given.append("{" + ", ".join(f"{k!a}: {slots[n]}" for k, n in odd.items()) + "}")
+        given += [f"{k}={slots[n]}" for k, n in attributes if k not in odd]
+        return given + [f"{k}={slots[n]}" for k, n in primitive.arguments]
+
+    # -- construct -------------------------------------------------------------------------------------------
+
+    def _construct(self) -> list[str]:
+        template = self.template
+        local = Identifiers()
+        names = [local.claim(snake(h)) for h in template.value_hints[: template.inputs]]
+        used = {a[1] for a in self._values()}
+        lines = _call("    def construct(", ["self", *names], "):")
+        hints = template.value_hints
+        steps = list(template.steps)
+        last = steps[-1] if steps and self._is_result(steps[-1]) else None
+        for step in steps if last is None else steps[:-1]:
+            for number in step.results:
+                assert number == len(names)
+                names.append(local.claim(snake(hints[number])) if number in used else "")
+            targets = [names[n] for n in step.results]
+            self._assigned(lines, targets, step, names)
+        if last is not None:
+            lines += self._right("        return ", last, names)
+        else:
+            returned = [self._argument(a, names) for a in template.outputs]
+            text = returned[0] if len(returned) == 1 else "(" + ", ".join(returned) + ")" if returned else "None"
+            lines += _wrapped("        return ", text)
+        return lines
+
+    def _values(self) -> list[Argument]:
+        found: list[Argument] = []
+        stack: list[Argument] = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
+        while stack:
+            argument = stack.pop()
+            if argument[0] == "value":
+                found.append(argument)
+            elif argument[0] == "tuple":
+                stack.extend(argument[1:])
+            elif argument[0] == "item":
+                stack.append(argument[1])
+        return found
+
+    def _is_result(self, step: Step) -> bool:
+        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind != "pack"
+
+    def _assigned(self, lines: list[str], targets: list[str], step: Step, names: list[str]) -> None:
+        if not any(targets):
+            head = "        "
+        elif len(targets) == 1:
+            head = f"        {targets[0]} = "
+        else:
+            head = "        " + ", ".join(t or "_" for t in targets) + " = "
+        lines += self._right(head, step, names)
+
+    def _right(self, head: str, step: Step, names: list[str]) -> list[str]:
+        arguments = [self._argument(a, names) for a in step.arguments]
+        if step.kind == "pack":
+            return _call(f"{head}(", [a + ("," if len(arguments) == 1 else "") for a in arguments], ")")
+        owner = self.primitives if step.kind == "apply" else self.children
+        item = "" if step.item is None else f"[{step.item}]"
+        return _call(f"{head}self.{owner[step.index]}(", arguments, f"){item}")
+
+    def _argument(self, argument: Argument, names: Sequence[str]) -> str:
+        kind = argument[0]
+        if kind == "value":
+            return names[argument[1]]
+        if kind == "state":
+            return f"self.{self.states[argument[1]]}"
+        if kind == "slot":
+            n = argument[1]
+            return f"self.{self.fields[n]}" if n in self.fields else self.plan.slots[n]
+        if kind == "item":
+            return f"{self._argument(argument[1], names)}[{argument[2]}]"
+        inner = [self._argument(a, names) for a in argument[1:]]
+        return "(" + ", ".join(inner) + (",)" if len(inner) == 1 else ")")
+
+
+def _maker(primitive: Primitive) -> str:
+    return "function" if primitive.kind == 2 else "primitive"
+
+
+def _call(head: str, arguments: Sequence[str], tail: str) -> list[str]:
+    """A call on one line, or with as many arguments on each further line as fit."""
+    one = head + ", ".join(arguments) + tail
+    if len(one) <= _WIDTH or not arguments:
+        return [one]
+    indent = " " * (len(head) - len(head.lstrip()) + 4)
+    lines, line = [head], indent
+    for argument in arguments:
+        if len(line) + len(argument) > _WIDTH and line != indent:
+            lines.append(line.rstrip())
+            line = indent
+        line += argument + ", "
+    return [*lines, line.rstrip().rstrip(","), indent[4:] + tail]
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return [head + text]

@@ -1,0 +1,319 @@
+"""Regions as classes and instances. Regions that compute the same but for literals, weights and shapes of weights are
+instances of one template, which becomes a class; what differs becomes arguments of its constructor."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ..attributes import Attribute, TensorValue, bits
+from ..errors import PassError
+from ..ops import is_random
+from ..values import Constant, GraphRef, Node, Op, State, Value
+from .literals import is_number, is_small, literal
+from .regions import Layout, Region
+
+Argument = tuple[Any, ...]
+"""``("value", n)``, ``("state", n)``, ``("slot", n)``, ``("tuple", …)``, ``("item", argument, n)``."""
+
+RUNS_CODE = frozenset({
+    "PyExecute", "PyInterpret", "PyFunc", "Custom", "CustomExt", "HookBackward", "CellBackwardHook", "AotCustom",
+    "Morph", "JitFallback", "InvokeFunction",
+})  # fmt: skip
+"""Primitives that run code named in their attributes or operands: never written down, since files are not trusted."""
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A primitive of a template: its name and kind, and the slots of its attributes and constructor arguments."""
+
+    name: str
+    kind: int
+    attributes: tuple[tuple[str, int], ...]
+    arguments: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line: ``apply`` primitive ``index``, ``invoke`` child ``index``, or ``pack`` a tuple. ``results`` are the
+    numbers of the values it makes; ``item``: of a tuple, only this one."""
+
+    kind: str
+    index: int
+    arguments: tuple[Argument, ...]
+    results: tuple[int, ...]
+    item: int | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where a literal stands. ``inline``: it may stand in ``construct``."""
+
+    hint: str
+    inline: bool
+
+
+@dataclass(eq=False)
+class Template:
+    """What instances have in common. Values are numbered: first the inputs, then results in the order of steps."""
+
+    hint: str
+    inputs: int
+    primitives: tuple[Primitive, ...]
+    slots: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Argument, ...]
+    children: tuple[Template, ...]
+    state_hints: tuple[str, ...]
+    child_hints: tuple[str, ...]
+    value_hints: tuple[str, ...]
+    number: int
+    instances: list[Instance] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Instance:
+    """A template with its literals (source text), names of states, and instances of the templates within."""
+
+    template: Template
+    literals: tuple[str, ...]
+    states: tuple[str, ...]
+    children: tuple[Instance, ...]
+
+
+@cache
+def constructor_arguments() -> dict[str, tuple[str, ...]]:
+    """The arguments of the constructors of MindSpore's primitive functions (2.10), which a MindIR holds as the last
+    operands."""
+    text = (resources.files(__package__) / "constructor_arguments.txt").read_text("ascii")
+    return {name: tuple(names) for name, *names in map(str.split, text.splitlines())}
+
+
+class Templates:
+    """Collects templates, instances and the constants that do not stand in the source."""
+
+    def __init__(self) -> None:
+        self.all: list[Template] = []
+        self.constants: list[TensorValue] = []
+        self._constants: dict[Hashable, int] = {}
+        self._templates: dict[Hashable, Template] = {}
+        self._instances: dict[Hashable, Instance] = {}
+
+    def constant(self, value: TensorValue) -> int:
+        """The number of a constant tensor in the file of the weights."""
+        key = bits(value)
+        if key not in self._constants:
+            self._constants[key] = len(self.constants)
+            self.constants.append(value)
+        return self._constants[key]
+
+    def instance(self, draft: _Draft, hint: str, inputs: int, outputs: tuple[Argument, ...]) -> Instance:
+        """The instance that a draft describes; the same object for the same one."""
+        children = tuple(draft.children)
+        shape = (
+            hint, inputs, tuple(draft.primitives), tuple(s.inline for s in draft.slots), tuple(draft.steps), outputs,
+            tuple(c.template.number for c in children), len(draft.states),
+        )  # fmt: skip
+        template = self._templates.get(shape)
+        if template is None:
+            template = self._templates[shape] = Template(
+                hint, inputs, shape[2], tuple(draft.slots), shape[4], outputs, tuple(c.template for c in children),
+                tuple(name.rsplit(".", 1)[-1] for name in draft.states), tuple(draft.child_hints),
+                tuple(draft.value_hints), len(self.all),
+            )  # fmt: skip
+            self.all.append(template)
+        key = (template.number, tuple(draft.literals), tuple(draft.states), tuple(map(id, children)))
+        found = self._instances.get(key)
+        if found is None:
+            found = Instance(template, tuple(draft.literals), tuple(draft.states), children)
+            self._instances[key] = found
+            template.instances.append(found)
+        return found
+
+
+class _Draft:
+    """A region on its way to an instance."""
+
+    def __init__(self, layout: Layout, templates: Templates):
+        self.layout = layout
+        self.templates = templates
+        self.numbers: dict[Value, int] = {}
+        self.value_hints: list[str] = []
+        self.folded: dict[Value, Argument] = {}
+        self.primitives: list[Primitive] = []
+        self.slots: list[Slot] = []
+        self.literals: list[str] = []
+        self.states: list[str] = []
+        self.steps: list[Step] = []
+        self.children: list[Instance] = []
+        self.child_hints: list[str] = []
+        self._primitives: dict[Hashable, int] = {}
+        self._states: dict[str, int] = {}
+        self._children: dict[Instance, int] = {}
+
+    def number(self, value: Value, hint: str) -> int:
+        self.numbers[value] = len(self.value_hints)
+        self.value_hints.append(hint)
+        return self.numbers[value]
+
+    def slot(self, value: Attribute, hint: str, where: str) -> int:
+        large = isinstance(value, TensorValue) and not is_small(value)
+        text = f"state.constant({self.templates.constant(value)})" if large else literal(value, where)
+        self.slots.append(Slot(hint, is_number(value)))
+        self.literals.append(text)
+        return len(self.slots) - 1
+
+    def argument(self, value: Value, user: str) -> Argument:
+        if value in self.folded:
+            return self.folded[value]
+        if value in self.numbers:
+            return ("value", self.numbers[value])
+        if isinstance(value, State):
+            if value.name not in self._states:
+                self._states[value.name] = len(self.states)
+                self.states.append(value.name)
+            return ("state", self._states[value.name])
+        if isinstance(value, Constant):
+            return ("slot", self.slot(value.value, "constant", user))
+        if isinstance(value, GraphRef):
+            raise PassError(f"{user}: control flow (function '{value.name}') cannot be written as Python yet")
+        raise PassError(f"{user}: operand %{value.name} is not known where it is used")
+
+    def region(self, region: Region) -> None:
+        for item in region.items:
+            if isinstance(item, Region):
+                self._invoke(item)
+            elif item.op.name == "TupleGetItem":
+                self._pick(item)
+            elif item.op.name == "MakeTuple":
+                self._pack(item)
+            else:
+                self._apply(item)
+
+    def _pick(self, node: Node) -> None:
+        if node in self.numbers:  # folded into the step that makes the tuple
+            return
+        source, index = self.layout.operands[node]
+        if not isinstance(index, Constant) or not isinstance(index.value, int):
+            raise PassError(
+                f"{_where(node)}: takes an element whose index is computed; this cannot be written as Python"
+            )
+        self.folded[node] = ("item", self.argument(source, _where(node)), index.value)
+
+    def _pack(self, node: Node) -> None:
+        packed = tuple(self.argument(v, _where(node)) for v in self.layout.operands[node])
+        if self.layout.uses.get(node, 0) == 1:
+            self.folded[node] = ("tuple", *packed)
+        else:
+            self.steps.append(Step("pack", 0, packed, (self.number(node, "values"),)))
+
+    def _apply(self, node: Node) -> None:
+        where = _where(node)
+        op = Op("TensorMove", kind=1) if node in self.layout.copies else node.op
+        if op.name == "call" or op.name in ("Switch", "Partial"):
+            raise PassError(f"{where}: control flow ({op.name}) cannot be written as Python yet")
+        if op.name in RUNS_CODE:
+            raise PassError(f"{where}: primitive {op.name} runs code from the file; it is not written as Python")
+        operands = self.layout.operands[node]
+        names = constructor_arguments().get(op.name, ()) if op.kind == 2 else ()
+        first = len(operands) - len(names)
+        if first < 0 or not all(isinstance(v, Constant) for v in operands[first:]):
+            raise PassError(
+                f"{where}: {op.name} needs {', '.join(names)} as constants at the end of its operands, which MindSpore "
+                "takes when the primitive is made"
+            )
+        given = [v.value for v in operands[first:] if isinstance(v, Constant)]
+        index = self._primitive(op, names, given, where, shared=not is_random(node))
+        arguments = tuple(self.argument(v, where) for v in operands[:first])
+        item, result = self._single_item(node)
+        number = self.number(result, op.name)
+        self.steps.append(Step("apply", index, arguments, (number,), item))
+
+    def _single_item(self, node: Node) -> tuple[int | None, Value]:
+        """Where of a tuple only one element is used, and next to it: its index, and the node that takes it."""
+        users = [u for u in node.uses if u in self.layout.position]
+        if self.layout.uses.get(node, 0) != 1 or len(users) != 1 or users[0].op.name != "TupleGetItem":
+            return None, node
+        index = users[0].operand(1)
+        if self.layout.position[users[0]] != self.layout.position[node] + 1 or not isinstance(index, Constant):
+            return None, node
+        return index.value, users[0]
+
+    def _primitive(self, op: Op, names: tuple[str, ...], given: list[Attribute], where: str, shared: bool) -> int:
+        attributes = {k: v for k, v in op.attributes.items() if op.kind != 2 or not k.startswith("side_effect_")}
+        key = (op.name, op.kind, tuple((k, bits(v)) for k, v in attributes.items()), tuple(map(bits, given)))
+        if not shared or key not in self._primitives:
+            self._primitives[key] = len(self.primitives)
+            self.primitives.append(
+                Primitive(
+                    op.name,
+                    op.kind,
+                    tuple((k, self.slot(v, k, f"{where}, attribute {k!r}")) for k, v in attributes.items()),
+                    tuple((k, self.slot(v, k, f"{where}, argument {k!r}")) for k, v in zip(names, given, strict=True)),
+                )
+            )
+        return self._primitives[key]
+
+    def _invoke(self, region: Region) -> None:
+        child, inputs, outputs = region_instance(region, self.layout, self.templates)
+        if child not in self._children:
+            self._children[child] = len(self.children)
+            self.children.append(child)
+            self.child_hints.append(component_name(region.component))
+        hint = component_name(region.component)
+        arguments = tuple(self.argument(v, f"'{region.component}'") for v in inputs)
+        results = tuple(self.number(v, hint) for v in outputs)
+        self.steps.append(Step("invoke", self._children[child], arguments, results))
+
+
+def region_instance(region: Region, layout: Layout, templates: Templates) -> tuple[Instance, list[Value], list[Value]]:
+    """The instance that a region is, the values it takes, and those it gives."""
+    members: list[Node] = []
+    stack: list[Node | Region] = list(reversed(region.items))
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Region):
+            stack.extend(reversed(item.items))
+        else:
+            members.append(item)
+    inputs: dict[Value, None] = {}
+    for node in members:
+        for value in layout.operands[node]:
+            inside = isinstance(value, Node) and layout.position[value] >= region.start
+            if not inside and not isinstance(value, (State, Constant, GraphRef)):
+                inputs[value] = None
+    outputs: list[Value] = [n for n in members if layout.last_use.get(n, -1) >= region.end]
+    draft = _Draft(layout, templates)
+    for i, value in enumerate(inputs):
+        draft.number(value, "x" if i == 0 else f"x{i + 1}")
+    draft.region(region)
+    returned = tuple(draft.argument(v, f"'{region.component}'") for v in outputs)
+    return templates.instance(draft, component_class(region.component), len(inputs), returned), list(inputs), outputs
+
+
+def root_instance(layout: Layout, templates: Templates) -> Instance:
+    """The instance that is the whole graph."""
+    draft = _Draft(layout, templates)
+    inputs = list(layout.graph.inputs)
+    for value in inputs:
+        draft.number(value, value.name)
+    draft.region(layout.root)
+    returned = (draft.argument(layout.result, "the result"),)
+    return templates.instance(draft, "", len(inputs), returned)
+
+
+def component_name(component: str) -> str:
+    """``conv1`` of ``conv1-Conv2d``; the class where the name is a number."""
+    name, _, kind = component.partition("-")
+    return name if any(c.isalpha() for c in name) else kind or name
+
+
+def component_class(component: str) -> str:
+    return component.partition("-")[2] or component
+
+
+def _where(node: Node) -> str:
+    return f"node %{node.name} ({node.op.name}, scope '{node.scope}')"

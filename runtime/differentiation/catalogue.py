@@ -1,0 +1,145 @@
+"""The losses and optimizers of ``mindspore.nn`` by name, and their options checked against their signatures.
+
+Names are compared without case and hyphens: ``rmsprop``, ``rms-prop`` and ``RMSProp`` are one. Imports MindSpore only
+when something is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.errors import OptionError, nearest
+from ...ir.types import DType, TensorType
+from .spec import Spec
+
+SAME, CLASSES, LONG_CLASSES, SAME_CLASSES = "same", "classes", "long classes", "same classes"
+
+
+@dataclass(frozen=True)
+class LossKind:
+    """A loss of ``mindspore.nn`` called ``name``; what its ``labels`` are; ``defaults`` of ours."""
+
+    name: str
+    labels: str = SAME
+    defaults: tuple[tuple[str, Any], ...] = ()
+
+
+LOSSES = {
+    "softmax-cross-entropy": LossKind(
+        "SoftmaxCrossEntropyWithLogits", CLASSES, (("sparse", True), ("reduction", "mean"))
+    ),
+    "cross-entropy": LossKind("CrossEntropyLoss", CLASSES),
+    "nll": LossKind("NLLLoss", CLASSES),
+    "focal": LossKind("FocalLoss", SAME_CLASSES),
+    "mse": LossKind("MSELoss"),
+    "rmse": LossKind("RMSELoss"),
+    "l1": LossKind("L1Loss"),
+    "mae": LossKind("MAELoss"),
+    "smooth-l1": LossKind("SmoothL1Loss", SAME, (("reduction", "mean"),)),
+    "huber": LossKind("HuberLoss"),
+    "bce": LossKind("BCELoss", SAME, (("reduction", "mean"),)),
+    "bce-with-logits": LossKind("BCEWithLogitsLoss"),
+    "soft-margin": LossKind("SoftMarginLoss"),
+    "hinge-embedding": LossKind("HingeEmbeddingLoss"),
+    "kl-div": LossKind("KLDivLoss"),
+    "poisson-nll": LossKind("PoissonNLLLoss"),
+    "dice": LossKind("DiceLoss"),
+    "multi-class-dice": LossKind("MultiClassDiceLoss"),
+    "multilabel-margin": LossKind("MultilabelMarginLoss", SAME_CLASSES),
+    "multi-label-soft-margin": LossKind("MultiLabelSoftMarginLoss"),
+    "multi-margin": LossKind("MultiMarginLoss", LONG_CLASSES),
+}
+"""By the name given to ``--loss``; the name of the class, with or without ``Loss``, does as well."""
+
+OPTIMIZERS = {
+    "momentum": "Momentum", "sgd": "SGD", "adam": "Adam", "adam-weight-decay": "AdamWeightDecay", "adamax": "AdaMax",
+    "adagrad": "Adagrad", "adadelta": "Adadelta", "adafactor": "AdaFactor", "adam-offload": "AdamOffload",
+    "asgd": "ASGD", "ftrl": "FTRL", "lamb": "Lamb", "lazy-adam": "LazyAdam",
+    "proximal-adagrad": "ProximalAdagrad", "rmsprop": "RMSProp", "rprop": "Rprop",
+}  # fmt: skip
+ALIASES = {"lr": "learning_rate"}
+
+
+def find_loss(spec: Spec) -> LossKind:
+    by_name = {_key(name): kind for name, kind in LOSSES.items()}
+    by_name.update({_key(kind.name): kind for kind in LOSSES.values()})
+    kind = by_name.get(_key(spec.name)) or by_name.get(_key(spec.name).removesuffix("loss"))
+    if kind is None:
+        raise OptionError(f"no loss is called '{spec.name}'{nearest(spec.name, list(LOSSES))}")
+    return kind
+
+
+def make_loss(spec: Spec) -> Any:
+    """The loss cell of ``mindspore.nn``. OptionError for a name or an option that does not exist."""
+    from mindspore import nn
+
+    kind = find_loss(spec)
+    return _make(getattr(nn, kind.name), f"loss '{spec.name}'", {**dict(kind.defaults), **spec.options})
+
+
+def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
+    """The optimizer of ``mindspore.nn`` for these Parameters. OptionError as for losses."""
+    check_optimizer(spec)
+    from mindspore import nn
+
+    name = next(name for short, name in OPTIMIZERS.items() if _key(spec.name) in (_key(short), _key(name)))
+    return _make(getattr(nn, name), f"optimizer '{spec.name}'", spec.options, parameters)
+
+
+def check_optimizer(spec: Spec) -> None:
+    """OptionError for an optimizer that does not exist; needs no MindSpore."""
+    if _key(spec.name) not in {_key(n) for pair in OPTIMIZERS.items() for n in pair}:
+        raise OptionError(f"no optimizer is called '{spec.name}'{nearest(spec.name, list(OPTIMIZERS))}")
+
+
+def label_type(spec: Spec, prediction: TensorType) -> TensorType:
+    """What the labels of a loss are, for predictions of a type."""
+    labels = find_loss(spec).labels
+    if find_loss(spec).name == "SoftmaxCrossEntropyWithLogits" and spec.options.get("sparse", True) is False:
+        labels = SAME
+    if labels == SAME:
+        return TensorType(DType.FLOAT32, prediction.shape)
+    if labels == SAME_CLASSES:
+        return TensorType(DType.INT32, prediction.shape)
+    if len(prediction.shape) < 2:
+        raise OptionError(
+            f"loss '{spec.name}' takes predictions of shape [batch, classes, …], but the graph returns {prediction}"
+        )
+    return TensorType(
+        DType.INT64 if labels == LONG_CLASSES else DType.INT32, (prediction.shape[0], *prediction.shape[2:])
+    )
+
+
+def _make(cls: Any, what: str, options: dict[str, Any], *first: Any) -> Any:
+    known = _parameters(cls)
+    names = [n for n, p in known.items() if p.kind is not p.VAR_POSITIONAL][1 + len(first) :]
+    given = {(ALIASES.get(k, k) if k not in names else k).replace("-", "_"): v for k, v in options.items()}
+    for key in given:
+        if key not in names:
+            raise OptionError(f"{what} has no option '{key}'{nearest(key, names)}")
+    missing = [n for n in names if known[n].default is inspect.Parameter.empty and n not in given]
+    missing = [n for n in missing if known[n].kind is not inspect.Parameter.VAR_KEYWORD]
+    if missing:
+        raise OptionError(f"{what} needs option {', '.join(missing)}")
+    try:
+        return cls(*first, **given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionError(f"{what}: {_sentence(error)}") from error
+
+
+def _parameters(cls: Any) -> dict[str, inspect.Parameter]:
+    """Of a constructor, seen through MindSpore's decorators, which hold the function in their closure."""
+    function = cls.__init__
+    while inner := inspect.getclosurevars(function).nonlocals.get("fn"):
+        function = inner
+    return dict(inspect.signature(function).parameters)
+
+
+def _sentence(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()

@@ -1,0 +1,145 @@
+"""A forward program made a training program: a Cell is written from it, MindSpore differentiates that Cell under one of
+its own optimizers, and the training graph that it exports is read."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...ir.effects import result_value
+from ...ir.errors import OptionError, PassError, RuntimeFailure
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.python.decompile import Decompiled, decompile, only_graph
+from ...ir.types import DType, TensorType
+from ..environment import prepare_environment
+from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
+from .spec import Spec, parse_spec
+from .trainable import trained_names
+
+_serial = itertools.count()
+
+
+def differentiate(
+    program: Program, optimizer: str, loss: str | None = None, train: Sequence[str] = (), freeze: Sequence[str] = ()
+) -> Program:
+    """The training program of a forward ``program``: one graph, ``step``, as if a training cell had been exported.
+
+    ``optimizer`` and ``loss`` name those of ``mindspore.nn`` with options: ``momentum{lr=0.01,momentum=0.9}``,
+    ``softmax-cross-entropy``. Without ``loss`` the graph must return its loss. ``train`` and ``freeze`` are globs of
+    names of state. OptionError for names and options, PassError for a graph that cannot be differentiated.
+    """
+    updating = parse_spec(optimizer, "optimizer")
+    check_optimizer(updating)
+    judging = None if loss is None else parse_spec(loss, "loss")
+    if judging is not None:
+        find_loss(judging)
+    graph = only_graph(program)
+    inputs = [(v.name, _input_type(graph, v.name, v.type)) for v in graph.inputs]
+    if judging is not None:
+        inputs.append(("label", label_type(judging, _prediction(graph))))
+    else:
+        _check_loss(graph)
+    trained = trained_names(program, graph, train, freeze)
+    written = decompile(program, set(trained))
+    prepare_environment()
+    with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
+        path = _export(written, Path(folder), updating, judging, [type_ for _, type_ in inputs], program.name)
+        made = _read(path)
+    step = made.graphs["step"]
+    for value, (name, _) in zip(step.inputs, inputs, strict=True):
+        value.name = name
+    made.name, made.target, made.source = program.name, program.target, dict(program.source)
+    return made
+
+
+def _read(path: Path) -> Program:
+    from ...ir.storage import load
+    from ...ir.training import assign_roles
+
+    made = assign_roles(load(path))
+    for variable in made.state.values():
+        variable.data.view()  # maps the file, which goes away
+    return made
+
+
+def _input_type(graph: Graph, name: str, type_: Any) -> TensorType:
+    if not isinstance(type_, TensorType):
+        raise PassError(f"graph '{graph.name}': input '{name}' is {type_}; a training program takes tensors only")
+    return type_
+
+
+def _prediction(graph: Graph) -> TensorType:
+    value = result_value(graph)
+    if not isinstance(value.type, TensorType) or not value.type.dtype.is_float:
+        raise PassError(
+            f"graph '{graph.name}' returns {value.type}; a loss takes one tensor of floating-point numbers. Export the "
+            "network so that it returns its prediction alone, or returns its loss."
+        )
+    return value.type
+
+
+def _check_loss(graph: Graph) -> None:
+    type_ = result_value(graph).type
+    if not isinstance(type_, TensorType) or not type_.dtype.is_float or type_.shape not in ((), (1,)):
+        raise OptionError(
+            f"graph '{graph.name}' returns {type_}, which is no loss: name one with loss (--loss softmax-cross-entropy)"
+        )
+
+
+def _export(
+    written: Decompiled, folder: Path, updating: Spec, judging: Spec | None, inputs: list[TensorType], name: str
+) -> Path:
+    import mindspore
+    from mindspore import nn
+
+    from .cells import LossOfLastInput
+
+    with _imported(written.write(folder)) as module:
+        network = module.load()
+        if judging is not None:
+            network = LossOfLastInput(network, make_loss(judging))
+        optimizer = make_optimizer(updating, network.trainable_params())
+        cell = nn.TrainOneStepCell(network, optimizer).set_train()
+        path = folder / "training.mindir"
+        try:
+            mindspore.export(cell, *map(_tensor, inputs), file_name=str(path), file_format="MINDIR")
+        except Exception as error:
+            raise RuntimeFailure(f"program '{name}': MindSpore cannot differentiate it: {_sentence(error)}") from error
+    return path
+
+
+@contextmanager
+def _imported(path: Path) -> Iterator[Any]:
+    """The module in a file, known by a name of its own while MindSpore parses its source."""
+    name = f"boost_compile_network_{next(_serial)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        del sys.modules[name]
+
+
+def _tensor(type_: TensorType) -> Any:
+    import mindspore
+    import numpy as np
+
+    dtype = getattr(mindspore, "bool_" if type_.dtype is DType.BOOL else type_.dtype.value)
+    if type_.is_static:
+        return mindspore.Tensor(np.zeros(type_.shape), dtype)
+    return mindspore.Tensor(shape=[None if d < 0 else d for d in type_.shape], dtype=dtype)
+
+
+def _sentence(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

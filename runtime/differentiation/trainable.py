@@ -1,0 +1,48 @@
+"""Which state of a forward graph is trained: a rule, and what the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from ...ir.calls import bindings
+from ...ir.errors import OptionError, nearest
+from ...ir.graph import Graph
+from ...ir.ops import written_operands
+from ...ir.program import Program
+from ...ir.state_access import states_behind
+
+_STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
+"""Operands that hold statistics, written by the forward part in training mode only."""
+
+
+def statistics(graph: Graph) -> set[str]:
+    """Names of the state that the forward part writes, or would write in training mode."""
+    bound = bindings(graph)
+    return {
+        state.name
+        for part in graph.all_graphs()
+        for node in part
+        for i in {*written_operands(node), *_STATISTICS.get(node.op.name, ())}
+        if i < node.num_operands
+        for state in states_behind(node.operand(i), bound)
+    }
+
+
+def trained_names(program: Program, graph: Graph, train: Sequence[str], freeze: Sequence[str]) -> list[str]:
+    """The state to train, in the order of the program: floating-point numbers that the graph reads and does not write;
+    of them what a glob of ``train`` matches (all without one), less what one of ``freeze`` does.
+
+    OptionError where a glob matches nothing that can be trained, or nothing is left.
+    """
+    kept = statistics(graph)
+    able = [n for n, v in program.state.items() if v.dtype.is_float and n not in kept and n in graph.states]
+    for option, globs in (("train", train), ("freeze", freeze)):
+        for glob in globs:
+            if not any(fnmatchcase(name, glob) for name in able):
+                raise OptionError(f"{option}: '{glob}' matches no state that can be trained{nearest(glob, able)}")
+    chosen = [n for n in able if not train or any(fnmatchcase(n, g) for g in train)]
+    chosen = [n for n in chosen if not any(fnmatchcase(n, g) for g in freeze)]
+    if not chosen:
+        raise OptionError(f"program '{program.name}' has no state to train: none is left, or the graph reads none")
+    return chosen
