@@ -73,16 +73,24 @@ def verify(
 
 
 def differentiate(
-    program: Program, optimizer: str, loss: str | None = None, train: Sequence[str] = (), freeze: Sequence[str] = ()
+    program: Program,
+    optimizer: str,
+    loss: str | None = None,
+    train: Sequence[str] = (),
+    freeze: Sequence[str] = (),
+    *,
+    training_mode: bool = False,
 ) -> Program:
     """The training program of a forward program: the graph with its backward part, by MindSpore's own autodiff, and an
     optimizer of ``mindspore.nn`` (``"momentum{lr=0.01,momentum=0.9}"``).
 
     ``loss``: one of ``mindspore.nn``, unless the graph returns its loss. ``train`` and ``freeze`` are globs of weights.
+    ``training_mode`` makes the BatchNorms of a graph that was exported for inference learn their statistics. The last
+    of ``reports`` says what was trained and what was not.
     """
     from .runtime.differentiation.differentiate import differentiate
 
-    return differentiate(program, optimizer, loss, train, freeze)
+    return differentiate(program, optimizer, loss, train, freeze, training_mode=training_mode)
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,9 @@ RESHAPING = frozenset(
 HOW_TO_EXPORT = (
     "boost-compile needs a training graph: forward, backward and optimizer in one file. Export the training cell:\n"
     "    net = nn.TrainOneStepCell(nn.WithLossCell(network, loss_fn), optimizer).set_train()\n"
-    "    mindspore.export(net, inputs, labels, file_name='train', file_format='MINDIR')"
+    "    mindspore.export(net, inputs, labels, file_name='train', file_format='MINDIR')\n"
+    "Or let boost-compile differentiate a forward graph: --optimizer 'momentum{lr=0.01,momentum=0.9}', and "
+    "--loss softmax-cross-entropy unless it returns its loss."
 )
 
 

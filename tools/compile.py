@@ -38,6 +38,11 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.command("boost-compile", cls=CompileCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("input", required=False)
 @click.option("-o", "--output", metavar="OUT", help="Where to write [INPUT's name, here]; '-': text to stdout.")
+@click.option("--optimizer", metavar="TEXT", help="Differentiate a forward graph for it: 'adam{lr=0.001}'.")
+@click.option("--loss", metavar="TEXT", help="With --optimizer: the loss, unless the graph returns it.")
+@click.option("--train", metavar="GLOB", multiple=True, help="With --optimizer: train these weights only.")
+@click.option("--freeze", metavar="GLOB", multiple=True, help="With --optimizer: do not train these.")
+@click.option("--training-mode", is_flag=True, help="With --optimizer: BatchNorms learn their statistics.")
 @click.option("-p", "--passes", metavar="TEXT", help="Pipeline, such as 'gradient-accumulation{steps=4}'.")
 @click.option("--level", type=click.Choice(["O0", "O1", "O2"]), help="What this boost_level of MindSpore switches on.")
 @click.option("--config", metavar="FILE", help="JSON or TOML: a pipeline, or a mindspore.boost configuration.")
@@ -95,6 +100,11 @@ class Job:
 
     input: str | None
     output: str | None
+    optimizer: str | None
+    loss: str | None
+    train: tuple[str, ...]
+    freeze: tuple[str, ...]
+    training_mode: bool
     passes: str | None
     level: str | None
     config: str | None
@@ -121,6 +131,12 @@ class Job:
     print_ir_diff: tuple[str, ...]
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def differentiates(self) -> bool:
+        """Whether the input is a forward graph that is to be made a training graph."""
+        if self.optimizer is None and (self.loss or self.train or self.freeze or self.training_mode):
+            raise click.UsageError("--loss, --train, --freeze and --training-mode need --optimizer, such as 'adam'")
+        return self.optimizer is not None
 
     def pipeline(self) -> tuple[list[Pass], bool]:
         """The passes, and whether any were asked for (else it is the default pipeline).
@@ -247,6 +263,8 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         source = cli.read_program(job.input)
         if job.target:
             source.target = job.target
+    if job.differentiates():
+        source = _differentiated(job, source, silent=as_json or quiet)
     with _timed(job, "passes, verification and dumps"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMatchWarning)  # the report says it
         program = compile_program(
@@ -271,6 +289,21 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         print_report(outcome)
     if verification is not None:
         _conclude(verification, output, silent=as_json or quiet)
+
+
+def _differentiated(job: Job, program: Program, silent: bool) -> Program:
+    """The training program of a forward program."""
+    from ..runtime.differentiation.differentiate import differentiate
+
+    assert job.optimizer is not None
+    with _timed(job, "differentiation"):
+        made = differentiate(program, job.optimizer, job.loss, job.train, job.freeze, training_mode=job.training_mode)
+    if not silent:
+        report = made.reports[-1]
+        click.echo(f"differentiate: {report.summary}", err=True)
+        for line in cli.folded([f"{m.site}: {m.reason}" for m in report.misses]):
+            click.echo(f"    {line}", err=True)
+    return made
 
 
 def _verified(job: Job, source: Program, program: Program, output: str, silent: bool) -> Verification:

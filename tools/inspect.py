@@ -14,7 +14,7 @@ from . import cli
 if TYPE_CHECKING:
     from .views.shown import Shown
 
-FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "model-explorer", "html")
+FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "model-explorer", "html")
 SUFFIXES = {
     ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx",
     ".json": "json", ".html": "html",
@@ -63,6 +63,7 @@ def command(
     text            one line a node; with -o the full form, which reads back as the same program
     json            summary and anatomy as one document
     dot, svg        a drawing, scopes folded until it is readable (svg needs Graphviz)
+    python          a forward graph as a Cell for MindSpore; -o FOLDER writes it with its weights
     onnx            one graph for Netron and other viewers of ONNX
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
@@ -129,6 +130,14 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
         from .views.dot import svg_of
 
         _write(svg_of(view), output)
+    elif format_ == "python":
+        from .views.python import source_of, write_python_of
+
+        if output in (None, "-"):
+            _write(source_of(view.program), output)
+        else:
+            assert output is not None
+            write_python_of(view.program, output)
     elif format_ == "onnx":
         from .views.onnx import write_onnx_of
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-MAKERS = frozenset({"primitive", "function", "tensor"})
+from ..dtypes import CODES
+from ..types import DType
+
+MAKERS = frozenset({"primitive", "function", "tensor", "word"})
+TYPES = frozenset(f"ms.{'bool_' if dtype is DType.BOOL else dtype.value}" for dtype in CODES)
 NUMBERS = frozenset({"INF", "NAN"})
 
 
@@ -96,7 +100,7 @@ class _Method:
                 self._literal(value)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             self._literal(node.operand)
-        elif isinstance(node, ast.Name) and node.id in self.names | NUMBERS:
+        elif (isinstance(node, ast.Name) and node.id in self.names | NUMBERS) or ast.unparse(node) in TYPES:
             return
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and ast.unparse(node.left) == "prefix":
             self._literal(node.right)
@@ -109,7 +113,7 @@ class _Method:
             raise UnsafeSource(f"line {node.lineno}: '{ast.unparse(node)[:80]}' is no literal")
 
     def _is_data(self, node: ast.Call) -> bool:
-        return not node.keywords and ast.unparse(node.func) in ("tensor", "state.constant")
+        return not node.keywords and ast.unparse(node.func) in ("tensor", "word", "state.constant")
 
     # -- construct -------------------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ from importlib import resources
 from typing import Any
 
 from ..attributes import Attribute, TensorValue, bits
+from ..dtypes import CODES
 from ..errors import PassError
 from ..ops import is_random
+from ..types import DType
 from ..values import Constant, GraphRef, Node, Op, State, Value
 from .literals import is_number, is_small, literal
 from .regions import Layout, Region
@@ -24,6 +26,10 @@ RUNS_CODE = frozenset({
     "Morph", "JitFallback", "InvokeFunction",
 })  # fmt: skip
 """Primitives that run code named in their attributes or operands: never written down, since files are not trusted."""
+
+
+DTYPES = {code: "bool_" if dtype is DType.BOOL else dtype.value for dtype, code in CODES.items()}
+"""MindSpore's number of an element type -> its name in ``mindspore``."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,15 @@ def constructor_arguments() -> dict[str, tuple[str, ...]]:
     operands."""
     text = (resources.files(__package__) / "constructor_arguments.txt").read_text("ascii")
     return {name: tuple(names) for name, *names in map(str.split, text.splitlines())}
+
+
+@cache
+def handled_operands() -> dict[tuple[str, int], tuple[str, str]]:
+    """By primitive and position: operands that a call takes as a type (``dtype``) or a word (``enum``), and a MindIR
+    holds as a number; with their names (MindSpore 2.10)."""
+    text = (resources.files(__package__) / "handled_operands.txt").read_text("ascii")
+    rows = (line.split() for line in text.splitlines())
+    return {(name, int(at)): (kind, argument) for name, kind, argument, at in rows}
 
 
 class Templates:
@@ -227,10 +242,25 @@ class _Draft:
             )
         given = [v.value for v in operands[first:] if isinstance(v, Constant)]
         index = self._primitive(op, names, given, where, shared=not is_random(node))
-        arguments = tuple(self.argument(v, where) for v in operands[:first])
+        arguments = tuple(self._operand(op, i, v, where) for i, v in enumerate(operands[:first]))
         item, result = self._single_item(node)
         number = self.number(result, op.name)
         self.steps.append(Step("apply", index, arguments, (number,), item))
+
+    def _operand(self, op: Op, position: int, value: Value, where: str) -> Argument:
+        handled = handled_operands().get((op.name, position)) if op.kind == 2 else None
+        number = value.value if isinstance(value, Constant) else None
+        if handled is None or not isinstance(number, int):
+            return self.argument(value, where)
+        kind, name = handled
+        self.slots.append(Slot(name, inline=False))
+        if kind == "enum":
+            self.literals.append(f"word({op.name!a}, {name!a}, {number})")
+        elif number in DTYPES:
+            self.literals.append(f"ms.{DTYPES[number]}")
+        else:
+            raise PassError(f"{where}: {number} is no type of a tensor")
+        return ("slot", len(self.slots) - 1)
 
     def _single_item(self, node: Node) -> tuple[int | None, Value]:
         """Where of a tuple only one element is used, and next to it: its index, and the node that takes it."""

@@ -17,36 +17,51 @@ from ...ir.errors import OptionError, PassError, RuntimeFailure
 from ...ir.graph import Graph
 from ...ir.program import Program
 from ...ir.python.decompile import Decompiled, decompile, only_graph
+from ...ir.report import PassResult
+from ...ir.state_access import summarize
 from ...ir.types import DType, TensorType
 from ..environment import prepare_environment
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
 from .spec import Spec, parse_spec
 from .trainable import trained_names
+from .training_mode import set_training_mode
 
 _serial = itertools.count()
 
 
 def differentiate(
-    program: Program, optimizer: str, loss: str | None = None, train: Sequence[str] = (), freeze: Sequence[str] = ()
+    program: Program,
+    optimizer: str,
+    loss: str | None = None,
+    train: Sequence[str] = (),
+    freeze: Sequence[str] = (),
+    *,
+    training_mode: bool = False,
 ) -> Program:
     """The training program of a forward ``program``: one graph, ``step``, as if a training cell had been exported.
 
     ``optimizer`` and ``loss`` name those of ``mindspore.nn`` with options: ``momentum{lr=0.01,momentum=0.9}``,
     ``softmax-cross-entropy``. Without ``loss`` the graph must return its loss. ``train`` and ``freeze`` are globs of
-    names of state. OptionError for names and options, PassError for a graph that cannot be differentiated.
+    names of state. The last of ``reports`` says what was done. OptionError for names and options, PassError for a graph
+    that cannot be differentiated.
     """
     updating = parse_spec(optimizer, "optimizer")
     check_optimizer(updating)
     judging = None if loss is None else parse_spec(loss, "loss")
     if judging is not None:
         find_loss(judging)
+    only_graph(program)
+    _check_forward(program)
+    program = program.copy()
     graph = only_graph(program)
+    report = PassResult("differentiate", {"optimizer": optimizer, "loss": loss})
+    set_training_mode(graph, training_mode, report)
     inputs = [(v.name, _input_type(graph, v.name, v.type)) for v in graph.inputs]
     if judging is not None:
         inputs.append(("label", label_type(judging, _prediction(graph))))
     else:
         _check_loss(graph)
-    trained = trained_names(program, graph, train, freeze)
+    trained = trained_names(program, graph, train, freeze, report)
     written = decompile(program, set(trained))
     prepare_environment()
     with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
@@ -56,7 +71,16 @@ def differentiate(
     for value, (name, _) in zip(step.inputs, inputs, strict=True):
         value.name = name
     made.name, made.target, made.source = program.name, program.target, dict(program.source)
+    made.reports = [*program.reports, report]
     return made
+
+
+def _check_forward(program: Program) -> None:
+    from ...ir.network import BACKWARD, network_parts
+
+    graph = only_graph(program)
+    if BACKWARD in network_parts(graph, summarize(graph)).values():
+        raise PassError(f"program '{program.name}' is a training graph already: it is compiled without an optimizer")
 
 
 def _read(path: Path) -> Program:

@@ -10,6 +10,7 @@ from ...ir.errors import OptionError, nearest
 from ...ir.graph import Graph
 from ...ir.ops import written_operands
 from ...ir.program import Program
+from ...ir.report import PassResult
 from ...ir.state_access import states_behind
 
 _STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
@@ -29,7 +30,9 @@ def statistics(graph: Graph) -> set[str]:
     }
 
 
-def trained_names(program: Program, graph: Graph, train: Sequence[str], freeze: Sequence[str]) -> list[str]:
+def trained_names(
+    program: Program, graph: Graph, train: Sequence[str], freeze: Sequence[str], report: PassResult
+) -> list[str]:
     """The state to train, in the order of the program: floating-point numbers that the graph reads and does not write;
     of them what a glob of ``train`` matches (all without one), less what one of ``freeze`` does.
 
@@ -45,4 +48,13 @@ def trained_names(program: Program, graph: Graph, train: Sequence[str], freeze: 
     chosen = [n for n in chosen if not any(fnmatchcase(n, g) for g in freeze)]
     if not chosen:
         raise OptionError(f"program '{program.name}' has no state to train: none is left, or the graph reads none")
+    report.matched, report.changed = len(program.state), len(chosen)
+    frozen = set(able).difference(chosen)
+    for name in program.state:
+        if name in frozen:
+            report.miss(name, "frozen, as asked")
+        elif name not in able and name not in kept:
+            report.miss(name, "not trained: its type is no floating-point number, or the graph does not read it")
+    report.statistics["statistics"] = len(kept)
+    report.summary = f"{len(chosen)} of {len(program.state)} states are trained, {len(kept)} are statistics"
     return chosen
