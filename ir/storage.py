@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,9 @@ PROGRAM, STATE = "program.json", "state.safetensors"
 TARGETS = ("cpu", "gpu", "ascend")
 
 
-def load(path: str | os.PathLike[str]) -> Program:
-    """Reads a program directory, a ``.mindir`` file or the text form (``.txt``); state stays mapped from the file.
+def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
+    """Reads a program directory, a ``.mindir`` file, an ``.onnx`` model or the text form (``.txt``); state stays mapped
+    from the file. ``dimensions``: sizes of what an ONNX model leaves open.
 
     Raises FormatError, naming path and place, for anything that is missing, damaged or of another kind.
     """
@@ -55,6 +57,10 @@ def load(path: str | os.PathLike[str]) -> Program:
             raise FormatError(f"{path}: not the text form of a program: it is not UTF-8") from None
         except OSError as error:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    if path.suffix == ".onnx":
+        from .onnx.reader import read_onnx
+
+        return read_onnx(path, dimensions)
     from .mindir.reader import read_mindir
 
     return read_mindir(path)

@@ -18,10 +18,11 @@ ALIGNMENT = 64
 
 
 class DataFiles:
-    """The data files of one MindIR, each opened and checked once."""
+    """The data files of one model, each opened and checked once. ``marked``: whether they begin with MindIR's mark."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, marked: bool = True):
         self._directory = directory
+        self._marked = marked
         self._files: dict[str, MappedFile] = {}
 
     def data(self, what: str, location: str, offset: int, length: int) -> MappedData:
@@ -63,7 +64,7 @@ class DataFiles:
             view = file.view()
         except OSError as error:
             raise FormatError(f"{what}: its data file '{location}' cannot be read: {error.strerror}") from None
-        if len(view) == 0 or view[0] != 1:
+        if self._marked and (len(view) == 0 or view[0] != 1):
             raise FormatError(
                 f"{what}: its data file '{location}' does not start with the mark of little-endian data; "
                 "it is encrypted, big-endian or no data file: export again, unencrypted, on a little-endian machine"

@@ -1,0 +1,192 @@
+"""A model file as a program: parsed, checked, its functions inlined, its open sizes filled in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...data import MappedFile
+from ...errors import FormatError
+from ...graph import Graph
+from ...program import Entry, Program, Schedule
+from ...types import TensorType
+from .conversion import Conversion, safe_name
+from .functions import inlined
+from .shape import ELEMENT_TYPES
+from .tensors import Tensors
+
+OLDEST = 11
+_SMALL = 1024
+"""Bytes up to which an initializer stays in the model that the onnx package checks."""
+
+
+def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
+    """The program of a forward model: one graph, ``step``, of MindSpore's primitives; floating-point initializers are
+    state. ``dimensions``: sizes of the model's open dimensions, by name.
+
+    FormatError for what is no valid ONNX model; Error, listing all at once, for operators that have no translation.
+    """
+    path = Path(path)
+    view = _bytes_of(path)
+    model = _parsed(path, view)
+    try:
+        graph, conversion = _converted(path, model, dimensions or {})
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return Program(
+        graphs={"step": graph},
+        state=conversion.state,
+        schedule=Schedule((Entry("step"),)),
+        name=path.stem,
+        source={"file": path.name, "sha256": hashlib.sha256(view).hexdigest()},
+    )
+
+
+def _bytes_of(path: Path) -> memoryview:
+    if not path.is_file():
+        raise FormatError(f"{path}: no such file")
+    try:
+        return MappedFile(path).view()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(path: Path, view: memoryview) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.ModelProto.FromString(bytes(view))
+    except DecodeError as error:
+        raise FormatError(f"{path}: not an ONNX model, or a damaged one ({error})") from None
+    if not model.graph.node or not model.graph.output:
+        raise FormatError(f"{path}: not an ONNX model, or an empty one: it holds no graph with results")
+    return model
+
+
+def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion]:
+    opset = _opset(model)
+    tensors = Tensors(path)
+    initializers = _taken_out(model)
+    _fill_sizes(model, dimensions)
+    _check(model)
+    model = inlined(model)
+    graph = Graph("step")
+    conversion = Conversion(graph, opset, tensors, _inferred(model))
+    conversion.constants(initializers)
+    conversion.constants(model.graph.initializer)
+    for info in model.graph.input:
+        if info.name not in conversion.items:
+            name = safe_name(info.name, f"input{len(graph.inputs)}")
+            conversion.items[info.name] = graph.add_input(name, _type(info))
+    conversion.nodes(model.graph.node)
+    outputs = [info.name for info in model.graph.output]
+    conversion.finish(outputs)
+    graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(outputs))
+    return graph, conversion
+
+
+def _opset(model: Any) -> int:
+    from onnx import defs
+
+    newest = defs.onnx_opset_version()
+    found = next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if found is None:
+        raise FormatError("the model does not say which opset it uses")
+    if not OLDEST <= found <= newest:
+        raise FormatError(f"opset {found}; {OLDEST} to {newest} are known: export again, or use onnx.version_converter")
+    return found
+
+
+def _taken_out(model: Any) -> list[Any]:
+    """Large initializers, in whose place inputs stand: what checks the model need not carry their bytes."""
+    from onnx import TensorProto
+
+    taken: list[Any] = []
+    kept: list[Any] = []
+    if model.graph.sparse_initializer:
+        raise FormatError("sparse initializers, which MindSpore has no state for")
+    have = {info.name for info in model.graph.input}
+    for proto in model.graph.initializer:
+        external = proto.data_location == TensorProto.EXTERNAL
+        copy = TensorProto()
+        copy.CopyFrom(proto)
+        (taken if external or proto.ByteSize() > _SMALL else kept).append(copy)
+    for proto in taken:
+        if proto.name not in have:
+            info = model.graph.input.add(name=proto.name)
+            info.type.tensor_type.elem_type = proto.data_type
+            info.type.tensor_type.shape.SetInParent()
+            for d in proto.dims:
+                info.type.tensor_type.shape.dim.add(dim_value=d)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    return taken
+
+
+def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
+    """Open dimensions of the inputs get the sizes given; what the model says of other values is left to inference."""
+    missing: dict[str, None] = {}
+    names = {initializer.name for initializer in model.graph.initializer}
+    for info in model.graph.input:
+        if info.name in names or not info.type.HasField("tensor_type"):
+            continue
+        if not info.type.tensor_type.HasField("shape"):
+            raise FormatError(f"input '{info.name}' has no shape: export with one")
+        for i, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value") and dim.dim_value >= 0:
+                continue
+            name = dim.dim_param or f"{info.name}.{i}"
+            if name in dimensions:
+                dim.dim_value = dimensions[name]
+            else:
+                missing[name] = None
+    if missing:
+        shown = ", ".join(missing)
+        first = next(iter(missing))
+        raise FormatError(
+            f"the model leaves sizes open: {shown}. Say what they are: --dim {first}=8 (in Python: "
+            f"dimensions={{'{first}': 8}})"
+        )
+    del model.graph.value_info[:]
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param in dimensions:
+                dim.dim_value = dimensions[dim.dim_param]
+
+
+def _check(model: Any) -> None:
+    from onnx import checker
+
+    try:
+        checker.check_model(model.SerializeToString())
+    except (checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()
+        raise FormatError(f"not a valid ONNX model: {first[0] if first else 'no reason given'}") from None
+
+
+def _inferred(model: Any) -> dict[str, TensorType]:
+    """What shape inference says, as far as it goes; -1 where it does not know a size."""
+    from onnx import shape_inference
+
+    try:
+        model = shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # a C++ exception of several kinds
+        raise FormatError(f"its shapes are not consistent: {error}") from None
+    found = {}
+    for info in [*model.graph.value_info, *model.graph.output]:
+        tensor = info.type.tensor_type
+        if info.type.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type in ELEMENT_TYPES:
+            found[info.name] = _type(info)
+    return found
+
+
+def _type(info: Any) -> TensorType:
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type") or tensor.elem_type not in ELEMENT_TYPES:
+        raise FormatError(f"input '{info.name}' is no tensor of a type that MindSpore has")
+    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+    return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)
