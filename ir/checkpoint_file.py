@@ -6,17 +6,24 @@ several pairs of one name. Values are mapped from the file, not copied, where th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .data import MappedFile
 from .errors import FormatError
 from .mindir.wire import DELIMITED, VARINT, fields
+from .naming import printable
+from .types import MAX_RANK
 
 if TYPE_CHECKING:
     import numpy as np
 
 VALUE, TAG, TENSOR = 1, 1, 2
+TEXT = "str"
+"""The type of notes beside the tensors, in UTF-32."""
 DIMS, TYPE, CONTENT = 1, 2, 3
 _DTYPES = {
     "Float16": "float16", "Float32": "float32", "Float64": "float64", "BFloat16": "bfloat16", "Bool": "bool",
@@ -27,12 +34,27 @@ _DTYPES = {
 
 def open_checkpoint(path: Path) -> dict[str, np.ndarray]:
     """Name -> array of every tensor in the file; bfloat16 as float32. FormatError for what is no such file."""
+    if path.suffix != ".safetensors":
+        return read_ckpt(path)[0]
+    with _explained(path):
+        return _read_safetensors(path)
+
+
+def read_ckpt(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The tensors of a ``.ckpt`` file and the texts beside them, by name. MindSpore's own loader believes the dimensions
+    that a file claims (2.10: it reads past the end of a shorter tensor), so it is not asked."""
+    with _explained(path):
+        return _read_ckpt(path)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        return _read_safetensors(path) if path.suffix == ".safetensors" else _read_ckpt(path)
+        yield
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except FormatError as error:
-        raise FormatError(f"{path}: no checkpoint that can be read: {error}") from None
+    except (FormatError, ValueError) as error:
+        raise FormatError(f"{path}: no checkpoint that can be read: {printable(str(error))}") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -45,39 +67,48 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise FormatError(str(error)) from None
 
 
-def _read_ckpt(path: Path) -> dict[str, np.ndarray]:
-    import numpy as np
-
+def _read_ckpt(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     view = MappedFile(path).view()
-    parts: dict[str, list[np.ndarray]] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for number, wire_type, _, a, b in fields(view, 0, len(view)):
+    pieces: dict[str, list[memoryview]] = {}
+    kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
+    # A checksum of everything before it, which MindSpore puts there when asked to.
+    end = len(view) - 17 if bytes(view[-17:-10]) == b"crc_num" else len(view)
+    for number, wire_type, _, a, b in fields(view, 0, end):
         if number != VALUE or wire_type != DELIMITED:
             raise FormatError(f"byte {a}: not a list of tensors (encrypted?)")
         name, tensor = "", None
         for inner, kind, _, x, y in fields(view, a, b):
             if inner == TAG and kind == DELIMITED:
-                name = bytes(view[x:y]).decode("utf-8", "replace")
+                name = bytes(view[x:y]).decode()
             elif inner == TENSOR and kind == DELIMITED:
                 tensor = (x, y)
         if tensor is None:
             continue
         dims, type_, content = _tensor(view, *tensor)
-        dtype = _DTYPES.get(type_)
-        if dtype is None:
-            continue  # a string that training left
-        array = np.frombuffer(content, "<u2" if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<"))
-        if dtype == "bfloat16":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        parts.setdefault(name, []).append(array)
-        shapes[name] = dims
-    found = {name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for name, arrays in parts.items()}
-    for name, array in found.items():
-        shape = () if shapes[name] == (0,) and array.size == 1 else shapes[name]
-        if array.size != int(np.prod(shape, dtype=np.int64)):
-            raise FormatError(f"tensor '{name}' of shape {list(shape)} has {array.size} elements")
-        found[name] = array.reshape(shape)
-    return found
+        if kinds.setdefault(name, (type_, dims)) != (type_, dims):
+            raise FormatError(f"the pieces of tensor '{name}' differ in type or shape")
+        pieces.setdefault(name, []).append(content)
+    texts = {name: b"".join(pieces[name]).decode("utf-32-le") for name, (type_, _) in kinds.items() if type_ == TEXT}
+    return {name: _array(name, *kinds[name], parts) for name, parts in pieces.items() if name not in texts}, texts
+
+
+def _array(name: str, type_: str, dims: tuple[int, ...], parts: list[memoryview]) -> np.ndarray:
+    import numpy as np
+
+    if type_ not in _DTYPES:
+        raise FormatError(f"tensor '{name}' is of type '{type_}', which no weight has")
+    is_brain = type_ == "BFloat16"
+    dtype = np.dtype("<u2") if is_brain else np.dtype(_DTYPES[type_]).newbyteorder("<")
+    content = parts[0] if len(parts) == 1 else b"".join(parts)
+    shape = () if dims == (0,) and len(content) == dtype.itemsize else dims
+    if len(shape) > MAX_RANK or prod(shape) * dtype.itemsize != len(content):
+        raise FormatError(
+            f"tensor '{name}' of shape {list(shape[:MAX_RANK])} and type {type_} has {len(content)} bytes"
+        )
+    array = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
+    if is_brain:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.reshape(shape)
 
 
 def _tensor(view: memoryview, start: int, end: int) -> tuple[tuple[int, ...], str, memoryview]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..ir.errors import RuntimeFailure
+from ..ir.errors import FormatError, RuntimeFailure
 from ..ir.tensor_file import write_tensors
 
 READABLE = (".safetensors", ".ckpt", ".npz")
@@ -78,28 +78,22 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _read_ckpt(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    import mindspore
+    from ..ir.checkpoint_file import read_ckpt
 
     try:
-        loaded = mindspore.load_checkpoint(str(path))
-    except Exception as e:
-        raise RuntimeFailure(f"{path}: MindSpore cannot read it as a checkpoint: {e}") from e
-    # A ModelCheckpoint may also record plain numbers and strings about the training.
-    state = {name: tensor_to_numpy(value) for name, value in loaded.items() if isinstance(value, mindspore.Tensor)}
-    return state, {name: value for name, value in loaded.items() if isinstance(value, str)}
+        return read_ckpt(path)
+    except FormatError as error:
+        raise RuntimeFailure(str(error)) from None
 
 
 def read_npz(path: Path) -> dict[str, Any]:
     """Name -> array, in the order of the file; pickled objects are refused."""
-    from zipfile import BadZipFile
-
-    import numpy as np
+    from ..ir import npz_file
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile, AttributeError) as e:
-        raise RuntimeFailure(f"{path}: cannot be read as an .npz of arrays: {e}") from e
+        return npz_file.read_npz(path)
+    except FormatError as error:
+        raise RuntimeFailure(str(error)) from None
 
 
 def tensor_to_numpy(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import FormatError, PassError
+from ...ir.errors import PassError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,10 +116,10 @@ def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
     import numpy as np
 
-    try:
-        matrix = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FormatError(f"{file}: cannot be read as a .npy matrix: {error}") from None
+    from ...ir.npz_file import check_npy
+
+    check_npy(file)
+    matrix = np.load(file, mmap_mode="r", allow_pickle=False)
     total = sum(sizes.values())
     if matrix.ndim != 2 or matrix.shape[1] != total or matrix.dtype.kind != "f":
         raise PassError(
