@@ -41,8 +41,11 @@ def open_checkpoint(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_ckpt(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The tensors of a ``.ckpt`` file and the texts beside them, by name. MindSpore's own loader believes the dimensions
-    that a file claims (2.10: it reads past the end of a shorter tensor), so it is not asked."""
+    """The tensors of a ``.ckpt`` file and the texts beside them, by name.
+
+    MindSpore's own loader is not asked: it believes the dimensions that a file claims, and reads past the end of a
+    shorter tensor (2.10).
+    """
     with _explained(path):
         return _read_ckpt(path)
 
@@ -102,9 +105,8 @@ def _array(name: str, type_: str, dims: tuple[int, ...], parts: list[memoryview]
     content = parts[0] if len(parts) == 1 else b"".join(parts)
     shape = () if dims == (0,) and len(content) == dtype.itemsize else dims
     if len(shape) > MAX_RANK or prod(shape) * dtype.itemsize != len(content):
-        raise FormatError(
-            f"tensor '{name}' of shape {list(shape[:MAX_RANK])} and type {type_} has {len(content)} bytes"
-        )
+        shown = f"{type_}{list(shape[:MAX_RANK])}"
+        raise FormatError(f"tensor '{name}' is {shown} but has {len(content)} bytes")
     array = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
     if is_brain:
         array = (array.astype(np.uint32) << 16).view(np.float32)

@@ -125,7 +125,7 @@ class _Parser:
         except OptionError as error:
             self.fail(str(error), name_at)
 
-    def value(self) -> Raw:
+    def value(self, depth: int = 0) -> Raw:
         if self.kind == "quoted":
             try:
                 text = json.loads(self.token)
@@ -135,9 +135,11 @@ class _Parser:
             return Raw(text, quoted=True)
         if not self.take("["):
             return Raw(self.word("a value")[0])
+        if depth > 1:  # no option takes more than a list
+            self.fail("lists are nested too deeply")
         elements: list[Raw] = []
         while not self.take("]"):
             if elements:
                 self.expect(",", "a list's element (or ']')")
-            elements.append(self.value())
+            elements.append(self.value(depth + 1))
         return Raw("", elements=tuple(elements))

@@ -37,7 +37,7 @@ class DataPosition:
             numbers = (fields["epoch"], fields["micro_batch"], fields["cycle"])
             order = dict(fields["order"])
             whole = [*numbers, *(value for value in order.values() if value is not None)]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise RuntimeFailure(f"{where}: its note of the position in the data cannot be read.") from None
         if not all(type(value) is int for value in whole) or min(numbers) < 0:
             raise RuntimeFailure(f"{where}: its note of the position in the data holds no whole numbers.")

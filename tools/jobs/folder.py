@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...ir.errors import RuntimeFailure
 from .. import cli
 
 VARIABLE = "BOOST_RUN_JOB"
@@ -29,14 +30,19 @@ class JobFolder:
         """Replaces what the rank told before of this kind."""
         path = self._place(rank, kind)
         unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(document, default=cli.plain))
+        unfinished.write_text(json.dumps(document, default=cli.plain), encoding="utf-8")
         os.replace(unfinished, path)
 
     def told(self, rank: int, kind: str) -> dict[str, Any] | None:
+        path = self._place(rank, kind)
         try:
-            document: dict[str, Any] = json.loads(self._place(rank, kind).read_text())
+            document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise RuntimeFailure(f"{path}: is not what a rank of this job tells; start the job again")
         return document
 
     @property
