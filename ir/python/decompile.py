@@ -26,9 +26,9 @@ class Decompiled:
     def write(self, folder: Path, name: str = "network") -> Path:
         """Writes ``NAME.py`` and ``NAME.safetensors`` into a folder that exists; the path of the module."""
         from ..atomic import replacing_file
-        from ..tensor_file import write_tensors
+        from ..tensor_file import write_data
 
-        write_tensors(folder / f"{name}.safetensors", self.tensors, self.notes)
+        write_data(folder / f"{name}.safetensors", self.tensors, self.notes)
         with replacing_file(folder / f"{name}.py") as file:
             file.write(self.source.encode("ascii"))
         return folder / f"{name}.py"

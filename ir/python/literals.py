@@ -9,12 +9,15 @@ from ..data import to_numpy
 from ..errors import PassError
 from ..types import DType
 
+_DEEPEST = 32
 _INLINE = 8
 """Tensors of at most so many elements stand in the source, larger ones in the file of the weights."""
 
 
-def literal(value: Attribute, where: str) -> str:
+def literal(value: Attribute, where: str, depth: int = 0) -> str:
     """``value`` as source. PassError, naming the place, for what MindSpore has no Python value for."""
+    if depth > _DEEPEST:
+        raise PassError(f"{where}: a value nested more than {_DEEPEST} deep cannot be written as Python")
     if value is None or isinstance(value, (bool, int)):
         return repr(value)
     if isinstance(value, float):
@@ -22,9 +25,9 @@ def literal(value: Attribute, where: str) -> str:
     if isinstance(value, str):
         return ascii(value)
     if isinstance(value, tuple):
-        return "(" + ", ".join(literal(v, where) for v in value) + (",)" if len(value) == 1 else ")")
+        return "(" + ", ".join(literal(v, where, depth + 1) for v in value) + (",)" if len(value) == 1 else ")")
     if isinstance(value, list):
-        return "[" + ", ".join(literal(v, where) for v in value) + "]"
+        return "[" + ", ".join(literal(v, where, depth + 1) for v in value) + "]"
     if isinstance(value, TensorValue) and is_small(value):
         array = to_numpy(value.type, value.data)
         return f"tensor({literal(_nested(array.tolist()), where)}, {value.type.dtype.value!a}, {value.type.shape!r})"

@@ -44,32 +44,29 @@ class _Class:
         self.plans = plans
         self.template = plan.template
         claimed = Identifiers()
-        slots = [n for n in sorted(plan.varying) if self._in_construct(n)]
-        slots += [n for n in self._constructed() if n not in plan.varying and not self.template.slots[n].inline]
         self.states = [claimed.claim(snake(h)) for h in self.template.state_hints]
         self.primitives = [claimed.claim(snake(p.name)) for p in self.template.primitives]
         self.children = [claimed.claim(snake(h)) for h in self.template.child_hints]
-        self.fields = {n: claimed.claim(snake(self.template.slots[n].hint)) for n in dict.fromkeys(slots)}
+        slots = self.template.slots
+        held = [n for n in self._slots_in_construct() if n in plan.varying or not slots[n].inline]
+        self.fields = {n: claimed.claim(snake(slots[n].hint)) for n in held}
 
-    def _constructed(self) -> list[int]:
-        """The slots that stand in ``construct``."""
-        found: list[int] = []
-        stack: list[Argument] = [a for s in reversed(self.template.steps) for a in s.arguments]
-        stack.extend(self.template.outputs)
+    def _slots_in_construct(self) -> list[int]:
+        return sorted({a[1] for a in self._arguments() if a[0] == "slot"})
+
+    def _arguments(self) -> list[Argument]:
+        """What stands in ``construct``, tuples and elements taken apart."""
+        found: list[Argument] = []
+        stack: list[Argument] = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
         while stack:
             argument = stack.pop()
-            if argument[0] == "slot":
-                found.append(argument[1])
-            elif argument[0] == "tuple":
+            if argument[0] == "tuple":
                 stack.extend(argument[1:])
             elif argument[0] == "item":
                 stack.append(argument[1])
-        return sorted(set(found))
-
-    def _in_construct(self, slot: int) -> bool:
-        if not hasattr(self, "_used"):
-            self._used = set(self._constructed())
-        return slot in self._used
+            else:
+                found.append(argument)
+        return found
 
     def text(self) -> str:
         lines = [f"class {self.plan.name}(nn.Cell):", *self._init(), "", *self._construct()]
@@ -118,7 +115,7 @@ class _Class:
         template = self.template
         local = Identifiers()
         names = [local.claim(snake(h)) for h in template.value_hints[: template.inputs]]
-        used = {a[1] for a in self._values()}
+        used = {a[1] for a in self._arguments() if a[0] == "value"}
         lines = _call("    def construct(", ["self", *names], "):")
         hints = template.value_hints
         steps = list(template.steps)
@@ -137,21 +134,8 @@ class _Class:
             lines += _wrapped("        return ", text)
         return lines
 
-    def _values(self) -> list[Argument]:
-        found: list[Argument] = []
-        stack: list[Argument] = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
-        while stack:
-            argument = stack.pop()
-            if argument[0] == "value":
-                found.append(argument)
-            elif argument[0] == "tuple":
-                stack.extend(argument[1:])
-            elif argument[0] == "item":
-                stack.append(argument[1])
-        return found
-
     def _is_result(self, step: Step) -> bool:
-        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind != "pack"
+        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind != "keep"
 
     def _assigned(self, lines: list[str], targets: list[str], step: Step, names: list[str]) -> None:
         if not any(targets):
@@ -164,8 +148,8 @@ class _Class:
 
     def _right(self, head: str, step: Step, names: list[str]) -> list[str]:
         arguments = [self._argument(a, names) for a in step.arguments]
-        if step.kind == "pack":
-            return _call(f"{head}(", [a + ("," if len(arguments) == 1 else "") for a in arguments], ")")
+        if step.kind == "keep":
+            return [head + arguments[0]]
         owner = self.primitives if step.kind == "apply" else self.children
         item = "" if step.item is None else f"[{step.item}]"
         return _call(f"{head}self.{owner[step.index]}(", arguments, f"){item}")

@@ -21,6 +21,8 @@ from .regions import Layout, Region
 Argument = tuple[Any, ...]
 """``("value", n)``, ``("state", n)``, ``("slot", n)``, ``("tuple", …)``, ``("item", argument, n)``."""
 
+_DEEPEST = 8
+
 RUNS_CODE = frozenset({
     "PyExecute", "PyInterpret", "PyFunc", "Custom", "CustomExt", "HookBackward", "CellBackwardHook", "AotCustom",
     "Morph", "JitFallback", "InvokeFunction",
@@ -44,8 +46,8 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Step:
-    """One line: ``apply`` primitive ``index``, ``invoke`` child ``index``, or ``pack`` a tuple. ``results`` are the
-    numbers of the values it makes; ``item``: of a tuple, only this one."""
+    """One line: ``apply`` primitive ``index``, ``invoke`` child ``index``, or ``keep`` its argument as it is.
+    ``results`` are the numbers of the values it makes; ``item``: of a tuple, only this one."""
 
     kind: str
     index: int
@@ -158,6 +160,7 @@ class _Draft:
         self.numbers: dict[Value, int] = {}
         self.value_hints: list[str] = []
         self.folded: dict[Value, Argument] = {}
+        self.depth: dict[Argument, int] = {}
         self.primitives: list[Primitive] = []
         self.slots: list[Slot] = []
         self.literals: list[str] = []
@@ -216,14 +219,20 @@ class _Draft:
             raise PassError(
                 f"{_where(node)}: takes an element whose index is computed; this cannot be written as Python"
             )
-        self.folded[node] = ("item", self.argument(source, _where(node)), index.value)
+        self._folded(node, ("item", self.argument(source, _where(node)), index.value), True)
 
     def _pack(self, node: Node) -> None:
         packed = tuple(self.argument(v, _where(node)) for v in self.layout.operands[node])
-        if self.layout.uses.get(node, 0) == 1:
-            self.folded[node] = ("tuple", *packed)
+        self._folded(node, ("tuple", *packed), self.layout.uses.get(node, 0) == 1)
+
+    def _folded(self, node: Node, argument: Argument, fold: bool) -> None:
+        """Stands where the value is used, or on a line of its own: where brackets would pile up, too."""
+        inner = max((self.depth.get(a, 0) for a in argument[1:]), default=0)
+        if fold and inner < _DEEPEST:
+            self.folded[node] = argument
+            self.depth[argument] = inner + 1
         else:
-            self.steps.append(Step("pack", 0, packed, (self.number(node, "values"),)))
+            self.steps.append(Step("keep", 0, (argument,), (self.number(node, "values"),)))
 
     def _apply(self, node: Node) -> None:
         where = _where(node)

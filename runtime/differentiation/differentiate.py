@@ -63,7 +63,7 @@ def differentiate(
         _check_loss(graph)
     trained = trained_names(program, graph, train, freeze, report)
     written = decompile(program, set(trained))
-    prepare_environment()
+    prepare_environment(program.graphs.values())
     with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
         path = _export(written, Path(folder), updating, judging, [type_ for _, type_ in inputs], program.name)
         made = _read(path)
@@ -126,7 +126,10 @@ def _export(
     from .cells import LossOfLastInput
 
     with _imported(written.write(folder)) as module:
-        network = module.load()
+        try:
+            network = module.load()
+        except Exception as error:
+            raise RuntimeFailure(f"program '{name}': MindSpore cannot build it: {_sentence(error)}") from error
         if judging is not None:
             network = LossOfLastInput(network, make_loss(judging))
         optimizer = make_optimizer(updating, network.trainable_params())

@@ -12,6 +12,7 @@ from ...ir.ops import written_operands
 from ...ir.program import Program
 from ...ir.report import PassResult
 from ...ir.state_access import states_behind
+from ...ir.values import Node, Value
 
 _STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
 """Operands that hold statistics, written by the forward part in training mode only."""
@@ -26,8 +27,15 @@ def statistics(graph: Graph) -> set[str]:
         for node in part
         for i in {*written_operands(node), *_STATISTICS.get(node.op.name, ())}
         if i < node.num_operands
-        for state in states_behind(node.operand(i), bound)
+        for state in states_behind(_unread(node.operand(i)), bound)
     }
+
+
+def _unread(value: Value) -> Value:
+    """The state behind a Load: in inference mode, statistics are read as any other state."""
+    while isinstance(value, Node) and value.op.name == "Load":
+        value = value.operand(0)
+    return value
 
 
 def trained_names(
