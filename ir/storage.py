@@ -218,7 +218,7 @@ def _origins(graph: Graph) -> dict[str, list[list[Any]]]:
 
 def _save_state(program: Program, path: Path) -> dict[str, int]:
     """Writes what is not all zero, and returns the checksum of each such variable."""
-    from .tensor_file import write_tensors
+    from .tensor_file import write_data
 
     tensors: dict[str, tuple[TensorType, Data]] = {}
     stored: dict[str, int] = {}
@@ -233,7 +233,7 @@ def _save_state(program: Program, path: Path) -> dict[str, int]:
         if type_.dtype is DType.COMPLEX128:  # safetensors has none: stored as pairs of float64
             type_ = TensorType(DType.FLOAT64, (*type_.shape, 2))
         tensors[name] = type_, variable.data
-    write_tensors(path, tensors, {"format": "boost-compile"})
+    write_data(path, tensors, {"format": "boost-compile"})
     return stored
 
 

@@ -13,8 +13,6 @@ from ..data import MappedFile
 from ..errors import FormatError
 from .sniff import EXPORT_HINT
 
-_PIECE = 1 << 22
-
 
 def map_file(path: str | os.PathLike[str]) -> MappedFile:
     """The mapped file; FormatError unless it is a non-empty regular file that may be a MindIR."""
@@ -34,18 +32,19 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 
 
 @contextmanager
-def hashing(view: memoryview) -> Iterator[list[str]]:
-    """Computes the sha256 of ``view`` while the block runs; after it, the list holds the digest. On failure it stops:
-    nothing reads a mapped file that its owner may already be replacing."""
+def hashing(file: MappedFile) -> Iterator[list[str]]:
+    """Computes the sha256 of ``file`` while the block runs; after it, the list holds the digest. On failure it
+    stops."""
+    size = len(file.view())
     stopped = threading.Event()
     digest: list[str] = []
 
     def run() -> None:
         whole = hashlib.sha256()
-        for start in range(0, len(view), _PIECE):
+        for piece in file.pieces(0, size):
             if stopped.is_set():
                 return
-            whole.update(view[start : start + _PIECE])
+            whole.update(piece)
         digest.append(whole.hexdigest())
 
     thread = threading.Thread(target=run, daemon=True)

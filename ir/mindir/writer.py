@@ -18,7 +18,7 @@ from google.protobuf import json_format
 
 from ..atomic import explained, replacing_file, sync_directory
 from ..attributes import Attribute, TensorValue, bits
-from ..data import Data, ZeroData
+from ..data import Data
 from ..errors import Error, VerifyError
 from ..graph import Graph
 from ..program import StateVariable
@@ -38,7 +38,6 @@ SPLICED = 64 * 1024
 """Constant tensors larger than this are copied from their mapping into the file, never into a message."""
 DEFAULT_HEADER: Mapping[str, Any] = {"ir_version": "1.1", "producer_name": "MindSpore"}
 MIND_IR_VERSION = 3
-_PIECE = 1 << 20
 
 
 def write_mindir(
@@ -113,11 +112,8 @@ def _write(file: BinaryIO, chunks: Iterable[Chunk]) -> None:
     for chunk in chunks:
         if isinstance(chunk, bytes):
             file.write(chunk)
-        elif isinstance(chunk, ZeroData):
-            for start in range(0, chunk.length, _PIECE):
-                file.write(bytes(min(_PIECE, chunk.length - start)))
         else:
-            file.write(chunk.view())
+            chunk.write_to(file)
 
 
 class _Emitter:
