@@ -61,6 +61,17 @@ class SumOverRanks(nn.Cell):  # type: ignore[misc]
         return self.sum(values)
 
 
+class GatherOverRanks(nn.Cell):  # type: ignore[misc]
+    """A tensor of all ranks, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.gather = ops.AllGather()
+
+    def construct(self, values):  # type: ignore[no-untyped-def]
+        return self.gather(values)
+
+
 class ProgramCell(nn.Cell):  # type: ignore[misc]
     """A program as a Cell for ``mindspore.train.Model(cell).train(…)``; each call is one micro-batch.
 

@@ -1,26 +1,40 @@
-"""State files: .safetensors, MindSpore's .ckpt, and numpy's .npz (read only)."""
+"""State files: .safetensors, MindSpore's .ckpt, and numpy's .npz (read only).
+
+Files written here note a CRC-32 of each tensor and of everything else; whoever reads them compares all of it. An
+.npz has checksums of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..ir.atomic import scratch_directory, sync_directory
 from ..ir.errors import FormatError, RuntimeFailure
 from ..ir.tensor_file import write_tensors
 
 READABLE = (".safetensors", ".ckpt", ".npz")
+RESERVED = "boost_compile."
+"""How the names of tensors and notes begin that are no state of the program."""
+CHECKSUMS = RESERVED + "checksums"
+
+
+class DamagedState(RuntimeFailure):
+    """A state file that is not what was written."""
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Name -> numpy array of every tensor in the file; bfloat16 (.ckpt only) as float32."""
-    return read_state_and_notes(path)[0]
+    """Name -> numpy array of every state in the file; bfloat16 (.ckpt only) as float32."""
+    return {name: array for name, array in read_state_and_notes(path)[0].items() if not name.startswith(RESERVED)}
 
 
 def read_state_and_notes(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The tensors of the file as :func:`read_state` gives them, and the texts that stand beside them, by name."""
+    """All tensors of the file, and the texts that stand beside them, by name. Raises DamagedState where the file is
+    not what was written."""
     path = Path(path)
     if path.suffix not in READABLE:
         raise RuntimeFailure(f"{path}: no state file by its name; load one of {', '.join(READABLE)}.")
@@ -28,7 +42,9 @@ def read_state_and_notes(path: str | os.PathLike[str]) -> tuple[dict[str, Any], 
         raise RuntimeFailure(f"{path}: no such file.")
     if path.suffix == ".npz":
         return read_npz(path), {}
-    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_ckpt(path)
+    tensors, notes = _read_safetensors(path) if path.suffix == ".safetensors" else _read_ckpt(path)
+    _check(path, tensors, notes)
+    return tensors, notes
 
 
 def write_state(
@@ -37,34 +53,72 @@ def write_state(
     values: Mapping[str, Any],
     notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes ``values`` (arrays) as .safetensors, or ``parameters`` as .ckpt, with ``notes`` beside them.
+    """Writes ``values`` (arrays) as .safetensors, or as .ckpt, where ``parameters`` (Tensors) stand for those of their
+    names, with ``notes`` beside them.
 
     The whole file appears, or none.
     """
     path = Path(path)
     if path.suffix not in (".safetensors", ".ckpt"):
         raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")
+    noted = dict(notes or {})
+    noted[CHECKSUMS] = _checksums(values, noted)
     try:
         # In the target's folder, so that the rename stays inside one file system.
-        with tempfile.TemporaryDirectory(prefix=scratch_prefix(os.getpid()), dir=path.parent) as folder:
-            temporary = Path(folder) / f"state{path.suffix}"
+        with scratch_directory(path) as folder:
+            temporary = folder / f"state{path.suffix}"
             if path.suffix == ".ckpt":
                 import mindspore
 
-                listed = [{"name": n, "data": p} for n, p in parameters.items()]
-                mindspore.save_checkpoint(listed, str(temporary), append_dict=dict(notes) if notes else None)
+                listed = [{"name": n, "data": parameters.get(n, mindspore.Tensor(v))} for n, v in values.items()]
+                mindspore.save_checkpoint(listed, str(temporary), append_dict=noted)
+                with open(temporary, "rb") as file:
+                    os.fsync(file.fileno())
             else:
-                write_tensors(temporary, values, notes)
+                write_tensors(temporary, values, noted)
             os.replace(temporary, path)
+        sync_directory(path.parent)
     except OSError as e:
         raise RuntimeFailure(
             f"{path}: cannot be written: {e.strerror or e}. Choose a folder that exists and is writable."
         ) from e
 
 
-def scratch_prefix(pid: int) -> str:
-    """How the names of the folders begin in which process ``pid`` writes a state, beside the file that it replaces."""
-    return f".boost-compile-{pid}-"
+def _checksums(tensors: Mapping[str, Any], notes: Mapping[str, str]) -> str:
+    sums = {name: f"{_crc(array):08x}" for name, array in tensors.items()}
+    kinds = {name: str(array.dtype) for name, array in tensors.items()}
+    rest = {name: text for name, text in notes.items() if name != CHECKSUMS}
+    document = json.dumps([sums, kinds, rest], sort_keys=True)
+    return json.dumps({"tensors": sums, "all": f"{zlib.crc32(document.encode()):08x}"}, sort_keys=True)
+
+
+def _crc(array: Any) -> int:
+    import numpy as np
+
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> None:
+    if CHECKSUMS not in notes:
+        if any(name.startswith(RESERVED) for name in (*notes, *tensors)) and not _is_older(notes):
+            raise DamagedState(f"{path}: is damaged: its checksums are not there.")
+        return  # written by others
+    written, found = notes[CHECKSUMS], _checksums(tensors, notes)
+    if written == found:
+        return
+    try:
+        sums = dict(json.loads(written)["tensors"])
+    except (ValueError, TypeError, KeyError):
+        sums = {}
+    now = json.loads(found)["tensors"]
+    differing = [name for name in sums if name in now and sums[name] != now[name]]
+    what = f"the bytes of '{differing[0]}'" if len(differing) == 1 else "its contents"
+    raise DamagedState(f"{path}: is damaged: {what} are not those that were written.")
+
+
+def _is_older(notes: Mapping[str, str]) -> bool:
+    """A file of a version without checksums held this note at most."""
+    return set(notes) == {RESERVED + "data_position"}
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -74,7 +128,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
-        raise RuntimeFailure(f"{path}: cannot be read as .safetensors: {e}.") from e
+        raise DamagedState(f"{path}: cannot be read as .safetensors: {e}.") from e
 
 
 def _read_ckpt(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -83,7 +137,7 @@ def _read_ckpt(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         return read_ckpt(path)
     except FormatError as error:
-        raise RuntimeFailure(str(error)) from None
+        raise DamagedState(str(error)) from None
 
 
 def read_npz(path: Path) -> dict[str, Any]:
@@ -93,7 +147,7 @@ def read_npz(path: Path) -> dict[str, Any]:
     try:
         return npz_file.read_npz(path)
     except FormatError as error:
-        raise RuntimeFailure(str(error)) from None
+        raise DamagedState(str(error)) from None
 
 
 def tensor_to_numpy(value: Any) -> Any:

@@ -180,7 +180,11 @@ class DatasetSource:
         self.shard = Shard() if _is_divided(dataset) else shard
         self.batches: int | None = None
         self.dropped = 0
-        self.order: Order = {"batch": None if size is None else size * shard.ranks}
+        from mindspore.dataset import config
+
+        given = config.get_seed()
+        ordered_by = given if given != UNSEEDED else seed if self.shard.ranks > 1 else None
+        self.order: Order = {"batch": None if size is None else size * shard.ranks, "seed": ordered_by}
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         for i, batch in enumerate(self._batches(number)):

@@ -14,10 +14,12 @@ from ..ir.collectives import WORLD, collectives
 from ..ir.data import from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
+from ..ir.ops import is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
 from .anchor import anchor_state
+from .draws import Draws
 from .environment import prepare_environment
 from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
@@ -47,6 +49,9 @@ class Engine:
         self.types = {name: variable.type for name, variable in program.state.items()}
         self._shared = shared_states(program, self.ranks.size)
         self.parameters = {name: self._parameter_of(variable) for name, variable in program.state.items()}
+        self.draws = Draws(seed or 0, self.ranks.rank)
+        self.unrepeatable: list[str] = []
+        """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
         self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
@@ -70,10 +75,13 @@ class Engine:
         graph = graph_of_ranks(graph, self.ranks, target)
         if seed is not None:
             graph = graph.clone()[0]
+            if self.device == "CPU":  # elsewhere masks have other forms, and would have to be copied there
+                self.draws.take(graph)
             for node in seed_graph(graph, seed, self.ranks.rank):
                 log.warning(
                     "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
                 )
+        self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
         if self.device == "CPU":
             graph = shorten_finite_tests(widen_half_updates(graph))
         graph = anchor_state(graph)
@@ -91,7 +99,7 @@ class Engine:
     def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs one graph on Tensors and returns its results, which may still be computing."""
         try:
-            result = self._runners[name](*inputs)
+            result = self._runners[name](*inputs, *self.draws.next(name))
         except Error:
             raise
         except Exception as e:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,12 @@ class History:
 class Callback:
     """Base of callbacks for ``fit``; override what you need. Reading a value of a step result waits for the device."""
 
+    def on_begin(self, session: Session) -> None:
+        """Before the first micro-batch."""
+
+    def on_end(self, session: Session) -> None:
+        """After the last one, or when an error ends the training."""
+
     def on_step(self, session: Session, number: int, result: StepResult) -> None:
         """After each micro-batch; ``number`` counts from 1."""
 
@@ -126,7 +133,7 @@ def fit(
     part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
     source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
     start = _start(session, source.order) if resume else DataPosition(0, 0, 0, source.order)
-    with progress_bar(progress) as bar:
+    with progress_bar(progress) as bar, _begun(session, callbacks):
         run = _Run(session, callbacks, allow_nonfinite, start, bar, source.batches, epochs)
         for number in range(start.epoch, epochs):
             consumed = start.micro_batch if number == start.epoch else 0
@@ -150,7 +157,17 @@ def _start(session: Session, order: Order) -> DataPosition:
             "or after fit trained, and feed nothing by hand in between; or train on from the start of the data."
         )
     found.check(order)
+    session.check_draws()
     return found
+
+
+@contextmanager
+def _begun(session: Session, callbacks: Sequence[Callback]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for callback in callbacks:
+            stack.callback(callback.on_end, session)
+            callback.on_begin(session)
+        yield
 
 
 class _Run:

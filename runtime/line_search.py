@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import RuntimeFailure
 from ..ir.search import Search
+from .checkpoint import tensor_to_numpy
 from .engine import Engine, flat_outputs
 
 
@@ -38,13 +39,21 @@ class LineSearch:
         self._kept.clear()
         return outputs
 
-    def resume(self, position: int) -> None:
-        """The cycle stands at ``position`` now; RuntimeFailure where its micro-batches were fed to another session."""
-        if position and position != len(self._kept):
+    def kept(self) -> list[list[Any]]:
+        """What the running cycle was fed with so far, as arrays, for a state that is saved now."""
+        return [[tensor_to_numpy(value) for value in row] for row in self._kept]
+
+    def resume(self, position: int, kept: Sequence[Sequence[Any]]) -> None:
+        """The cycle stands at ``position`` now, and was fed with ``kept``; RuntimeFailure where that is not all."""
+        import mindspore
+
+        if position and position != len(kept) and position != len(self._kept):
             raise RuntimeFailure(
                 f"{position} micro-batches of a cycle are pending in this state, and the line search at the cycle's "
-                "end needs them again, which a state does not hold. Save the state at the end of a cycle "
-                "(StepResult.ended_cycle), or call flush() first."
+                "end needs them again, but they are not there: only what Session.save writes holds them. "
+                "Save the state at the end of a cycle (StepResult.ended_cycle), or call flush() first."
             )
         if not position:
             self._kept.clear()
+        elif len(kept) == position:
+            self._kept = [tuple(mindspore.Tensor(value) for value in row) for row in kept]

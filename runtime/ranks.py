@@ -100,11 +100,12 @@ def _alone(graph: Graph) -> Graph:
 
 
 class Exchange:
-    """Sums numbers over all ranks, outside of the program's graphs."""
+    """What ranks tell each other outside of the program's graphs."""
 
     def __init__(self, ranks: Ranks):
         self.ranks = ranks
         self._cell: Any = None
+        self._gather: Any = None
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum of a float32 vector over the ranks."""
@@ -132,19 +133,54 @@ class Exchange:
         named = zip(values.items(), parts, strict=True)
         return {name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in named}
 
+    def gather(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The arrays of each rank, bit for bit; names, shapes and types must be the same on all of them."""
+        import mindspore
+        import numpy as np
+
+        if self.ranks.size == 1 or not values:
+            return [dict(values)] * self.ranks.size
+        raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in values.values()]
+        flat = np.concatenate(raw)
+        padded = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)]).view(np.int32)
+        if self._gather is None:
+            from .cells import GatherOverRanks
+
+            self._gather = GatherOverRanks()
+        all_ = np.array(self._gather.compile_and_run(mindspore.Tensor(padded)).asnumpy()).view(np.uint8)
+        found: list[dict[str, np.ndarray]] = []
+        for row in all_.reshape(self.ranks.size, -1):
+            parts = np.split(row[: flat.size], np.cumsum([part.size for part in raw])[:-1])
+            found.append(
+                {
+                    name: part.view(array.dtype).reshape(array.shape)
+                    for (name, array), part in zip(values.items(), parts, strict=True)
+                }
+            )
+        return found
+
+    def differing(self, values: Mapping[str, np.ndarray]) -> list[str]:
+        """The names of the arrays that do not have the same bits on all ranks."""
+        hashes = self._hashes(values)
+        return [name for i, name in enumerate(values) if (hashes[:, i] != hashes[0, i]).any()]
+
     def check_equal(self, values: Mapping[str, np.ndarray]) -> None:
         """RuntimeFailure, on every rank, if an array does not have the same bits on all ranks."""
+        hashes = self._hashes(values)
+        differing = [i for i in range(len(values)) if (hashes[:, i] != hashes[0, i]).any()]
+        if differing:
+            raise RuntimeFailure(_difference(list(values), differing, hashes))
+
+    def _hashes(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """[rank, array, part]: a hash of each array of each rank."""
         import numpy as np
 
         rank, size = self.ranks.rank, self.ranks.size
         table = np.zeros((size, len(values), _CHUNKS), np.float32)
         for i, array in enumerate(values.values()):
-            digest = hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=2 * _CHUNKS).digest()
-            table[rank, i] = np.frombuffer(digest, np.uint16)
-        hashes = self.total(table.ravel()).reshape(table.shape)
-        differing = [i for i in range(len(values)) if (hashes[:, i] != hashes[0, i]).any()]
-        if differing:
-            raise RuntimeFailure(_difference(list(values), differing, hashes))
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            table[rank, i] = np.frombuffer(hashlib.blake2b(flat.data, digest_size=2 * _CHUNKS).digest(), np.uint16)
+        return self.total(table.ravel()).reshape(table.shape)
 
 
 def _difference(names: Sequence[str], differing: Sequence[int], table: np.ndarray) -> str:

@@ -3,26 +3,85 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NoReturn
 
+from ..ir.errors import RuntimeFailure
 from .fit import Callback, Cycle
+from .retention import save_and_retain
+from .stop import Stopped, StopRequest
 
 if TYPE_CHECKING:
+    from .result import StepResult
     from .session import Session
 
 
 class SaveEvery(Callback):
-    """Writes the state to ``path`` after every ``cycles``-th optimizer step, in the place of the one before.
+    """Writes the state to ``path`` after every ``cycles``-th optimizer step, and after the first that ends ``minutes``
+    or more after the last time; whichever is given.
 
-    ``sync`` is that of ``Session.save``. Training goes on from there with ``load_state(path)`` and
-    ``fit(…, resume=True)``.
+    The ``keep`` last states stay: ``path`` is the newest, see :mod:`.retention`. ``sync`` is that of ``Session.save``.
+    Training goes on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
+
+    With ``signals`` SIGTERM and SIGINT end the training: the state is saved after the running micro-batch (in a job of
+    several ranks, after the running cycle on all of them), and ``fit`` raises :class:`Stopped`. A second signal does
+    what it would do without this.
     """
 
-    def __init__(self, path: str | os.PathLike[str], cycles: int, sync: str = "none"):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        cycles: int | None = None,
+        sync: str = "none",
+        *,
+        minutes: float | None = None,
+        keep: int = 1,
+        signals: bool = True,
+    ):
+        for name, value in (("cycles", cycles), ("minutes", minutes), ("keep", keep)):
+            if value is not None and value <= 0:
+                raise RuntimeFailure(f"{name}={value}: give a number above 0.")
         self.path = path
         self.cycles = cycles
         self.sync = sync
+        self.minutes = minutes
+        self.keep = keep
+        self._stop = StopRequest() if signals else None
+        self._saved_at = time.monotonic()
+
+    def on_begin(self, session: Session) -> None:
+        self._saved_at = time.monotonic()
+        if self._stop is not None:
+            self._stop.received = None
+            self._stop.listen()
+
+    def on_end(self, session: Session) -> None:
+        if self._stop is not None:
+            self._stop.forget()
+
+    def on_step(self, session: Session, number: int, result: StepResult) -> None:
+        # What ends a cycle is looked at first: on_cycle comes after that. Ranks meet in cycles only.
+        if self._asked and not result.ended_cycle and session.ranks.size == 1:
+            self._leave(session)
 
     def on_cycle(self, session: Session, cycle: Cycle) -> None:
-        if cycle.number % self.cycles == 0:
-            session.save(self.path, self.sync)
+        overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
+        # The clock of the first rank counts, and a signal on any of them.
+        stop, overdue = session.ranks_agree(self._asked, overdue and session.ranks.rank == 0)
+        if stop:
+            self._leave(session)
+        if overdue or (self.cycles is not None and cycle.number % self.cycles == 0):
+            self._save(session)
+
+    @property
+    def _asked(self) -> bool:
+        return self._stop is not None and self._stop.received is not None
+
+    def _save(self, session: Session) -> None:
+        save_and_retain(session, self.path, self.keep, self.sync)
+        self._saved_at = time.monotonic()
+
+    def _leave(self, session: Session) -> NoReturn:
+        self._save(session)
+        by = "" if self._stop is None else f" by {self._stop.name}"
+        raise Stopped(f"training was stopped{by}; {self.path} holds its state: --resume, or fit(resume=True), goes on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -12,11 +13,13 @@ from ..ir.errors import RuntimeFailure, nearest
 from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.types import DType, TensorType
+from . import draws
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .data_position import NOTE, DataPosition
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
 from .line_search import LineSearch
+from .own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
 from .plan import Turn, plan_turns
 from .ranks import Exchange, Ranks
 from .result import StepResult
@@ -24,6 +27,8 @@ from .result import StepResult
 if TYPE_CHECKING:
     from .fit import Callback, Evaluate, History
     from .progress import Bar
+
+log = logging.getLogger("boost_compile")
 
 
 class Session:
@@ -56,6 +61,8 @@ class Session:
         self.data_position: DataPosition | None = None
         """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
         the state. Saved with it."""
+        self._drawn_with: int | None = None
+        """The seed with which the loaded state drew random numbers; None where it does not say."""
         self._unread: StepResult | None = None
         self._resume()
 
@@ -230,10 +237,15 @@ class Session:
 
         Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
         those of the state; without, those that both sides have are set. Returns the names that were set. An error
-        changes nothing. A state saved in the middle of a cycle resumes there.
+        changes nothing; a file that is not what was written is a :class:`.checkpoint.DamagedState`. A state saved in
+        the middle of a cycle resumes there.
         """
-        given, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (dict(source), {})
-        origin = str(source) if isinstance(source, (str, os.PathLike)) else "the given state"
+        from_file = isinstance(source, (str, os.PathLike))
+        origin = str(source) if from_file else "the given state"
+        read, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (source, {})
+        given, partial = split(read, notes, self.ranks.rank, self.ranks.size)
+        kept = unpack_kept(given, origin)
+        refuse_unknown(given, origin)
         known = self._changing
         if strict:
             for name in given:
@@ -249,12 +261,24 @@ class Session:
                     f"{nearest(missing[0], list(given))}. strict=False keeps their values."
                 )
         values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
-        position = self._position_from(values)
         data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
+        drawn = self._engine.draws.check_text(notes[draws.NOTE], origin) if draws.NOTE in notes else None
+        position = self._position_from(values, kept)
         for name, value in values.items():
             self._engine.write(name, value)
         self._position = position
         self.data_position = data_position
+        self._drawn_with = None
+        if drawn is not None:
+            self._drawn_with, runs = drawn
+            self._engine.draws.runs.update(runs)
+        if partial:
+            log.warning(
+                "%s was saved by %s ranks; what each had for itself (slots, statistics, sums of a cycle) is that of "
+                "the first, or their mean",
+                origin,
+                notes[RANKS],
+            )
         choice = self.program.schedule.choice
         if choice is not None and choice.state in values:
             self._cycle = int(values[choice.state].item())
@@ -272,19 +296,59 @@ class Session:
 
         A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``. In a job of several ranks all of
         them must call it, and the first one writes. ``sync=average`` writes BatchNorm statistics averaged over the
-        ranks, ``none`` those of the first; what a cycle has accumulated is averaged in any case, so that ranks that
-        load it have the same sum together.
+        ranks, ``none`` those of the first; what a cycle has accumulated is averaged in any case, so that any number of
+        ranks that load it have the same sum together. What differs between ranks is written beside that, and as many
+        ranks as before load each its own.
         """
         if sync not in ("none", "average"):
             raise RuntimeFailure(f"sync={sync!r}: give 'none' or 'average'.")
-        averaged = self._exchange.mean({name: self._engine.read(name) for name in self._differing(sync == "average")})
+        values = self.state()
+        if self._search is not None:
+            values |= pack_kept(self._search.kept())
+        notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
+        if self._engine.draws.runs:
+            notes[draws.NOTE] = self._engine.draws.to_text()
+        averaged: dict[str, Any] = {}
+        if self.ranks.size > 1:
+            own = {name: values[name] for name in self._exchange.differing(values)}
+            averaged = self._exchange.mean({name: values[name] for name in self._differing(sync == "average")})
+            for rank, parts in enumerate(self._exchange.gather(own)):
+                values |= {of_rank(rank, name): value for name, value in parts.items()}
+            values |= averaged
+            if own:
+                notes[RANKS] = str(self.ranks.size)
         if self.ranks.rank != 0:
             return
-        values = {} if str(path).endswith(".ckpt") else {**self.state(), **averaged}
-        notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
         parameters = {name: self._engine.parameters[name] for name in self._changing}
         parameters.update({name: self._engine.tensor(name, value) for name, value in averaged.items()})
         write_state(path, parameters, values, notes)
+
+    def ranks_agree(self, *asked: bool) -> list[bool]:
+        """Whether any rank asks for each of these; all ranks must call it, with as many."""
+        import numpy as np
+
+        return [bool(n) for n in self._exchange.total(np.array(asked, np.float32))]
+
+    def check_draws(self) -> None:
+        """RuntimeFailure where this session draws random numbers from another seed than the one whose state it has
+        loaded; a warning where nobody knows where the generators stood."""
+        own = self._engine.draws
+        if own.runs and self._drawn_with not in (None, own.seed):
+            raise RuntimeFailure(
+                f"cannot go on where the state was saved: the session drew random numbers from the seed "
+                f"{self._drawn_with} then and from {own.seed} now. Use the same, or load the "
+                "state without its position (load_state, --load)."
+            )
+        lost = self._engine.unrepeatable
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            log.warning(
+                "training goes on with other random numbers than an uninterrupted one would have: MindSpore does not "
+                "tell where the generator of %s%s stood%s",
+                lost[0],
+                more,
+                "" if own.runs else " (Session(seed=…) draws masks itself)",
+            )
 
     def _differing(self, statistics: bool) -> list[str]:
         """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm
@@ -315,7 +379,7 @@ class Session:
         if choice is not None:
             self._cycle = int(self._engine.read(choice.state).item())
 
-    def _position_from(self, values: Mapping[str, Any]) -> int:
+    def _position_from(self, values: Mapping[str, Any], kept: Sequence[Sequence[Any]] = ()) -> int:
         count = self.program.schedule.count
         if count is None:
             return 0 if len(values) == len(self._changing) else self._position
@@ -328,5 +392,5 @@ class Session:
                 f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
             )
         if self._search is not None:
-            self._search.resume(position)
+            self._search.resume(position, kept)
         return position

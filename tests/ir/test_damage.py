@@ -35,7 +35,8 @@ def test_every_flipped_bit_is_found(file: str, tmp_path: Path):
         else:  # in what no reader looks at: names of tensors' notes, the padding of a header
             accepted += 1
             assert {n: bytes(v.data.view()) for n, v in program.state.items()} == original
-    assert accepted == 0 or file == "state.safetensors"
+    # One flip can make the seal itself a field of another name.
+    assert accepted <= (file == "program.json") or file == "state.safetensors"
 
 
 def test_damaged_state_is_not_compiled_on(tmp_path: Path):

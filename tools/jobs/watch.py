@@ -128,10 +128,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _clear_saving(running: RunningJob) -> None:
     """Removes what rank 0 was writing when it was killed."""
-    from ...runtime.checkpoint import scratch_prefix
+    from ...ir.atomic import clear_leftovers
 
-    if running.job.save is None:
-        return
-    for member in running.workers:
-        for left in Path(os.path.abspath(running.job.save)).parent.glob(f"{scratch_prefix(member.pid)}*"):
-            shutil.rmtree(left, ignore_errors=True)
+    if running.job.save is not None:
+        clear_leftovers(Path(os.path.abspath(running.job.save)))

@@ -1,0 +1,47 @@
+"""Leaving when asked to: SIGTERM and SIGINT are noted, and obeyed where the training can be saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from ..ir.errors import Error
+
+EXIT_CODE = 75
+"""What boost-run exits with after :class:`Stopped` (EX_TEMPFAIL of <sysexits.h>: try again later)."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Error):
+    """Training was asked to end, and its state was saved."""
+
+
+class StopRequest:
+    """Notes the first signal; a second one is obeyed at once, as if nobody had listened."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """From now on, where this is the main thread; elsewhere Python cannot."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+
+    def forget(self) -> None:
+        """Puts back who listened before."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before = {}
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self.received).name if self.received is not None else "another rank"
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.received is not None:
+            self.forget()
+            signal.raise_signal(number)
+        self.received = number
