@@ -15,9 +15,9 @@ _FREE = frozenset({
     "Load", "Depend", "UpdateState", "MakeTuple", "TupleGetItem", "Partial", "Switch", "Reshape", "ExpandDims",
     "Squeeze", "Flatten", "TensorMove", "Identity",
 })  # fmt: skip
-_FORWARD_CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "Convolution", "DepthwiseConv2dNative"})
-_INPUT_GRADIENTS = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInput", "Conv2DTranspose", "Conv3DTranspose"})
-_FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
+FORWARD_CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "Convolution", "DepthwiseConv2dNative"})
+INPUT_GRADIENTS = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInput", "Conv2DTranspose", "Conv3DTranspose"})
+FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
 
 
 def estimated_flops(nodes: Iterable[Node]) -> int:
@@ -32,11 +32,11 @@ def _flops(node: Node) -> int:
         return 2 * _size(node.type) * _inner(node)
     if name == "Dense":
         return 2 * _size(node.type) * _shape(node.operand(1))[-1]
-    if name in _FORWARD_CONVOLUTIONS:
+    if name in FORWARD_CONVOLUTIONS:
         return 2 * _size(node.type) * prod(_shape(node.operand(1))[1:])
-    if name in _INPUT_GRADIENTS:
+    if name in INPUT_GRADIENTS:
         return 2 * _size(node.operand(0).type) * prod(_shape(node.operand(1))[1:])
-    if name in _FILTER_GRADIENTS and isinstance(node.type, TensorType):
+    if name in FILTER_GRADIENTS and isinstance(node.type, TensorType):
         return 2 * _size(node.operand(0).type) * prod(node.type.shape[1:])
     return max(_size(node.type), *(_size(v.type) for v in node.operands))
 

@@ -35,7 +35,7 @@ class Engine:
     """Owns its Parameters: two engines of one program share nothing. The program is not changed."""
 
     def __init__(self, program: Program, device: str, seed: int | None):
-        prepare_environment()
+        prepare_environment(program.graphs.values())
         _set_device(device)
         self.device = device
         self.ranks = join_ranks()

@@ -5,24 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 
 from ..ir.errors import RuntimeFailure
+from ..ir.flops import FORWARD_CONVOLUTIONS, INPUT_GRADIENTS
+from ..ir.graph import Graph
+from ..ir.types import TensorType
 
 log = logging.getLogger("boost_compile")
 
 SLOW_CONVOLUTIONS = ("2.9.", "2.10.")
-"""MindSpore releases whose oneDNN runs convolutions some 60 times slower on CPUs with AVX-512."""
+"""MindSpore releases whose oneDNN runs convolutions of more than one point some 60 times slower with AVX-512."""
 
 OLD_PROTOBUF = ("2.8.", "2.9.")
 """MindSpore releases whose generated protobuf code the fast form of protobuf 4 and newer refuses."""
 
 
-def prepare_environment() -> None:
-    """Sets what a session needs, unless the user set it, and says so once on stderr (logger ``boost_compile``).
+def prepare_environment(graphs: Iterable[Graph]) -> None:
+    """Sets what a session that runs ``graphs`` needs, unless the user set it, and says so once on stderr (logger
+    ``boost_compile``).
 
-    - ``ONEDNN_MAX_CPU_ISA=AVX2`` for the MindSpore releases that need it. oneDNN reads it when the first convolution is
-      made, so it still helps after MindSpore was imported, but not after a convolution ran.
+    - ``ONEDNN_MAX_CPU_ISA=AVX2`` for the MindSpore releases that need it, where a graph holds a convolution that does;
+      matrix products are faster without it. oneDNN reads it when its first primitive is made, so it still helps after
+      MindSpore was imported, but not after it ran anything.
     - ``MS_COMPILER_CACHE_ENABLE=0`` in place of another value: the cache returns the graph of an older file.
 
     Raises :class:`RuntimeFailure` when MindSpore is not installed, or not importable with the protobuf that is.
@@ -34,9 +40,12 @@ def prepare_environment() -> None:
             "running a program needs MindSpore, which is not installed: pip install mindspore"
         ) from None
     _check_protobuf(version)
-    if version.startswith(SLOW_CONVOLUTIONS) and "ONEDNN_MAX_CPU_ISA" not in os.environ:
+    unset = "ONEDNN_MAX_CPU_ISA" not in os.environ
+    if unset and version.startswith(SLOW_CONVOLUTIONS) and any(_convolves(graph) for graph in graphs):
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
-        late = " Too late for this process if it ran a convolution before." if "mindspore" in sys.modules else ""
+        late = (
+            " Too late for this process if MindSpore ran anything in it before." if "mindspore" in sys.modules else ""
+        )
         log.warning(
             "set ONEDNN_MAX_CPU_ISA=AVX2, without which MindSpore %s convolves slowly on AVX-512 CPUs "
             "(set it yourself to override).%s",
@@ -46,6 +55,15 @@ def prepare_environment() -> None:
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") != "0":
         os.environ["MS_COMPILER_CACHE_ENABLE"] = "0"
         log.warning("set MS_COMPILER_CACHE_ENABLE=0: the compile cache can return the graph of another program.")
+
+
+def _convolves(graph: Graph) -> bool:
+    """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input, of more than one point.
+    Gradients of weights, and convolutions of one point, are matrix products to it."""
+    kinds = FORWARD_CONVOLUTIONS | INPUT_GRADIENTS
+    nodes = (node for part in graph.all_graphs() for node in part if node.op.name in kinds)
+    weights = (node.operand(1).type for node in nodes if node.num_operands > 1)
+    return any(not isinstance(w, TensorType) or any(size != 1 for size in w.shape[2:]) for w in weights)
 
 
 def _check_protobuf(mindspore: str) -> None:

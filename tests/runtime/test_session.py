@@ -175,27 +175,49 @@ def test_importing_the_package_loads_no_framework():
     run("import sys, boost_compile as bc; bc.Error; bc.Program; assert not {'mindspore', 'numpy'} & sys.modules.keys()")
 
 
-PREPARE = "import os, sys; from boost_compile.runtime.environment import prepare_environment as p; p(); p(); {}"
+GRAPH = (
+    "graph @step(%x: float32[2,3,8,8]) {{\n  %w = Neg(%x) : float32[{weight}]\n"
+    "  %y = {op}(%x, %w) : float32[2,4,8,8]\n  return %y\n}}\n"
+)
+PREPARE = (
+    "import os, sys; from boost_compile.ir.text import parse_graph; "
+    "from boost_compile.runtime.environment import prepare_environment as p; "
+    "g = [parse_graph({graph!r})]; p(g); p(g); {then}"
+)
+CONVOLUTION = GRAPH.format(op="Conv2D", weight="4,3,3,3")
 
 
 def test_the_environment_is_prepared_once_and_visibly():
-    done = run(
-        PREPARE.format("assert 'mindspore' not in sys.modules; print(os.environ['MS_COMPILER_CACHE_ENABLE'])"),
-        MS_COMPILER_CACHE_ENABLE="1",
-    )
+    then = "assert 'mindspore' not in sys.modules; print(os.environ['MS_COMPILER_CACHE_ENABLE'])"
+    done = run(PREPARE.format(graph=CONVOLUTION, then=then), MS_COMPILER_CACHE_ENABLE="1")
     assert done.stdout.strip() == "0"
     assert done.stderr.count("MS_COMPILER_CACHE_ENABLE=0") == 1
 
 
-def test_the_convolution_setting_is_for_the_releases_that_need_it():
-    code = "from importlib import metadata; metadata.version = lambda name: '{}'; " + PREPARE.format(
-        "print(os.environ.get('ONEDNN_MAX_CPU_ISA'))"
-    )
-    for version, expected in [("2.10.0", "AVX2"), ("2.9.1", "AVX2"), ("2.8.0", "None"), ("2.11.0", "None")]:
-        done = run(code.format(version), PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")
-        assert done.stdout.strip() == expected
-        assert done.stderr.count("ONEDNN_MAX_CPU_ISA=AVX2") == (expected == "AVX2")
-    kept = run(code.format("2.10.0"), ONEDNN_MAX_CPU_ISA="AVX512_CORE")
+@pytest.mark.parametrize(
+    ("version", "graph", "expected"),
+    [
+        ("2.10.0", CONVOLUTION, "AVX2"),
+        ("2.9.1", GRAPH.format(op="Conv2DBackpropInput", weight="4,3,1,7"), "AVX2"),
+        ("2.10.0", GRAPH.format(op="Conv2DTranspose", weight="2,3,3,3"), "AVX2"),
+        ("2.10.0", GRAPH.format(op="Conv2D", weight="4,3,1,1"), "None"),
+        ("2.10.0", GRAPH.format(op="MatMul", weight="4,3,3,3"), "None"),
+        ("2.8.0", CONVOLUTION, "None"),
+        ("2.11.0", CONVOLUTION, "None"),
+    ],
+)
+def test_the_convolution_setting_is_for_the_releases_and_the_networks_that_need_it(version, graph, expected):
+    code = f"from importlib import metadata; metadata.version = lambda name: {version!r}; "
+    code += PREPARE.format(graph=graph, then="print(os.environ.get('ONEDNN_MAX_CPU_ISA'))")
+    done = run(code, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")
+    assert done.stdout.strip() == expected
+    assert done.stderr.count("ONEDNN_MAX_CPU_ISA=AVX2") == (expected == "AVX2")
+
+
+def test_a_convolution_setting_of_the_user_stays():
+    code = "from importlib import metadata; metadata.version = lambda name: '2.10.0'; "
+    code += PREPARE.format(graph=CONVOLUTION, then="print(os.environ.get('ONEDNN_MAX_CPU_ISA'))")
+    kept = run(code, ONEDNN_MAX_CPU_ISA="AVX512_CORE")
     assert kept.stdout.strip() == "AVX512_CORE"
     assert kept.stderr == ""
 
@@ -207,7 +229,7 @@ def test_a_protobuf_that_mindspore_cannot_be_imported_with_is_named_before_it_tr
         "from google.protobuf.internal import api_implementation as a; a.Type = lambda: '{}'\n"
         "from boost_compile import Error\n"
         "from boost_compile.runtime.environment import prepare_environment\n"
-        "try: prepare_environment()\n"
+        "try: prepare_environment([])\n"
         "except Error as e: print(e)"
     )
     refused = run(code.format("2.8.0", "7.36.2", "upb")).stdout
