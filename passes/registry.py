@@ -8,6 +8,7 @@ from typing import TypeVar
 from ..ir.errors import OptionError, nearest
 from .adasum import AdaSum
 from .base import Pass
+from .batch_size import BatchSize
 from .clip_gradients import ClipGradients
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .data_parallel import DataParallel
@@ -30,6 +31,7 @@ REGISTRY: dict[str, type[Pass]] = {
     cls.name: cls
     for cls in (
         AdaSum,
+        BatchSize,
         ClipGradients,
         CommonSubexpressionElimination,
         DataParallel,

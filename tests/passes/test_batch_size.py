@@ -1,0 +1,161 @@
+"""Another batch size: judged by the same network, exported or trained natively with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from boost_compile.ir.attributes import bits
+from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.graph import Graph
+from boost_compile.ir.types import TensorType, TupleType, Type
+from boost_compile.ir.values import Constant
+from boost_compile.passes.batch_size import BatchSize
+
+import boost_compile as bc
+from tests import native
+from tests.boundary import slow
+from tests.compare import assert_close, assert_equal
+from tests.networks import CASES, Case, export, names
+
+Exported = Callable[[str], Path]
+
+SIZE = 6
+TRAINED = ("lenet_bn", "recurrence_unrolled")
+MORE = ("gpt_tied", "branch_in_loop", "cross_entropy_smoothed", "two_inputs", "resnet18", "mobilenet_v2", "vit", "lstm")
+REFUSED = {
+    "hidden_state": "state 'hidden' (float32[4,16]) has the batch's extent",
+    "keep_memory": "state 'memory' (float32[4,16]) has the batch's extent",
+    "experts": "was made for 4 samples: its values differ along the batch",
+    "contrastive": "holds the batch on axis 1",
+    "transcription": "no rule for what CTCLossV2 does",
+    "kl": "its constant operand 1 is 4 and divides a sum over the batch",
+    "mlp_dynamic_batch": "is open already",
+}
+ONE_STEP, LAST = 1e-5, 1e-3
+
+
+def resized(name: str, size: int = SIZE) -> Case:
+    return replace(CASES[name], batch_size=size)
+
+
+@pytest.mark.parametrize("name", [*TRAINED, *slow(*MORE)])
+def test_training(name: str, exported: Exported) -> None:
+    program = bc.load(str(exported(name)))
+    case = resized(name)
+    session = bc.Session(bc.compile(program, f"batch-size{{size={SIZE}}}"))
+    batches = case.batches(2)
+    initial = session.state()
+    for batch in batches:
+        session.step(*batch)
+    _, state = native.train_steps(case, batches)
+    assert_close(session.state(), state, initial, LAST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in names() if n not in REFUSED and n != "loop"])
+def test_equals_an_export(name: str, exported: Exported, tmp_path: Path) -> None:
+    """Node by node, constant by constant, bit by bit. What only unused values of a loop hold is left out."""
+    try:
+        path = export(resized(name), tmp_path)
+    except ValueError:
+        pytest.skip("does not export with another batch")
+    ours = bc.compile(bc.load(str(exported(name))), f"batch-size{{size={SIZE}}},dead-code-elimination")
+    theirs = bc.compile(bc.load(str(path)), "dead-code-elimination")
+    assert sizes(ours.graphs["step"]) == sizes(theirs.graphs["step"])
+
+
+def sizes(graph: Graph) -> list[object]:
+    """Of each node: what it is, its type but for names, and its constant operands."""
+    found: list[object] = [shapes(v.type) for v in graph.inputs]
+    for part in graph.all_graphs():
+        for node in part:
+            constants = [bits(v.value) for v in node.operands if isinstance(v, Constant)]
+            found.append((node.op.name, shapes(node.type), constants))
+    return found
+
+
+def shapes(type_: Type) -> object:
+    if isinstance(type_, TupleType):
+        return tuple(map(shapes, type_.elements))
+    return (type_.dtype, type_.shape) if isinstance(type_, TensorType) else None
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, exported: Exported) -> None:
+    program = bc.load(str(exported(name)))
+    with pytest.raises(PassError) as caught:
+        bc.compile(program, f"batch-size{{size={SIZE}}}")
+    assert REFUSED[name] in str(caught.value)
+
+
+def test_what_the_user_says_of_a_doubtful_divisor(exported: Exported) -> None:
+    """KL divergence, summed and divided by the length of the batch in Python: one of the two readings is native's."""
+    program = bc.load(str(exported("kl")))
+    case = resized("kl")
+    batches = case.batches(2)
+    _, reference = native.train_steps(case, batches)
+    for reading, right in (("batch", True), ("literal", False)):
+        session = bc.Session(bc.compile(program, f"batch-size{{size={SIZE},constants={reading}}}"))
+        for batch in batches:
+            session.step(*batch)
+        if right:
+            assert_equal(session.state(), reference)
+        else:
+            assert any((session.state()[n] != reference[n]).any() for n in reference)
+
+
+def test_open_batch(exported: Exported) -> None:
+    program = bc.compile(bc.load(str(exported("mlp_adam"))), "batch-size{dynamic=true}")
+    session = bc.Session(program)
+    for size in (3, 5):
+        session = bc.Session(program)
+        batches = resized("mlp_adam", size).batches(2)
+        for batch in batches:
+            session.step(*batch)
+        _, reference = native.train_steps(resized("mlp_adam", size), batches)
+        assert_equal(session.state(), reference)
+
+
+def test_open_batch_names_what_must_know_the_size(exported: Exported) -> None:
+    with pytest.raises(PassError, match=r"Conv2DBackpropInput.*batch size must be known"):
+        bc.compile(bc.load(str(exported("lenet_bn"))), "batch-size{dynamic=true}")
+
+
+def test_with_accumulation(exported: Exported) -> None:
+    """Four micro-batches of 2 instead of batches of 4."""
+    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=2},batch-size{size=2}")
+    session = bc.Session(program)
+    (cycle,) = resized("mlp", 2).cycles(1, 2)
+    for batch in cycle:
+        session.step(*batch)
+    reference = native.train_accumulated(resized("mlp", 2), [cycle])
+    ours = {n: v for n, v in session.state().items() if n in reference.states[-1]}
+    assert_close(ours, reference.states[-1], native.initial_state("mlp"), ONE_STEP)
+
+
+def test_there_and_back(exported: Exported) -> None:
+    program = bc.load(str(exported("gpt")))
+    back = bc.compile(bc.compile(program, "batch-size{size=6}"), "batch-size{size=4}")
+    assert sizes(back.graphs["step"]) == sizes(program.graphs["step"])
+
+
+def test_a_batch_of_one_is_refused_in_training(exported: Exported) -> None:
+    one = bc.compile(bc.load(str(exported("mlp"))), "batch-size{size=1}")
+    with pytest.raises(PassError, match="exported with a batch of 1"):
+        bc.compile(one, "batch-size{size=4}")
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 4, "dynamic": True}])
+def test_size_or_dynamic(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="either size or dynamic"):
+        BatchSize(**options)  # type: ignore[arg-type]
+
+
+def test_the_original_is_left_as_it_is(exported: Exported) -> None:
+    program = bc.load(str(exported("mse_rows")))
+    before = sizes(program.graphs["step"])
+    bc.compile(program, "batch-size{size=6}")
+    assert sizes(program.graphs["step"]) == before
