@@ -16,6 +16,8 @@ from ..values import Node, Value
 Scope = tuple[str, ...]
 SILENT = frozenset({"Load", "UpdateState", "Depend"})
 """Nodes that only order or pass on: nothing is written for them."""
+UNWRITTEN = SILENT | {"Partial", "Switch"}
+"""These, and what binds or chooses a function: it stands where the function is called."""
 _DEEPEST = 16
 """Scopes within more cells than this are cut off: they come from a file."""
 
@@ -42,7 +44,7 @@ def written_order(graph: Graph) -> tuple[list[Node], dict[Node, Scope], set[Node
     silent: list[Node] = []
 
     def release(node: Node) -> None:
-        if node.op.name in SILENT:
+        if node.op.name in UNWRITTEN:
             silent.append(node)
             return
         scope = scopes[node]
@@ -59,7 +61,7 @@ def written_order(graph: Graph) -> tuple[list[Node], dict[Node, Scope], set[Node
         node = silent.pop() if silent else _next(ready, here, nodes, done)
         done.add(node)
         order.append(node)
-        if node.op.name not in SILENT:
+        if node.op.name not in UNWRITTEN:
             here = scopes[node]
         for user in node.uses:
             if user in waiting:
@@ -68,7 +70,7 @@ def written_order(graph: Graph) -> tuple[list[Node], dict[Node, Scope], set[Node
                     release(user)
     copies = _overwritten(order)
     needed = _needed(order, graph)
-    return [n for n in order if n in needed and (n.op.name not in SILENT or n in copies)], scopes, copies
+    return [n for n in order if n in needed and (n.op.name not in UNWRITTEN or n in copies)], scopes, copies
 
 
 def _needed(order: list[Node], graph: Graph) -> set[Node]:

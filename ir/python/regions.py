@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from ..graph import Graph
 from ..types import is_monad
-from ..values import Node, Value
+from ..values import CALL, Node, Value
+from .functions import call_of
 from .order import Scope, resolved, written_order
 
 
@@ -19,6 +20,18 @@ class Region:
     start: int
     end: int
     items: list[Node | Region] = field(default_factory=list)
+
+    def members(self) -> list[Node]:
+        """Its nodes, in order, at any depth."""
+        found: list[Node] = []
+        stack: list[Node | Region] = list(reversed(self.items))
+        while stack:
+            item = stack.pop()
+            if isinstance(item, Region):
+                stack.extend(reversed(item.items))
+            else:
+                found.append(item)
+        return found
 
 
 @dataclass
@@ -44,7 +57,8 @@ def lay_out(graph: Graph) -> Layout:
     last_use: dict[Value, int] = {}
     uses: dict[Value, int] = {}
     for i, node in enumerate(order):
-        taken = operands[node] = [resolved(v, copies - {node}) for v in node._operands if not is_monad(v.type)]
+        given = call_of(node).values() if node.op is CALL else node.operands
+        taken = operands[node] = [resolved(v, copies - {node}) for v in given if not is_monad(v.type)]
         for value in taken:
             last_use[value] = i
             uses[value] = uses.get(value, 0) + 1

@@ -10,7 +10,6 @@ from ..graph import Graph
 from .check import check_source
 from .columns import ClassPlan, plan_class
 from .identifiers import Identifiers, camel, is_plain, snake
-from .regions import lay_out
 from .templates import Argument, Primitive, Step, Template, Templates, root_instance
 
 _WIDTH = 110
@@ -25,7 +24,7 @@ def prelude() -> str:
 def write_source(graph: Graph) -> tuple[str, Templates]:
     """A graph as classes, the last one ``Network``, and the constants that stand in the file of the weights."""
     templates = Templates()
-    root = root_instance(lay_out(graph), templates)
+    root = root_instance(graph, templates)
     names = Identifiers()
     plans: dict[Template, ClassPlan] = {}
     parts = [prelude()]
@@ -120,12 +119,14 @@ class _Class:
         hints = template.value_hints
         steps = list(template.steps)
         last = steps[-1] if steps and self._is_result(steps[-1]) else None
-        for step in steps if last is None else steps[:-1]:
+        for i, step in enumerate(steps if last is None else steps[:-1]):
+            if step.kind == "loop":
+                self._loop(lines, steps[:i], step, names)
+                continue
             for number in step.results:
                 assert number == len(names)
                 names.append(local.claim(snake(hints[number])) if number in used else "")
-            targets = [names[n] for n in step.results]
-            self._assigned(lines, targets, step, names)
+            self._assigned(lines, step, names)
         if last is not None:
             lines += self._right("        return ", last, names)
         else:
@@ -135,16 +136,27 @@ class _Class:
         return lines
 
     def _is_result(self, step: Step) -> bool:
-        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind != "keep"
+        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind in ("apply", "invoke")
 
-    def _assigned(self, lines: list[str], targets: list[str], step: Step, names: list[str]) -> None:
-        if not any(targets):
-            head = "        "
-        elif len(targets) == 1:
-            head = f"        {targets[0]} = "
-        else:
-            head = "        " + ", ".join(t or "_" for t in targets) + " = "
-        lines += self._right(head, step, names)
+    def _assigned(self, lines: list[str], step: Step, names: list[str], indent: str = "        ") -> None:
+        targets = [names[n] for n in step.results]
+        head = indent + (", ".join(t or "_" for t in targets) + " = " if any(targets) else "")
+        if step.kind != "branch":
+            lines += self._right(head, step, names)
+            return
+        assert step.item is not None
+        taken, others = step.arguments[1 : 1 + step.item], step.arguments[1 + step.item :]
+        lines.append(f"{indent}if {self._argument(step.arguments[0], names)}:")
+        lines += self._right("    " + head, Step("invoke", step.index, taken, step.results), names)
+        lines.append(f"{indent}else:")
+        lines += self._right("    " + head, Step("invoke", step.other, others, step.results), names)
+
+    def _loop(self, lines: list[str], before: Sequence[Step], step: Step, names: list[str]) -> None:
+        lines.append(f"        while {self._argument(step.arguments[0], names)}:")
+        inner = "            "
+        self._assigned(lines, Step("invoke", step.index, step.arguments[1:], step.results), names, inner)
+        for again in before:
+            self._assigned(lines, again, names, inner)
 
     def _right(self, head: str, step: Step, names: list[str]) -> list[str]:
         arguments = [self._argument(a, names) for a in step.arguments]

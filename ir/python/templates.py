@@ -3,25 +3,32 @@ instances of one template, which becomes a class; what differs becomes arguments
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from ..attributes import Attribute, TensorValue, bits
+from ..calls import Target, reachable_functions
 from ..dtypes import CODES
 from ..errors import PassError
+from ..graph import Graph
 from ..ops import is_random
-from ..types import DType
-from ..values import Constant, GraphRef, Node, Op, State, Value
+from ..types import DType, is_monad
+from ..values import CALL, Constant, GraphRef, Input, Node, Op, State, Value
+from .functions import call_of, calls_itself
+from .identifiers import camel
 from .literals import is_number, is_small, literal
-from .regions import Layout, Region
+from .order import resolved
+from .regions import Layout, Region, lay_out
 
 Argument = tuple[Any, ...]
 """``("value", n)``, ``("state", n)``, ``("slot", n)``, ``("tuple", …)``, ``("item", argument, n)``."""
 
 _DEEPEST = 8
+"""So many brackets are written within each other at most."""
+_DEEPEST_CALLS = 40
 
 RUNS_CODE = frozenset({
     "PyExecute", "PyInterpret", "PyFunc", "Custom", "CustomExt", "HookBackward", "CellBackwardHook", "AotCustom",
@@ -47,13 +54,18 @@ class Primitive:
 @dataclass(frozen=True)
 class Step:
     """One line: ``apply`` primitive ``index``, ``invoke`` child ``index``, or ``keep`` its argument as it is.
-    ``results`` are the numbers of the values it makes; ``item``: of a tuple, only this one."""
+    ``results`` are the numbers of the values it makes; ``item``: of a tuple, only this one.
+
+    ``branch``: the first argument decides whether child ``index`` is invoked with the next ``item`` arguments, or child
+    ``other`` with the rest. ``loop``: while the first argument holds, ``results`` become those of child ``index``, and
+    the steps before this one are done again."""
 
     kind: str
     index: int
     arguments: tuple[Argument, ...]
     results: tuple[int, ...]
     item: int | None = None
+    other: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,8 @@ class Templates:
         self._constants: dict[Hashable, int] = {}
         self._templates: dict[Hashable, Template] = {}
         self._instances: dict[Hashable, Instance] = {}
+        self.layouts: dict[Graph, Layout] = {}
+        self.functions: dict[Hashable, Instance] = {}
 
     def constant(self, value: TensorValue) -> int:
         """The number of a constant tensor in the file of the weights."""
@@ -154,9 +168,10 @@ class Templates:
 class _Draft:
     """A region on its way to an instance."""
 
-    def __init__(self, layout: Layout, templates: Templates):
+    def __init__(self, layout: Layout, templates: Templates, frame: Frame):
         self.layout = layout
         self.templates = templates
+        self.frame = frame
         self.numbers: dict[Value, int] = {}
         self.value_hints: list[str] = []
         self.folded: dict[Value, Argument] = {}
@@ -189,16 +204,26 @@ class _Draft:
             return self.folded[value]
         if value in self.numbers:
             return ("value", self.numbers[value])
-        if isinstance(value, State):
-            if value.name not in self._states:
-                self._states[value.name] = len(self.states)
-                self.states.append(value.name)
-            return ("state", self._states[value.name])
+        name = self.frame.state_name(value)
+        if name is not None:
+            if name not in self._states:
+                self._states[name] = len(self.states)
+                self.states.append(name)
+            return ("state", self._states[name])
         if isinstance(value, Constant):
             return ("slot", self.slot(value.value, "constant", user))
         if isinstance(value, GraphRef):
-            raise PassError(f"{user}: control flow (function '{value.name}') cannot be written as Python yet")
+            raise PassError(
+                f"{user}: function '{value.name}' is passed on as a value; this cannot be written as Python"
+            )
         raise PassError(f"{user}: operand %{value.name} is not known where it is used")
+
+    def result(self) -> Argument:
+        """What the graph returns; None where it has effects only."""
+        value = self.layout.result
+        if is_monad(value.type):
+            return ("slot", self.slot(None, "nothing", "the result"))
+        return self.argument(value, "the result")
 
     def region(self, region: Region) -> None:
         for item in region.items:
@@ -208,6 +233,8 @@ class _Draft:
                 self._pick(item)
             elif item.op.name == "MakeTuple":
                 self._pack(item)
+            elif item.op is CALL:
+                self._call(item)
             else:
                 self._apply(item)
 
@@ -237,8 +264,6 @@ class _Draft:
     def _apply(self, node: Node) -> None:
         where = _where(node)
         op = Op("TensorMove", kind=1) if node in self.layout.copies else node.op
-        if op.name == "call" or op.name in ("Switch", "Partial"):
-            raise PassError(f"{where}: control flow ({op.name}) cannot be written as Python yet")
         if op.name in RUNS_CODE:
             raise PassError(f"{where}: primitive {op.name} runs code from the file; it is not written as Python")
         operands = self.layout.operands[node]
@@ -297,35 +322,165 @@ class _Draft:
         return self._primitives[key]
 
     def _invoke(self, region: Region) -> None:
-        child, inputs, outputs = region_instance(region, self.layout, self.templates)
+        child, inputs, outputs = region_instance(region, self.layout, self.templates, self.frame)
+        hint = component_name(region.component)
+        index = self.child(child, hint)
+        arguments = tuple(self.argument(v, f"'{region.component}'") for v in inputs)
+        results = tuple(self.number(v, hint) for v in outputs)
+        self.steps.append(Step("invoke", index, arguments, results))
+
+    def child(self, child: Instance, hint: str) -> int:
         if child not in self._children:
             self._children[child] = len(self.children)
             self.children.append(child)
-            self.child_hints.append(component_name(region.component))
-        hint = component_name(region.component)
-        arguments = tuple(self.argument(v, f"'{region.component}'") for v in inputs)
-        results = tuple(self.number(v, hint) for v in outputs)
-        self.steps.append(Step("invoke", self._children[child], arguments, results))
+            self.child_hints.append(hint)
+        return self._children[child]
+
+    # -- functions -------------------------------------------------------------------------------------------
+
+    def _call(self, node: Node) -> None:
+        where = _where(node)
+        call = call_of(node)
+        if call.condition is None and self.frame.head is call.targets[0].function:
+            self._next_round(node, call.targets[0])
+            return
+        hints = ("called",) if call.condition is None else ("when_true", "when_false")
+        invoked = [self.function(t, hint, where) for t, hint in zip(call.targets, hints, strict=True)]
+        index, arguments = invoked[0]
+        if call.condition is None:
+            self.steps.append(Step("invoke", index, arguments, (self.number(node, "result"),)))
+            return
+        condition = self.argument(resolved(call.condition, self.layout.copies), where)
+        other, rest = invoked[1]
+        result = (self.number(node, "result"),)
+        self.steps.append(Step("branch", index, (condition, *arguments, *rest), result, len(arguments), other))
+
+    def function(self, target: Target, hint: str, where: str) -> tuple[int, tuple[Argument, ...]]:
+        """The child that a function is, and the arguments of its construct: state is bound when it is made."""
+        pairs = zip(target.function.inputs, target.arguments, strict=False)
+        taken = [(f, resolved(v, self.layout.copies)) for f, v in pairs if not is_monad(f.type)]
+        states = {f: n for f, v in taken if (n := self.frame.state_name(v)) is not None}
+        child = function_instance(target.function, states, hint, self.templates, self.frame, where)
+        arguments = tuple(self.argument(v, where) for f, v in taken if f not in states)
+        return self.child(child, hint), arguments
+
+    def _next_round(self, node: Node, target: Target) -> None:
+        """The call with which the body of a loop ends: its arguments are the values of the next round."""
+        given: list[Argument] = []
+        for formal, value in zip(target.function.inputs, target.arguments, strict=False):
+            if is_monad(formal.type):
+                continue
+            value = resolved(value, self.layout.copies)
+            bound = self.frame.head_states.get(formal)
+            if bound is None:
+                given.append(self.argument(value, _where(node)))
+            elif self.frame.state_name(value) != bound:
+                raise PassError(f"{_where(node)}: a loop that goes on with another state cannot be written as Python")
+        if self.layout.result is not node:
+            raise PassError(f"{_where(node)}: recursion that is no loop cannot be written as Python")
+        self.steps.append(Step("keep", 0, (_packed(given),), (self.number(node, "following"),)))
 
 
-def region_instance(region: Region, layout: Layout, templates: Templates) -> tuple[Instance, list[Value], list[Value]]:
+@dataclass(frozen=True)
+class Frame:
+    """Where in functions something stands: the inputs of its function that stand for state, by the state's name, and
+    the loop that the function is in the body of: its head and the head's inputs that stand for state."""
+
+    states: Mapping[Input, str] = field(default_factory=dict)
+    head: Graph | None = None
+    head_states: Mapping[Input, str] = field(default_factory=dict)
+    depth: int = 0
+
+    def state_name(self, value: Value) -> str | None:
+        if isinstance(value, State):
+            return value.name
+        return self.states.get(value) if isinstance(value, Input) else None
+
+
+def _packed(given: list[Argument]) -> Argument:
+    return given[0] if len(given) == 1 else ("tuple", *given)
+
+
+def function_instance(
+    function: Graph, states: Mapping[Input, str], hint: str, templates: Templates, frame: Frame, where: str
+) -> Instance:
+    """The instance that a function is, where some of its inputs stand for state."""
+    key = (function.name, tuple(sorted((f.name, n) for f, n in states.items())), frame.head and frame.head.name)
+    if key in templates.functions:
+        return templates.functions[key]
+    if frame.depth > _DEEPEST_CALLS:
+        raise PassError(f"{where}: functions call each other more than {_DEEPEST_CALLS} deep")
+    inner = Frame(states, frame.head, frame.head_states, frame.depth + 1)
+    if calls_itself(function) and not (frame.head is not None and frame.head.name in reachable_functions(function)):
+        made = _loop_instance(function, states, templates, inner, where)
+    else:
+        made = _whole_instance(_laid_out(function, templates), camel(hint), templates, inner)
+    templates.functions[key] = made
+    return made
+
+
+def _whole_instance(layout: Layout, hint: str, templates: Templates, frame: Frame) -> Instance:
+    draft = _Draft(layout, templates, frame)
+    inputs = _formals(layout.graph, frame)
+    for value in inputs:
+        draft.number(value, value.name)
+    draft.region(layout.root)
+    return templates.instance(draft, hint, len(inputs), (draft.result(),))
+
+
+def _loop_instance(
+    head: Graph, states: Mapping[Input, str], templates: Templates, frame: Frame, where: str
+) -> Instance:
+    """A loop: its head computes the condition, and calls the body or what comes after."""
+    layout = _laid_out(head, templates)
+    call = layout.result
+    if not isinstance(call, Node) or call.op is not CALL or call_of(call).condition is None:
+        raise PassError(f"{where}: function '{head.name}' calls itself, but not as a loop does")
+    chosen = call_of(call)
+    bodies = [head.name in reachable_functions(t.function) for t in chosen.targets]
+    if bodies != [True, False] or chosen.condition is None:
+        raise PassError(f"{where}: a loop that goes on when its condition fails cannot be written as Python")
+    draft = _Draft(layout, templates, frame)
+    inputs = _formals(head, frame)
+    for value in inputs:
+        draft.number(value, value.name)
+    draft.region(Region("", 0, layout.root.end, [n for n in layout.root.members() if n is not call]))
+    condition = draft.argument(resolved(chosen.condition, layout.copies), where)
+    outer = draft.frame
+    draft.frame = Frame(states, head, states, frame.depth)
+    body, given = draft.function(chosen.targets[0], "body", where)
+    draft.frame = outer
+    after, rest = draft.function(chosen.targets[1], "after", where)
+    results = tuple(draft.numbers[v] for v in inputs)
+    draft.steps.append(Step("loop", body, (condition, *given), results))
+    draft.steps.append(Step("invoke", after, rest, (draft.number(call, "result"),)))
+    return templates.instance(draft, "Loop", len(inputs), (draft.result(),))
+
+
+def _formals(graph: Graph, frame: Frame) -> list[Input]:
+    return [v for v in graph.inputs if not is_monad(v.type) and v not in frame.states]
+
+
+def _laid_out(graph: Graph, templates: Templates) -> Layout:
+    if graph not in templates.layouts:
+        templates.layouts[graph] = lay_out(graph)
+    return templates.layouts[graph]
+
+
+def region_instance(
+    region: Region, layout: Layout, templates: Templates, frame: Frame
+) -> tuple[Instance, list[Value], list[Value]]:
     """The instance that a region is, the values it takes, and those it gives."""
-    members: list[Node] = []
-    stack: list[Node | Region] = list(reversed(region.items))
-    while stack:
-        item = stack.pop()
-        if isinstance(item, Region):
-            stack.extend(reversed(item.items))
-        else:
-            members.append(item)
+    members = region.members()
     inputs: dict[Value, None] = {}
     for node in members:
         for value in layout.operands[node]:
             inside = isinstance(value, Node) and layout.position[value] >= region.start
-            if not inside and not isinstance(value, (State, Constant, GraphRef)):
+            known = isinstance(value, (Constant, GraphRef)) or frame.state_name(value) is not None
+            if not inside and not known:
                 inputs[value] = None
     outputs: list[Value] = [n for n in members if layout.last_use.get(n, -1) >= region.end]
-    draft = _Draft(layout, templates)
+    draft = _Draft(layout, templates, frame)
     for i, value in enumerate(inputs):
         draft.number(value, "x" if i == 0 else f"x{i + 1}")
     draft.region(region)
@@ -333,15 +488,9 @@ def region_instance(region: Region, layout: Layout, templates: Templates) -> tup
     return templates.instance(draft, component_class(region.component), len(inputs), returned), list(inputs), outputs
 
 
-def root_instance(layout: Layout, templates: Templates) -> Instance:
+def root_instance(graph: Graph, templates: Templates) -> Instance:
     """The instance that is the whole graph."""
-    draft = _Draft(layout, templates)
-    inputs = list(layout.graph.inputs)
-    for value in inputs:
-        draft.number(value, value.name)
-    draft.region(layout.root)
-    returned = (draft.argument(layout.result, "the result"),)
-    return templates.instance(draft, "", len(inputs), returned)
+    return _whole_instance(_laid_out(graph, templates), "", templates, Frame())
 
 
 def component_name(component: str) -> str:
