@@ -83,5 +83,6 @@ class SaveEvery(Callback):
 
     def _leave(self, session: Session) -> NoReturn:
         self._save(session)
+        session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
         by = "" if self._stop is None else f" by {self._stop.name}"
         raise Stopped(f"training was stopped{by}; {self.path} holds its state: --resume, or fit(resume=True), goes on")

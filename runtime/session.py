@@ -327,7 +327,8 @@ class Session:
         """Whether any rank asks for each of these; all ranks must call it, with as many."""
         import numpy as np
 
-        return [bool(n) for n in self._exchange.total(np.array(asked, np.float32))]
+        # One more, so that there is something to wait for where nothing is asked.
+        return [bool(n) for n in self._exchange.total(np.array([*asked, True], np.float32))[:-1]]
 
     def check_draws(self) -> None:
         """RuntimeFailure where this session draws random numbers from another seed than the one whose state it has

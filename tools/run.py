@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from .jobs.folder import JobFolder
 if TYPE_CHECKING:
     from ..ir.program import Program
     from ..runtime.fit import History
+    from ..runtime.session import Session
 
 
 @click.command("boost-run", context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,6 +35,17 @@ if TYPE_CHECKING:
 @click.option("--resume", metavar="PATH", help="Go on where --save wrote this state, up to --epochs in all.")
 @click.option("--save", metavar="PATH", help="Write the state there after training (.safetensors or .ckpt).")
 @click.option("--save-every", type=click.IntRange(min=1), metavar="K", help="And after every K-th optimizer step.")
+@click.option(
+    "--save-minutes", type=click.FloatRange(min=0, min_open=True), metavar="T", help="And when T minutes have passed."
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    metavar="K",
+    help="How many states to keep then.",
+)
 @click.option("--eval", "evaluate", metavar="FILE.py:FUNCTION", help="Call FUNCTION(session) after each epoch.")
 @click.option("--allow-nonfinite", is_flag=True, help="Go on when the loss is no longer finite.")
 @click.option(
@@ -69,6 +82,8 @@ def command(
     resume: str | None,
     save: str | None,
     save_every: int | None,
+    save_minutes: float | None,
+    keep: int,
     evaluate: str | None,
     allow_nonfinite: bool,
     ranks: int,
@@ -78,16 +93,26 @@ def command(
     log_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Trains PROGRAM: a program directory (.boost), a MindIR training graph, or text (.ir, .txt)."""
+    """Trains PROGRAM: a program directory (.boost), a MindIR training graph, or text (.ir, .txt).
+
+    With --save, SIGTERM and ctrl-C end the training where it can be saved, with exit code 75: --resume goes on there. A
+    second signal ends it at once.
+    """
     if rank.role() == "MS_SCHED":
         _schedule()
         return
     if load is not None and resume is not None:
         raise click.UsageError("--load and --resume exclude each other: --resume loads too")
-    if save_every is not None and save is None:
-        raise click.UsageError("--save-every needs --save: where to?")
-    for path in filter(None, (data, load, resume)):
+    for given, flag in ((save_every, "--save-every"), (save_minutes, "--save-minutes")):
+        if given is not None and save is None:
+            raise click.UsageError(f"{flag} needs --save: where to?")
+    for path in filter(None, (data, load)):
         _check_readable(path)
+    if resume is not None:
+        from ..runtime.retention import previous_states
+
+        if not previous_states(Path(resume)):
+            _check_readable(resume)
     if save is not None:
         cli.check_writable(save)
     loaded = cli.read_program(program)
@@ -103,6 +128,7 @@ def command(
     else:
         evaluator = None if evaluate is None else _function(evaluate)
 
+        from ..runtime.retention import load_newest, save_and_retain
         from ..runtime.saving import SaveEvery
         from ..runtime.session import Session  # MindSpore starts here: everything that can be checked has been
 
@@ -110,23 +136,28 @@ def command(
         own = rank.Rank(session.ranks.rank, JobFolder.of_environment())
         if own.number > 0:
             evaluator = None  # once is enough: the weights are the same
-        start = load or resume
-        if start is not None:
-            session.load_state(start)
-        history = session.fit(
+        if load is not None:
+            session.load_state(load)
+        if resume is not None:
+            load_newest(session, resume)
+        if save_every is None and save_minutes is None:
+            keep = 1
+        saving = None if save is None else SaveEvery(save, save_every, sync, minutes=save_minutes, keep=keep)
+        history = _fitted(
+            session,
             data,
             epochs=epochs,
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
-            callbacks=[SaveEvery(save, save_every, sync)] if save is not None and save_every is not None else [],
+            callbacks=[] if saving is None else [saving],
             evaluate=evaluator,
             progress=own if own.folder is not None else False if as_json or own.number > 0 else None,
             allow_nonfinite=allow_nonfinite,
             resume=resume is not None,
         )
         if save is not None:
-            session.save(save, sync)
+            save_and_retain(session, save, keep, sync)
         document = _document(history, program, data, device, save, session.ranks.size)
         if own.finish(document) or own.number > 0:
             return
@@ -134,6 +165,16 @@ def command(
         cli.print_json(document)
     else:
         _print_report(document)
+
+
+def _fitted(session: Session, *arguments: Any, **options: Any) -> History:
+    """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own."""
+    from ..runtime.stop import EXIT_CODE, Stopped
+
+    try:
+        return session.fit(*arguments, **options)
+    except Stopped as stopped:
+        raise cli.Ended(EXIT_CODE, str(stopped)) from None
 
 
 def _schedule() -> None:

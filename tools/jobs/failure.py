@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
+from ...runtime.stop import EXIT_CODE
 from .. import cli
 from .folder import FAILURE, PROGRESS, RESULT
 from .log import end_of, last_error
@@ -41,6 +42,8 @@ def explain(running: RunningJob) -> NoReturn:
 
 
 def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any]) -> NoReturn:
+    if failure["code"] == EXIT_CODE:  # all of them stopped, as they were asked to
+        raise cli.Ended(EXIT_CODE, failure["message"])
     raise cli.Ended(failure["code"], f"{running.name(member)}: {failure['message']}{_resume_hint(running)}")
 
 

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ...ir.errors import OptionError
 from ...runtime.progress import progress_bar
@@ -45,8 +45,9 @@ def run_job(job: Job) -> list[dict[str, Any]]:
         raise OptionError("--ranks works on Linux only; without it one process trains")
     for attempt in range(ATTEMPTS):
         try:
-            with _stopped_by_signals(), _folder() as path:
+            with _stopped_by_signals() as watched, _folder() as path:
                 running = RunningJob(job, JobFolder(path), Path(job.log_dir or path / "logs"))
+                watched.append(running)
                 try:
                     with adopting():
                         return _attempt(running, job.port or free_port())
@@ -112,15 +113,28 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Being terminated ends the job in order, as ctrl-C does."""
+def _stopped_by_signals() -> Iterator[list[RunningJob]]:
+    """Being terminated ends the job in order, as ctrl-C does. Where its state is to be saved, the ranks are asked to do
+    that and leave; a second signal ends the job at once. What is put into the list is the job."""
+    asked: list[int] = []
+    watched: list[RunningJob] = []
 
-    def stop(number: int, _frame: object) -> NoReturn:
+    def stop(number: int, _frame: object) -> None:
+        saved = [running for running in watched if running.job.save is not None]
+        workers = [member for running in saved for member in running.workers if member.status is None]
+        if workers and number != signal.SIGHUP and not asked:
+            asked.append(number)
+            for member in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(member.pid, signal.SIGTERM)
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
-        yield
+        yield watched
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

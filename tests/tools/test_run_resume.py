@@ -1,0 +1,66 @@
+"""boost-run that is stopped, or finds its state damaged, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import boost_compile as bc
+from tests.exact_resume import assert_same_bits
+from tests.networks import CASES
+
+MICRO_BATCHES, EPOCHS = 7, 40
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Path]) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    bc.compile(bc.load(exported("dropout")), "gradient-accumulation{steps=4}").save(folder / "p.boost")
+    batches = CASES["dropout"].batches(MICRO_BATCHES)
+    np.savez(folder / "data.npz", *(np.concatenate(a) for a in zip(*batches, strict=True)))
+    (folder / "nap.py").write_text("import time\ndef nap(session):\n    time.sleep(0.1)\n")
+    return folder
+
+
+def start(here: Path, *arguments: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "boost_compile.tools.run", "p.boost", "--data", "data.npz", "--epochs", str(EPOCHS)]
+    return subprocess.Popen([*line, *arguments], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=200)
+    return process.returncode, err
+
+
+def test_stopped_by_a_signal_and_resumed_from_the_state_before_a_damaged_one(here: Path):
+    assert end(start(here, "--save", "whole.safetensors"))[0] == 0
+    job = start(here, "--save", "x.safetensors", "--save-every", "1", "--keep", "3", "--eval", "nap.py:nap")
+    until = time.monotonic() + 120
+    while len(list(here.glob("x.cycle-*.safetensors"))) < 3:
+        assert job.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    job.send_signal(signal.SIGTERM)
+    code, err = end(job)
+    assert code == 75
+    assert "boost-run: error: training was stopped by SIGTERM; x.safetensors holds its state" in err
+    kept = sorted(here.glob("x.cycle-*.safetensors"), key=os.path.getmtime)
+    assert len(kept) == 3
+    newest = here / "x.safetensors"
+    assert newest.samefile(kept[-1])
+    data = bytearray(newest.read_bytes())
+    data[-3] ^= 4
+    newest.write_bytes(data)
+    code, err = end(start(here, "--resume", "x.safetensors", "--save", "rest.safetensors"))
+    assert code == 0, err
+    assert f"are not those that were written. Using the state before it: {kept[-2].name}" in err
+    assert_same_bits(load_file(here / "rest.safetensors"), load_file(here / "whole.safetensors"), "resumed")
