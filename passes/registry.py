@@ -25,6 +25,7 @@ from .lower_gradient_centralization import LowerGradientCentralization
 from .normalised_head import NormalisedHead
 from .overflow_check import OverflowCheck
 from .parameter_groups import ParameterGroups
+from .patch_convolution import PatchConvolution
 from .tag_gradient_centralization import TagGradientCentralization
 
 REGISTRY: dict[str, type[Pass]] = {
@@ -48,6 +49,7 @@ REGISTRY: dict[str, type[Pass]] = {
         NormalisedHead,
         OverflowCheck,
         ParameterGroups,
+        PatchConvolution,
         TagGradientCentralization,
     )
 }

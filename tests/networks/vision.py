@@ -77,6 +77,21 @@ class GroupedConvolutions(nn.Cell):
         return self.head(self.flatten(self.pool(x)))
 
 
+class Patches(nn.Cell):
+    """Two convolutions on patches, oblong and square, so that one has a gradient to its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.oblong = nn.Conv2d(3, 6, (2, 4), stride=(2, 4), pad_mode="valid", has_bias=True)
+        self.square = nn.Conv2d(6, 8, 4, stride=4, pad_mode="same")
+        self.activation = nn.GELU()
+        self.head = nn.Dense(8 * 4 * 2, 10)
+
+    def construct(self, x):
+        x = self.square(self.activation(self.oblong(x)))
+        return self.head(self.activation(x).reshape(x.shape[0], -1))
+
+
 def momentum(parameters: list[ms.Parameter]) -> nn.Cell:
     return nn.Momentum(parameters, 0.01, 0.9)
 
