@@ -64,6 +64,24 @@ def _binary(op: Op, operands: Sequence[Value]) -> Type:
     return _plain(a) if a.shape == b.shape else TensorType(a.dtype, broadcast(a.shape, b.shape))
 
 
+def converted(op: Op, operands: Sequence[Value]) -> Type | None:
+    """The result type of arithmetic on two element types, as files of MindSpore hold it (LogSigmoid multiplies by an
+    int32 constant): the engine casts the lesser operand. None where that is not settled. Passes insert their casts."""
+    rule = RULES.get(op.name)
+    if rule not in (_binary, _compare) or len(operands) != 2:
+        return None
+    a, b = _tensor(operands[0]), _tensor(operands[1])
+    ranks = [(_KINDS.get(t.dtype, 1 if not t.dtype.is_float else 2), t.dtype.itemsize) for t in (a, b)]
+    if ranks[0] == ranks[1] and a.dtype is not b.dtype:
+        return None
+    wide = a.dtype if ranks[0] >= ranks[1] else b.dtype
+    return TensorType(DType.BOOL if rule is _compare else wide, broadcast(a.shape, b.shape))
+
+
+_KINDS = {DType.BOOL: 0, DType.COMPLEX64: 3, DType.COMPLEX128: 3, DType.STRING: -1}
+"""From the least to the greatest; integers are 1, floats 2."""
+
+
 def _compare(op: Op, operands: Sequence[Value]) -> Type:
     t = _binary(op, operands)
     assert isinstance(t, TensorType)

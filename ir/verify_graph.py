@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from .errors import VerifyError
 from .graph import Graph
-from .infer import RULES, Rule, infer
+from .infer import RULES, Rule, converted, infer
 from .ops import OPS, UNLISTED, has_token, is_effect
 from .problems import Problems, Rank, short, shown
 from .types import (
@@ -247,6 +247,9 @@ class _Sweeper:
         try:
             expected = infer(node.op, node._operands)
         except VerifyError as e:
+            made = node.origin is not None and node.origin.passes
+            if not made and self._converted(node):
+                return
             if not any(v.type is UNKNOWN or isinstance(v.type, OpaqueType) for v in node._operands):
                 self.report(Rank.TYPE, node, str(e), "fix the operands, or insert a Cast or Reshape")
             return
@@ -256,6 +259,14 @@ class _Sweeper:
                 f"its type is {short(node.type)}, but {node.op.name} of these operands gives {short(expected)}",
                 "give it that type, or fix the operands",
             )  # fmt: skip
+
+    def _converted(self, node: Node) -> bool:
+        """Arithmetic on two element types, which files of MindSpore hold."""
+        try:
+            found = converted(node.op, node._operands)
+        except VerifyError:
+            return False
+        return found is not None and agree(found, node.type)
 
     def condition(self, node: Node) -> None:
         """Switch: its condition is one bool."""

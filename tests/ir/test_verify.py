@@ -331,7 +331,8 @@ def test_unknown_types_only_on_nodes_of_the_file() -> None:
     ("line", "message"),
     [
         ("%a = Add(%x, %x) : float16[2]", "its type is float16[2], but Add of these operands gives float32[2]"),
-        ("%a = Add(%x, %h) : float32[2]", "Add of float32 and float16: insert a Cast"),
+        ("%a = Add(%x, %h) : float16[2]", "Add of float32 and float16: insert a Cast"),
+        ("%a = Add(%h, %f) : float16[2]", "Add of float16 and bfloat16: insert a Cast"),
         ("%a = Add(%x, %z) : float32[2]", "shapes [2] and [3] do not broadcast"),
         ("%a = Equal(%x, %x) : float32[2]", "its type is float32[2], but Equal of these operands gives bool[2]"),
         ("%a = MakeTuple(%x, %z) : (float32[2], float32[2])", "gives (float32[2], float32[3])!"),
@@ -352,7 +353,7 @@ def test_unknown_types_only_on_nodes_of_the_file() -> None:
 )
 def test_types_agree_with_the_rules(line: str, message: str) -> None:
     g = parse_graph(
-        "graph @g(%x: float32[2], %h: float16[2], %z: float32[3], %t: (float32[3], float32[2])) {\n"
+        "graph @g(%x: float32[2], %h: float16[2], %z: float32[3], %t: (float32[3], float32[2]), %f: bfloat16[2]) {\n"
         f"  {line}\n  return %a\n}}"
     )
     assert message in only(g)
@@ -369,15 +370,30 @@ def test_types_agree_with_the_rules(line: str, message: str) -> None:
         "%a = Add(%x, %q) : float32[2]",
         "%a = TupleGetItem(%t, -1) : float32[2]",
         "%a = Foo(%x) : int8[7]",
+        # Files hold arithmetic on two element types, and the engine casts: LogSigmoid's Mul by an int32 constant.
+        "%a = Mul(%x, %h) : float32[2]",
+        "%a = Mul(%n, %h) : float16[2]",
+        "%a = Mul(%b, %n) : int32[2]",
+        "%a = Greater(%x, %n) : bool[2]",
     ],
 )
 def test_types_that_agree(line: str) -> None:
     verify(
         parse_graph(
-            "graph @g(%x: float32[2], %d: float32[?], %s: float32, %q: unknown, %t: (float32[3], float32[2])) {\n"
+            "graph @g(%x: float32[2], %d: float32[?], %s: float32, %q: unknown, %t: (float32[3], float32[2]), "
+            "%h: float16[2], %n: int32[], %b: bool[2]) {\n"
             f"  {line}\n  return %a\n}}"
         )
     )
+
+
+def test_passes_insert_their_casts() -> None:
+    """What a file may hold, a pass may not make."""
+    g = Graph("g")
+    x, h = g.add_input("x", F), g.add_input("h", tensor("float16", 2))
+    g.editor = "my-pass"
+    g.result = g.create("Mul", [x, h], F)
+    assert "Mul of float32 and float16: insert a Cast" in only(g)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,17 @@ class Centralization:
             for name in linear:
                 if c.reference.serves(name) != weight or start[name].shape != start[weight].shape:
                     continue
-                # Decay behind centralization is in both; decay before it is centralized with the gradient.
+                # Decay behind centralization is in both; decay before it is centralized with the gradient. ASGD may
+                # have both kinds.
+                after = ran.state[name]
+                decayed = zero[name].tobytes() != start[name].tobytes() and len(after) > 2
                 ours = min(
-                    (_mean(ran.state[name], start[name]), _mean(ran.state[name], zero[name])), key=lambda d: d.excess
+                    (
+                        _mean(after, start[name]),
+                        _mean(after, zero[name]),
+                        *([_mean(after, start[name], decayed=True)] if decayed else []),
+                    ),
+                    key=lambda d: d.excess,
                 )
                 natural = _mean(raw.expected.state[name], zero[name])
                 rows.append((ours, natural.excess > 1))
@@ -78,11 +86,15 @@ def linear_states(c: Context, gradients: Values) -> tuple[Values, list[str]]:
     return zero, linear
 
 
-def _mean(state: np.ndarray, start: np.ndarray) -> Deviation:
-    """How far the means of a difference lie from zero."""
+def _mean(state: np.ndarray, start: np.ndarray, decayed: bool = False) -> Deviation:
+    """How far the means of a difference lie from zero; ``decayed``: from one multiple of the means of ``start``."""
     difference = state.astype(np.float64) - start.astype(np.float64)
     axes = tuple(range(1, difference.ndim))
-    means = np.abs(difference.mean(axis=axes))
+    means = difference.mean(axis=axes)
+    if decayed:
+        level = start.astype(np.float64).mean(axis=axes)
+        means = means - level * (means @ level) / max(float(level @ level), np.finfo(np.float64).tiny)
+    means = np.abs(means)
     size = float(np.abs(difference).max()) or np.inf
     unit = np.spacing(np.abs(state).max().astype(state.dtype)).astype(np.float64)
     # Each element is rounded when it is stored; the mean itself in the size of the gradient.

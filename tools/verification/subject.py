@@ -42,7 +42,8 @@ class Subject:
         state = dict(self._fresh)
         choice = self.program.schedule.choice
         if choice is not None:
-            number = next((n for n in range(choice.cycles) if choice.of_cycle(n) == variant), None)
+            # Behind its sequence a program runs variant 0, which the sequence itself may lack.
+            number = next((n for n in range(choice.cycles + 1) if choice.of_cycle(n) == variant), None)
             if number is None:
                 raise LookupError(f"no cycle runs variant {variant}")
             state[choice.state] = np.array(number, state[choice.state].dtype).reshape(state[choice.state].shape)
