@@ -102,9 +102,9 @@ class _Method:
             self._literal(node.operand)
         elif (isinstance(node, ast.Name) and node.id in self.names | NUMBERS) or ast.unparse(node) in TYPES:
             return
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and ast.unparse(node.left) == "prefix":
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and self._is_given(node.left, "prefix"):
             self._literal(node.right)
-        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "state":
+        elif isinstance(node, ast.Subscript) and self._is_given(node.value, "state"):
             self._literal(node.slice)
         elif isinstance(node, ast.Call) and self._is_data(node):
             for value in node.args:
@@ -112,8 +112,13 @@ class _Method:
         else:
             raise UnsafeSource(f"line {node.lineno}: '{ast.unparse(node)[:80]}' is no literal")
 
+    def _is_given(self, node: ast.expr, name: str) -> bool:
+        return isinstance(node, ast.Name) and node.id == name and name in self.names
+
     def _is_data(self, node: ast.Call) -> bool:
-        return not node.keywords and ast.unparse(node.func) in ("tensor", "word", "state.constant")
+        name = ast.unparse(node.func)
+        held = name == "state.constant" and "state" in self.names
+        return not node.keywords and (held or name in ("tensor", "word"))
 
     # -- construct -------------------------------------------------------------------------------------------
 
