@@ -43,11 +43,14 @@ class MappedFile:
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from ``start`` to ``end``, read: pages of a mapping would count as memory of this process."""
-        self.view()
+        view = self.view()
         assert self._file is not None
         while start < end:
-            self._file.seek(start)
-            piece = self._file.read(min(PIECE, end - start))
+            stop = min(start + PIECE, end)
+            if hasattr(os, "pread"):
+                piece = os.pread(self._file.fileno(), stop - start, start)
+            else:
+                piece = bytes(view[start:stop])
             if not piece:
                 raise FormatError(f"{self.path}: became shorter while it was read")
             yield piece

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from .graph import Graph
-from .text.printer import node_printer
 from .types import Type
 from .values import Node, Value
 
@@ -49,6 +48,8 @@ class Problems:
         self.found.append(Problem(Rank.PROGRAM, None, None, what, remedy))
 
     def report(self, title: str, limit: int) -> str:
+        from .text.printer import node_printer
+
         count = len(self.found)
         lines = [f"{title} is not valid: {count} problem{'s' if count > 1 else ''}"]
         printers: dict[Graph, Callable[[Node], str]] = {}

@@ -3,56 +3,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import TypeVar
 
 from ..ir.errors import OptionError, nearest
-from .adasum import AdaSum
 from .base import Pass
-from .batch_size import BatchSize
-from .clip_gradients import ClipGradients
-from .common_subexpression_elimination import CommonSubexpressionElimination
-from .data_parallel import DataParallel
-from .dead_code_elimination import DeadCodeElimination
-from .dim_reduce import DimReduce
-from .effect_chain_minimization import EffectChainMinimization
-from .gradient_accumulation import GradientAccumulation
-from .gradient_freeze import GradientFreeze
-from .group_loss_scale import GroupLossScale
-from .legalize import Legalize
-from .less_bn import LessBN
-from .loss_scale import LossScale
-from .lower_gradient_centralization import LowerGradientCentralization
-from .normalised_head import NormalisedHead
-from .overflow_check import OverflowCheck
-from .parameter_groups import ParameterGroups
-from .patch_convolution import PatchConvolution
-from .tag_gradient_centralization import TagGradientCentralization
 
-REGISTRY: dict[str, type[Pass]] = {
-    cls.name: cls
-    for cls in (
-        AdaSum,
-        BatchSize,
-        ClipGradients,
-        CommonSubexpressionElimination,
-        DataParallel,
-        DeadCodeElimination,
-        DimReduce,
-        EffectChainMinimization,
-        GradientAccumulation,
-        GradientFreeze,
-        GroupLossScale,
-        Legalize,
-        LowerGradientCentralization,
-        LessBN,
-        LossScale,
-        NormalisedHead,
-        OverflowCheck,
-        ParameterGroups,
-        PatchConvolution,
-        TagGradientCentralization,
-    )
+CLASSES = {
+    "adasum": "AdaSum",
+    "batch-size": "BatchSize",
+    "clip-gradients": "ClipGradients",
+    "common-subexpression-elimination": "CommonSubexpressionElimination",
+    "data-parallel": "DataParallel",
+    "dead-code-elimination": "DeadCodeElimination",
+    "dim-reduce": "DimReduce",
+    "effect-chain-minimization": "EffectChainMinimization",
+    "gradient-accumulation": "GradientAccumulation",
+    "gradient-freeze": "GradientFreeze",
+    "group-loss-scale": "GroupLossScale",
+    "legalize": "Legalize",
+    "less-bn": "LessBN",
+    "loss-scale": "LossScale",
+    "lower-gradient-centralization": "LowerGradientCentralization",
+    "normalised-head": "NormalisedHead",
+    "overflow-check": "OverflowCheck",
+    "parameter-groups": "ParameterGroups",
+    "patch-convolution": "PatchConvolution",
+    "tag-gradient-centralization": "TagGradientCentralization",
 }
+"""The project's own passes: each has a module of its name."""
+
+
+class Registry(MutableMapping[str, type[Pass]]):
+    """Pass classes by name; the project's own are imported one by one, when they are asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, type[Pass]] = {}
+
+    def __getitem__(self, name: str) -> type[Pass]:
+        if name not in self._loaded:
+            cls = CLASSES[name]
+            self._loaded[name] = getattr(import_module(f".{name.replace('-', '_')}", __package__), cls)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, cls: type[Pass]) -> None:
+        self._loaded[name] = cls
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded or name in CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**CLASSES, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**CLASSES, **self._loaded})
+
+
+REGISTRY: MutableMapping[str, type[Pass]] = Registry()
 
 ENTRY_POINTS = "boost_compile.passes"
 P = TypeVar("P", bound=type[Pass])

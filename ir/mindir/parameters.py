@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import json_format
-
 from ..data import BytesData, Data, MappedData, MappedFile
 from ..errors import FormatError
 from ..program import StateVariable
@@ -57,6 +55,8 @@ def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFile
     if proto.HasField("compression_type"):
         variable.info["compression_type"] = proto.compression_type
     if proto.quant_params:
+        from google.protobuf import json_format
+
         variable.info["quant_params"] = [
             json_format.MessageToDict(q, preserving_proto_field_name=True) for q in proto.quant_params
         ]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError, EncodeError
 
 from ..data import MappedFile
@@ -181,6 +180,8 @@ class Reader:
             if field.name == "user_info":
                 self.metadata["user_info"] = {text(e.key, "user_info"): text(e.value, "user_info") for e in value}
             elif field.name in ("parallel", "preprocessor"):
+                from google.protobuf import json_format
+
                 self.metadata[field.name] = json_format.MessageToDict(value, preserving_proto_field_name=True)
             else:
                 self.metadata[field.name] = text(value, field.name) if field.cpp_type == field.CPPTYPE_STRING else value

@@ -38,13 +38,17 @@ def hashing(file: MappedFile) -> Iterator[list[str]]:
     size = len(file.view())
     stopped = threading.Event()
     digest: list[str] = []
+    failed: list[FormatError] = []
 
     def run() -> None:
         whole = hashlib.sha256()
-        for piece in file.pieces(0, size):
-            if stopped.is_set():
-                return
-            whole.update(piece)
+        try:
+            for piece in file.pieces(0, size):
+                if stopped.is_set():
+                    return
+                whole.update(piece)
+        except FormatError as error:
+            failed.append(error)
         digest.append(whole.hexdigest())
 
     thread = threading.Thread(target=run, daemon=True)
@@ -56,3 +60,5 @@ def hashing(file: MappedFile) -> Iterator[list[str]]:
         raise
     finally:
         thread.join()
+    if failed:
+        raise failed[0]

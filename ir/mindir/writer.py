@@ -14,8 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from google.protobuf import json_format
-
 from ..atomic import explained, replacing_file, sync_directory
 from ..attributes import Attribute, TensorValue, bits
 from ..data import Data
@@ -229,6 +227,8 @@ class _Emitter:
             proto.ref_key = str(variable.info.get("ref_key", name))
             proto.compression_type = int(variable.info.get("compression_type", 0))
             for q in variable.info.get("quant_params", ()):
+                from google.protobuf import json_format
+
                 json_format.ParseDict(q, proto.quant_params.add())
             if self._location:
                 length = variable.data.nbytes
@@ -403,6 +403,8 @@ def _header(metadata: Mapping[str, Any]) -> tuple[bytes, bytes]:
             for k, v in value.items():
                 target.user_info.add(key=k, value=v)
         elif key in ("parallel", "preprocessor"):
+            from google.protobuf import json_format
+
             json_format.ParseDict(value, getattr(target, key))
         else:
             setattr(target, key, value)
