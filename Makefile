@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint types bench pictures clean env
+.PHONY: demo test test-slow lint types bench pictures licenses clean env
 
 env: $(STAMP)
 
@@ -30,10 +30,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	mkdir -p .cache/types/boost_compile
 	for f in boost_compile/__init__.py boost_compile/py.typed ir passes runtime tools; do ln -sfn "$(CURDIR)/$$f" .cache/types/boost_compile/$$(basename $$f); done
-	cd .cache/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
+	cd .cache/types && MYPY_NUM_WORKERS=$(WORKERS) "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
 
-# In parts, because MindSpore keeps what it has compiled: one process for all would need 10 GB by the end.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# In parts, because MindSpore keeps what it has compiled: one process for all would need 10 GB by the end. A file of tests is
+# one worker's, so that its tests share references and jobs of ranks; tests/conftest.py puts those that take long first.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint types
 	$(PYTEST) -m 'not slow' tests/ir tests/runtime tests/tools tests/test_*.py
@@ -48,6 +49,10 @@ bench: $(STAMP)
 # The pictures of the documentation; needs Graphviz and Chromium.
 pictures: $(STAMP)
 	$(BIN)/python docs/pictures/make.py
+
+# docs/licenses.md, from what is installed; fails where a licence is none of those that are accepted.
+licenses: $(STAMP)
+	$(BIN)/python docs/make_licenses.py
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

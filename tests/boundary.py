@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boost_compile.ir.text import print_program
 
 import boost_compile as bc
 from tests.compare import Comparison, State, assert_close, assert_equal
 from tests.networks import Batch
 from tests.reference import Run
+from tests.remember import LARGEST, remembered
 
 FIRST, LAST = 1e-5, 1e-3
 """The tolerances after the first update and after the last cycle."""
@@ -46,6 +48,13 @@ def slow(*values: Any) -> list[Any]:
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
+def _of_program(program: bc.Program, users: bc.Program, cycles: Cycles) -> Any:
+    if sum(variable.initial.nbytes for variable in program.state.values()) > LARGEST:
+        return None
+    return print_program(program), sorted(users.state), cycles
+
+
+@remembered(_of_program)
 def train(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:
     """Runs the cycles; a cycle shorter than the program's is flushed, as the end of the data would do.
 

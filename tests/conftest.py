@@ -66,6 +66,28 @@ def _export_by_name(name: str, folder: Path) -> Path:
     return export(CASES[name], folder)
 
 
+LONGEST = [
+    *("test_data_parallel", "test_linearity", "test_native", "test_mutants", "test_adasum", "test_verify"),
+    *("test_lit", "test_linear_cost", "test_run_ranks", "test_resume", "test_session", "test_demo"),
+    *("test_less_bn", "test_boundary_combinations", "test_gradient_accumulation", "test_held_out"),
+    *(
+        "test_gradient_freeze",
+        "test_group_loss_scale",
+        "test_loss_scale",
+        "test_overflow_check",
+        "test_dim_reduce_ranks",
+    ),
+    *("test_clip_gradients", "test_dim_reduce", "test_normalised_head", "test_weighted_accumulation"),
+]
+"""Files that take long start first, lest one be left over: each is one worker's (`--dist loadfile`), so that what its
+tests share is made once. Those that start ranks stand apart, so that two of them seldom run at once."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 @pytest.fixture(scope="session")
 def exported() -> Callable[[str], Path]:
     """`exported("lenet_bn")` is the path of that case's MindIR; read-only, shared by all tests."""

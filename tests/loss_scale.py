@@ -14,8 +14,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from tests.native import State, find, tensors
+from tests.native import State, find, of_case, tensors
 from tests.networks import Batch, Case, build, state_of
+from tests.remember import remembered
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Manage(nn.Cell):
         return self.manager(self.scale, overflow)
 
 
+@remembered(of_case)
 def train_scaled(case: Case | str, cycles: Sequence[Sequence[Batch]]) -> ScaledRun:
     """One optimizer step a cycle, on the mean of its micro-batches' gradients, unless one of them is not finite."""
     step = build(find(case)).train_step

@@ -1,7 +1,8 @@
 """What MindSpore itself does with a case: plain training and batch accumulation, the references of every comparison.
 
 Each function builds the case anew from its seed, so that all of them start from the state that stands in the exported
-file and none shares a parameter with another. `isolated` runs one of them in a process of its own.
+file and none shares a parameter with another. Results are remembered (tests/remember.py); `isolated` runs a function
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mindspore import nn, ops
 
 from tests.compare import assert_close, assert_equal, compare, noise_mask
 from tests.networks import CASES, Batch, Case, build, state_of
+from tests.remember import remembered
 
 __all__ = [
     "Accumulated",
@@ -122,15 +124,23 @@ def find(case: Case | str) -> Case:
     return CASES[case] if isinstance(case, str) else case
 
 
+def of_case(case: Case | str, *arguments: Any, **options: Any) -> Any:
+    """What a call about a case of the zoo depends on, for `remembered`."""
+    case = find(case)
+    return (case.name, arguments, options) if CASES.get(case.name) is case else None
+
+
 def tensors(batch: Batch) -> list[ms.Tensor]:
     return [ms.Tensor(array) for array in batch]
 
 
+@remembered(of_case)
 def initial_state(case: Case | str) -> State:
     """Every parameter of the training cell by name before its first step, as in the exported file."""
     return state_of(build(find(case)).train_step)
 
 
+@remembered(of_case)
 def train_steps(case: Case | str, batches: Sequence[Batch]) -> tuple[list[float], State]:
     """Plain training, one optimizer step a batch: the losses and the state after the last."""
     step = build(find(case)).train_step
@@ -141,6 +151,7 @@ def train_steps(case: Case | str, batches: Sequence[Batch]) -> tuple[list[float]
     return losses, state
 
 
+@remembered(of_case)
 def train_accumulated(case: Case | str, cycles: Sequence[Sequence[Batch]], reduction: str = "mean") -> Accumulated:
     """Batch accumulation: one optimizer step a cycle, on the mean (or the sum) of its micro-batches' gradients.
 

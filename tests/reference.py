@@ -7,6 +7,7 @@ unscale and average, clip, and (inside the optimizer, behind its weight decay) c
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 from collections.abc import Callable, Collection, Sequence
@@ -18,8 +19,9 @@ import numpy as np
 from mindspore import nn, ops
 
 from tests.compare import noise_mask
-from tests.native import State, find, initial_state, tensors
-from tests.networks import Batch, Case, build, state_of
+from tests.native import State, find, initial_state, of_case, tensors
+from tests.networks import CASES, Batch, Case, build, state_of
+from tests.remember import remembered
 
 __all__ = ["Clip", "Cycle", "LossScale", "Run", "overflowing", "train"]
 
@@ -91,6 +93,44 @@ class Backward(nn.Cell):
         return loss, self.grad(self.network, self.weights)(*inputs, seed)
 
 
+class Cells:
+    """The cells of a case, which MindSpore compiles when they are first called: they serve any composition.
+
+    `centered_before` are the weights whose gradient must be centered before the optimizer gets it.
+    """
+
+    def __init__(self, case: Case, centralize: frozenset[str]) -> None:
+        built = build(case)
+        self.step: Any = built.train_step
+        if type(self.step) is not nn.TrainOneStepCell or self.step.sens != 1.0:
+            raise ValueError(f"{case.name}: only a plain TrainOneStepCell can be composed here")
+        self.initial = initial_state(case)
+        self.optimizer = built.optimizer
+        self.weights = self.optimizer.parameters
+        unknown = centralize - {w.name for w in self.weights}
+        if unknown:
+            raise ValueError(f"no such weights: {sorted(unknown)}")
+        self.centered_before: frozenset[str] = frozenset()
+        if centralize and centralizes(self.optimizer):
+            centralize_behind_decay(self.optimizer, centralize)
+        else:
+            self.centered_before = centralize
+        self.backward = Backward(built.loss_network, self.weights).set_train()
+
+    def start_anew(self) -> None:
+        """Every parameter gets the value that it was built with."""
+        for parameter in self.step.get_parameters():
+            parameter.set_data(ms.Tensor(self.initial[parameter.name]))
+
+
+@functools.lru_cache(maxsize=3)
+def of_zoo(name: str, centralize: frozenset[str]) -> Cells:
+    """The few that were asked for last: what a cell has compiled takes memory for as long as it lives."""
+    gc.collect()
+    return Cells(CASES[name], centralize)
+
+
+@remembered(of_case)
 def train(
     case: Case | str,
     cycles: Sequence[Sequence[Batch]],
@@ -106,22 +146,14 @@ def train(
     `overflow` is None (no check), "skip-cycle" or "skip-micro"; `centralize` names the weights whose gradient loses its
     mean over all axes but the first; `weight(batch)` makes the mean over micro-batches a weighted one.
     """
-    built = build(find(case))
-    if type(built.train_step) is not nn.TrainOneStepCell or built.train_step.sens != 1.0:
-        raise ValueError(f"{find(case).name}: only a plain TrainOneStepCell can be composed here")
     if loss_scale and loss_scale.window and not overflow:
         raise ValueError("a dynamic loss scale needs the overflow check")
-    initial = initial_state(case)
-    built = build(find(case))
-    optimizer = built.optimizer
-    weights = optimizer.parameters
+    case = find(case)
+    known = CASES.get(case.name) is case
+    cells = of_zoo(case.name, frozenset(centralize)) if known else Cells(case, frozenset(centralize))
+    cells.start_anew()
+    backward, optimizer, weights = cells.backward, cells.optimizer, cells.weights
     names = [w.name for w in weights]
-    if set(centralize) - set(names):
-        raise ValueError(f"no such weights: {sorted(set(centralize) - set(names))}")
-    before = () if centralizes(optimizer) else centralize
-    if centralize and centralizes(optimizer):
-        centralize_behind_decay(optimizer, centralize)
-    backward = Backward(built.loss_network, weights).set_train()
     magnitudes = {w.name: np.zeros(w.shape, np.float32) for w in weights}
     scale = loss_scale.value if loss_scale else 1.0
     clean = 0
@@ -156,16 +188,13 @@ def train(
             norm = float(np.sqrt(sum(np.square(a, dtype=np.float64).sum() for a in averaged)))
             for name, part in zip(names, absolute, strict=True):
                 magnitudes[name] += part
-            ready = [
-                centered(a) if name in before else a for name, a in zip(names, clipped(averaged, clip), strict=True)
-            ]
+            clear = zip(names, clipped(averaged, clip), strict=True)
+            ready = [centered(a) if name in cells.centered_before else a for name, a in clear]
             optimizer(tuple(ms.Tensor(a).astype(d) for a, d in zip(ready, dtypes, strict=True)))
-        done.append(Cycle(losses, scale, skipped, overflowed, reduced, norm, state_of(built.train_step)))
+        done.append(Cycle(losses, scale, skipped, overflowed, reduced, norm, state_of(cells.step)))
         if loss_scale and loss_scale.window:
             scale, clean = next_scale(loss_scale, scale, clean, overflowed)
-    del backward, built, optimizer
-    gc.collect()
-    return Run(initial, done, magnitudes)
+    return Run(cells.initial, done, magnitudes)
 
 
 def next_scale(rule: LossScale, scale: float, clean: int, overflow: bool) -> tuple[float, int]:

@@ -17,8 +17,6 @@ from tests.native import State, initial_state, isolated, train_accumulated
 from tests.networks import CASES
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 Exported = Callable[[str], Path]
 
 CHECKED = "overflow-check,loss-scale{mode=dynamic,init=1024}"

@@ -26,8 +26,6 @@ from tests.networks import CASES
 from tests.ranks import run_ranks
 from tests.reference import Clip, LossScale
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 EQUAL = [(case, micro) for case in ("mlp", "mlp_adam_weight_decay") for micro in (1, 3)]
 SCALE = "loss-scale{init=1024,window=2}"
 GROUPS = "group-loss-scale{groups=2,init=[64,256],window=2}"

@@ -451,9 +451,7 @@ def basis(exported: Callable[[str], Path], tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.filterwarnings("ignore::boost_compile.passes.boost_document.BoostNote")
-@pytest.mark.parametrize(
-    "what", [pytest.param(n, marks=[] if n in ("O2", "enable_all") else pytest.mark.slow) for n in ALONE]
-)
+@pytest.mark.parametrize("what", [pytest.param(n, marks=[] if n == "O2" else pytest.mark.slow) for n in ALONE])
 def test_every_switch_level_and_mode_trains_a_residual_network(
     what: str, exported: Callable[[str], Path], request: pytest.FixtureRequest
 ) -> None:

@@ -13,7 +13,6 @@ from tests.dim_reduce_job import CYCLES, shares, train
 from tests.passes.test_dim_reduce import orthonormal, trained
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")
 RANKS, ROWS = 2, 5
 OPTIONS = "rho=0.55,gamma=0.9,alpha=0.05,sigma=0.7,max_trials=3"
 RUNS = [("mlp", 1), ("mlp", 2)]

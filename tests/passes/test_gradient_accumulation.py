@@ -22,6 +22,14 @@ Exported = Callable[[str], Path]
 
 ONE_CYCLE, THREE_CYCLES = 1e-5, 1e-3
 OPTIMIZERS = names("optimizer", runs_on_cpu=True)
+QUICK = [
+    *("mlp_momentum_decay", "mlp_nesterov", "mlp_sgd_momentum", "mlp_adam", "mlp_adam_nesterov", "mlp_amsgrad_decay"),
+    *("mlp_adam_lazy", "mlp_lazy_adam_decay", "mlp_adam_weight_decay", "mlp_adam_weight_decay_decomposed"),
+    *("mlp_rmsprop_decay", "mlp_rmsprop_centered", "mlp_adagrad", "mlp_ftrl_decay", "mlp_proximal_adagrad"),
+    *("mlp_adafactor", "mlp_adamax_decay", "mlp_adadelta", "mlp_asgd", "mlp_rprop", "mlp_momentum_rate_list"),
+    *("mlp_adam_rate_schedule", "mlp_momentum_groups", "mlp_adam_weight_decay_groups"),
+]
+"""Every optimizer class once, and every form of learning rate and groups; the others differ in one option."""
 STRUCTURES = [
     "mlp",
     "lenet_bn",
@@ -34,7 +42,7 @@ STRUCTURES = [
     "branch",
     "loop",
 ]
-DEEP = ["resnet18", "mobilenet_v2"]
+DEEP = ["resnet18", *slow("mobilenet_v2")]
 
 
 def accumulated(path: Path, steps: int, **options: object) -> bc.Program:
@@ -82,7 +90,7 @@ def test_four_micro_batches_equal_native_accumulation(exported: Exported, name: 
     check(name, exported(name), 4, split=split)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*QUICK, *slow(*(name for name in OPTIMIZERS if name not in QUICK))])
 def test_every_optimizer(exported: Exported, name: str) -> None:
     """Slots, step counts, learning-rate schedules and beta powers advance once a cycle, whatever the optimizer's
     form."""

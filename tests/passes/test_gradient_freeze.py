@@ -46,28 +46,22 @@ def _paths(graph: Any) -> list[Any]:
         return []  # a graph that only accumulates
 
 
+MANY = f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale"
+WITH_MANY = ("lenet_bn", "mlp_adam", "gpt_tied", "branch")
+NETWORKS = [*WITH_MANY, "mlp_adam_weight_decay_decomposed", "shared_weights", "lstm", "mlp_rprop", "weight_average"]
+NETWORKS += ["hand_momentum", "mlp_asgd"]
+
+
+def is_quick(pipeline: str, name: str) -> bool:
+    return pipeline == "" or (pipeline == MANY and name in WITH_MANY)
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "pipeline"),
     [
-        "lenet_bn",
-        "mlp_adam",
-        "mlp_adam_weight_decay_decomposed",
-        "gpt_tied",
-        "shared_weights",
-        "lstm",
-        "branch",
-        "mlp_rprop",
-        "weight_average",
-        "hand_momentum",
-        "mlp_asgd",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "pipeline",
-    [
-        "",
-        pytest.param(ACCUMULATE, marks=pytest.mark.slow),
-        f"{FUSED},overflow-check{{policy=skip-micro}},loss-scale",
+        pytest.param(name, pipeline, marks=() if is_quick(pipeline, name) else pytest.mark.slow)
+        for pipeline in ("", ACCUMULATE, MANY)
+        for name in NETWORKS
     ],
 )
 def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str, exported: Any) -> None:

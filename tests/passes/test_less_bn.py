@@ -231,12 +231,10 @@ def pair(tmp_path: Path, case: Case, network: Callable[..., object]) -> tuple[bc
     "cell",
     [
         cells.ClipGlobalNorm,
-        cells.ClipByNorm,
         cells.SkipLargeNorm,
-        cells.GatedUpdate,
         cells.Average,
         cells.HandMomentum,
-        cells.MappedMomentum,
+        *slow(cells.ClipByNorm, cells.GatedUpdate, cells.MappedMomentum),
     ],
 )
 def test_the_share_in_what_serves_all_weights_goes_too(tmp_path: Path, cell: Callable[..., object]) -> None:
@@ -277,7 +275,9 @@ def test_cells_with_a_loss_scale(tmp_path: Path, wrap: Callable[..., object]) ->
     assert_close(ours, expected.states[-1], expected.initial, THREE_STEPS)
 
 
-@pytest.mark.parametrize("name", ["sgd_momentum", "adam_weight_decay_decomposed", "rprop", "adam_groups", "adam_lazy"])
+@pytest.mark.parametrize(
+    "name", ["adam_weight_decay_decomposed", "rprop", "adam_groups", *slow("sgd_momentum", "adam_lazy")]
+)
 def test_optimizers_of_every_form(tmp_path: Path, name: str) -> None:
     case = Case(name, pre_activation, OPTIMIZERS[name], *_data())
     source, reference = pair(tmp_path, case, pre_activation)

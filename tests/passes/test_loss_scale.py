@@ -20,6 +20,7 @@ Exported = Callable[[str], Path]
 LOSSES = ["regression_mse", "token_cross_entropy_masked", "binary_cross_entropy", "binary_cross_entropy_logits"]
 LINEAR = [*LOSSES, "mlp", "lenet_bn", "gpt", "gpt_tied", "lstm", "two_inputs", "shared_weights", "branch", "mlp_sens"]
 LINEAR += ["mlp_adam_weight_decay_decomposed", "regularized", "at_once", "loop", "experts", "hidden_state"]
+EVERY_SCALE = ("mlp", "lenet_bn", "gpt_tied")
 FLOAT32 = [n for n in names(runs_on_cpu=True, without=("half", "refused", "random")) if n not in LINEAR]
 
 DYNAMIC = "loss-scale{mode=dynamic,init=1024,factor=2,window=3}"
@@ -47,7 +48,7 @@ def test_powers_of_two_change_no_bit(exported: Exported, name: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(2, 1)
     plain = train(source, source, data)
-    for scale in (1, 2, 1024):
+    for scale in (1, 2, 1024) if name in EVERY_SCALE else (1024,):
         ours = train(bc.compile(source, static(scale)), source, data)
         for a, b in zip(ours, plain, strict=True):
             assert a.scale == scale

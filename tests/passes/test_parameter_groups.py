@@ -40,8 +40,16 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any], initial: dict[str, Any
     assert_close(*pick, tolerance=2e-6)
 
 
+QUICK = ("momentum", "adam")
+"""The optimizers that are tried with every own value; the others with both."""
+
+
+def marks(optimizer: str, own: str, pipeline: str) -> Any:
+    return () if own == "both" or (not pipeline and optimizer in QUICK) else pytest.mark.slow
+
+
 CHOICES = [
-    pytest.param(optimizer, own, pipeline, marks=() if not pipeline or own == "both" else pytest.mark.slow)
+    pytest.param(optimizer, own, pipeline, marks=marks(optimizer, own, pipeline))
     for optimizer in OPTIMIZERS
     for own in ("rate", "decay", "no-decay", "both")
     for pipeline in ("", ACCUMULATE, "overflow-check")
