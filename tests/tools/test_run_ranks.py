@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -84,6 +86,14 @@ class Job:
 def members(temporary: Path) -> list[psutil.Process]:
     """The ranks and the scheduler of the job with that folder, whoever their parent is."""
     return [p for p in psutil.process_iter() if roles(p) is not None and str(temporary) in environ(p).get("TMPDIR", "")]
+
+
+def connections(job: Job) -> list[Any]:
+    """The sockets of all members that are bound or connected to an address; none before there are three members."""
+    found = members(job.temporary)
+    with contextlib.suppress(psutil.Error):
+        return [c for process in found for c in process.net_connections("inet")] if len(found) == 3 else []
+    return []
 
 
 def environ(process: psutil.Process) -> dict[str, str]:
@@ -241,9 +251,11 @@ def test_interrupting_stops_all_ranks_where_they_can_go_on(
 def test_ranks_end_with_the_process_that_watches_them(start: Callable[..., Job]) -> None:
     job = start("mlp.boost", "--data", "data.npz", "--epochs", 100000, "--ranks", 2)
     until = time.monotonic() + 120
-    while len(members(job.temporary)) < 3:
+    while len(found := connections(job)) < 3:
         assert time.monotonic() < until
         time.sleep(0.05)
+    # Nothing of a job can be reached from another machine.
+    assert {end.ip for each in found for end in (each.laddr, each.raddr) if end} == {"127.0.0.1"}
     job.process.kill()
     while members(job.temporary):
         assert time.monotonic() < until
