@@ -30,7 +30,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	mkdir -p .cache/types/boost_compile
 	for f in boost_compile/__init__.py boost_compile/py.typed ir passes runtime tools; do ln -sfn "$(CURDIR)/$$f" .cache/types/boost_compile/$$(basename $$f); done
-	cd .cache/types && MYPY_NUM_WORKERS=$(WORKERS) "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
+	cd .cache/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
 
 # In parts, because MindSpore keeps what it has compiled: one process for all would need 10 GB by the end. A file of tests is
 # one worker's, so that its tests share references and jobs of ranks; tests/conftest.py puts those that take long first.
