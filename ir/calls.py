@@ -36,8 +36,12 @@ def targets(call: Node) -> list[Target] | None:
     found: list[Target] = []
     extra = call.operands[1:]
     stack = [call.operand(0)]
+    seen: set[Value] = set()
     while stack:
         value = stack.pop()
+        if value in seen:
+            continue  # branches that are chosen again
+        seen.add(value)
         if isinstance(value, GraphRef):
             found.append(Target(value.graph, extra, call))
         elif isinstance(value, Node) and value.op.name == "Partial":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits
 from .errors import VerifyError
-from .types import UMONAD, FunctionType, TensorType, Type
+from .types import UMONAD, UNKNOWN, FunctionType, TensorType, Type
 from .values import CALL, NO_ATTRIBUTES, RETURN, Constant, GraphRef, Input, Node, Op, Origin, State, Value
 
 if TYPE_CHECKING:
@@ -189,6 +189,11 @@ class Graph:
             from .infer import infer
 
             type = infer(op, operands)
+            if type is UNKNOWN:
+                raise VerifyError(
+                    f"{op.name} of {', '.join(f'%{v.name}' for v in operands[:4])}: their type is not known; "
+                    "export the model again, or give the type"
+                )
         node = Node(name or self.fresh_name(op.name), type, op, scope)
         if self.editor or sources:
             names: list[str] = []

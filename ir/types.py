@@ -6,7 +6,7 @@ as MindSpore writes them. ``str`` of a type is its spelling in the text form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .naming import spell
@@ -114,6 +114,11 @@ class TupleType(Type):
     elements: tuple[Type, ...]
     is_list: bool = False
     dynamic: bool | None = None
+    size: int = field(init=False, compare=False, repr=False)
+    """What it is made of, elements of elements included; equal ones may be one object, so few objects can say much."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(t.size if isinstance(t, TupleType) else 1 for t in self.elements))
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.elements))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from .attributes import Attribute, bits, type_of
+from .errors import VerifyError
 from .types import Type
 
 if TYPE_CHECKING:
@@ -192,7 +193,14 @@ class Node(Value):
         return len(self._operands)
 
     def operand(self, i: int) -> Value:
-        return self._operands[i]
+        """VerifyError where there is none: a file can hold any node without its operands."""
+        try:
+            return self._operands[i]
+        except IndexError:
+            raise VerifyError(
+                f"node '%{self.name}' ({self.op.name}) has {len(self._operands)} operands, and needs {i + 1}: "
+                "the file is damaged, or not from MindSpore"
+            ) from None
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:

@@ -12,7 +12,7 @@ from ..infer import RULES, infer
 from ..naming import BARE_NAME
 from ..ops import make_op
 from ..program import StateVariable
-from ..types import UNKNOWN, TensorType
+from ..types import UNKNOWN, FunctionType, TensorType, TupleType
 from ..values import CALL, NO_ATTRIBUTES, Constant, Node, Op, Origin, Value
 from .literals import LiteralScanner
 
@@ -20,6 +20,8 @@ _GRAPH_START = re.compile(r"^[ \t]*(?:graph|func)\b", re.MULTILINE)
 _OPERAND = re.compile(rf"[ \t\r\n]*%({BARE_NAME})[ \t\r\n]*([,)])")
 _OP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INT = re.compile(r"[0-9]+")
+INFERRED, PER_CHARACTER = 100_000, 10
+"""How much the types that a text leaves out may say: a tuple of a tuple twice, and so on, doubles in each line."""
 _STATEMENTS = "'%name = …', 'const', 'state', 'return', 'func' or '}'"
 
 
@@ -40,6 +42,7 @@ class GraphParser(LiteralScanner):
         self._ops: dict[str, Op] = {}
         self._functions: dict[str, None] = {}
         """Functions of the graph at hand, in the order of the text."""
+        self._inferred = 0
         self._wanted: dict[str, int] = {}
         """Functions that were mentioned, and where first."""
 
@@ -246,6 +249,10 @@ class GraphParser(LiteralScanner):
                 node.type = infer(node.op, operands)
             except Error as e:
                 raise self.error(str(e), op_at) from None
+            if isinstance(node.type, (TupleType, FunctionType)):
+                self._inferred += node.type.size if isinstance(node.type, TupleType) else len(node.type.functions)
+                if self._inferred > INFERRED + PER_CHARACTER * len(self.text):
+                    raise self.error("the types that are not written grow out of all proportion: write them", op_at)
         self.define(body, name, node, at)
         body.graph.insert(node)
         node.set_operands(operands)

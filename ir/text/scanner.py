@@ -15,7 +15,8 @@ _STRING = re.compile(r'"([^"\\\n]*)"|"((?:[^"\\\n]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WINDOW = 100
-_DEPTH = 100
+_DEPTH = 64
+"""As deep as the reader of MindIR goes."""
 
 
 class Scanner:
@@ -40,7 +41,8 @@ class Scanner:
         shown = "".join([c if c.isprintable() else " " for c in line[left : column + _WINDOW]])
         lead, tail = "…" if left else "", "…" if column + _WINDOW < len(line) else ""
         caret = " " * (len(lead) + column - left) + "^"
-        return FormatError(f"{self.source}:{number}:{column + 1}: {printable(message)}\n  {lead}{shown}{tail}\n  {caret}")
+        place = f"{self.source}:{number}:{column + 1}"
+        return FormatError(f"{place}: {printable(message)}\n  {lead}{shown}{tail}\n  {caret}")
 
     def skip(self) -> None:
         if self.text[self.pos : self.pos + 1] not in _BLANK:

@@ -184,8 +184,12 @@ def _orders(node: Node, user: Node) -> bool:
 def _sources(value: Value) -> Iterator[Value]:
     """The drawn values that a value stands for."""
     stack = [value]
+    seen: set[Value] = set()
     while stack:
         value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
         if not isinstance(value, Node):
             if isinstance(value, Input):
                 yield value
