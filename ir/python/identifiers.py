@@ -9,7 +9,7 @@ import re
 from importlib import resources
 
 _CELL = frozenset((resources.files(__package__) / "cell_attributes.txt").read_text("ascii").split())
-"""Attributes of ``mindspore.nn.Cell`` (2.10) without a leading underscore."""
+"""Attributes of ``mindspore.nn.Cell`` (2.10)."""
 
 _SOURCE = frozenset({
     "self", "state", "prefix", "primitive", "function", "tensor", "State", "Network", "load", "np", "ms", "nn",
@@ -25,6 +25,13 @@ _LONGEST = 40
 def is_plain(name: str) -> bool:
     """Whether ``name`` can stand as a keyword argument as it is."""
     return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and "__" not in name and not keyword.iskeyword(name)
+
+
+def attribute(hint: str) -> str:
+    """``hint`` itself where it can be the name of an attribute, so that names stay those of the network; else as
+    :func:`snake`."""
+    plain = re.fullmatch(r"_?[A-Za-z][A-Za-z0-9_]*", hint) and "__" not in hint and len(hint) <= _LONGEST
+    return hint if plain else snake(hint)
 
 
 def snake(hint: str) -> str:

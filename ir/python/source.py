@@ -9,7 +9,7 @@ from importlib import resources
 from ..graph import Graph
 from .check import check_source
 from .columns import ClassPlan, plan_class
-from .identifiers import Identifiers, camel, is_plain, snake
+from .identifiers import Identifiers, attribute, camel, is_plain, snake
 from .templates import Argument, Primitive, Step, Template, Templates, root_instance
 
 _WIDTH = 110
@@ -43,9 +43,9 @@ class _Class:
         self.plans = plans
         self.template = plan.template
         claimed = Identifiers()
-        self.states = [claimed.claim(snake(h)) for h in self.template.state_hints]
-        self.primitives = [claimed.claim(snake(p.name)) for p in self.template.primitives]
-        self.children = [claimed.claim(snake(h)) for h in self.template.child_hints]
+        self.states = [claimed.claim(attribute(h)) for h in self.template.state_hints]
+        self.primitives = [claimed.claim(attribute(p.hint)) for p in self.template.primitives]
+        self.children = [claimed.claim(attribute(h)) for h in self.template.child_hints]
         slots = self.template.slots
         held = [n for n in self._slots_in_construct() if n in plan.varying or not slots[n].inline]
         self.fields = {n: claimed.claim(snake(slots[n].hint)) for n in held}

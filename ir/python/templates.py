@@ -18,7 +18,7 @@ from ..ops import is_random
 from ..types import DType, is_monad
 from ..values import CALL, Constant, GraphRef, Input, Node, Op, State, Value
 from .functions import call_of, calls_itself
-from .identifiers import camel
+from .identifiers import camel, snake
 from .literals import is_number, is_small, literal
 from .order import resolved
 from .regions import Layout, Region, lay_out
@@ -43,10 +43,12 @@ DTYPES = {code: "bool_" if dtype is DType.BOOL else dtype.value for dtype, code 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive of a template: its name and kind, and the slots of its attributes and constructor arguments."""
+    """A primitive of a template: its name and kind, what it was called in the network, and the slots of its attributes
+    and constructor arguments."""
 
     name: str
     kind: int
+    hint: str
     attributes: tuple[tuple[str, int], ...]
     arguments: tuple[tuple[str, int], ...]
 
@@ -315,6 +317,7 @@ class _Draft:
                 Primitive(
                     op.name,
                     op.kind,
+                    op.instance or snake(op.name),
                     tuple((k, self.slot(v, k, f"{where}, attribute {k!r}")) for k, v in attributes.items()),
                     tuple((k, self.slot(v, k, f"{where}, argument {k!r}")) for k, v in zip(names, given, strict=True)),
                 )

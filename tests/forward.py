@@ -1,0 +1,49 @@
+"""Forward graphs of the zoo's networks, exported natively, and modules decompiled from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from boost_compile.ir.program import Program
+from boost_compile.ir.python.decompile import decompile
+
+from tests.networks import CASES
+from tests.networks.case import build, seed_everything
+
+
+def with_loss(name: str, folder: Path) -> Path:
+    """The network of a case with its loss, as it trains."""
+    case = CASES[name]
+    network = build(case).loss_network
+    return export(network.set_train(True), case.batches(1)[0], folder / f"{name}.mindir")
+
+
+def without_loss(name: str, folder: Path, training: bool) -> Path:
+    """The network of a case alone, in training or in inference mode; its last input was the loss's."""
+    case = CASES[name]
+    ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+    seed_everything()
+    return export(case.network().set_train(training), case.batches(1)[0][:-1], folder / f"{name}.mindir")
+
+
+def export(cell: Any, batch: tuple, path: Path) -> Path:
+    ms.export(cell, *map(ms.Tensor, batch), file_name=str(path), file_format="MINDIR")
+    return path
+
+
+def imported(program: Program, folder: Path) -> Any:
+    """The module that a program is as Python."""
+    name = f"decompiled_{len(sys.modules)}"
+    spec = importlib.util.spec_from_file_location(name, decompile(program).write(folder, name))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+__all__ = ["export", "imported", "with_loss", "without_loss"]
