@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint types bench pictures licenses clean env
+.PHONY: demo test test-slow crash lint types bench pictures licenses clean env
 
 env: $(STAMP)
 
@@ -42,6 +42,10 @@ test: lint types
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Writers and trainings that are killed at random points, and full disks; docs/training.md says what for.
+crash: $(STAMP)
+	$(BIN)/python -m tests.crash.run
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run

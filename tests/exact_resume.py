@@ -3,7 +3,7 @@ runs through."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,14 @@ def check_resume(
         again.fit(data, epochs=epochs, seed=1, resume=True, callbacks=[seen], allow_nonfinite=True)
         assert_same_bits(dict(enumerate(seen.losses)), dict(enumerate(saving.losses[step:])), f"losses after {step}")
         assert_same_bits(again.state(), ended, f"state after {step}")
+
+
+def error_of(call: Callable[[], object]) -> bc.Error | None:
+    try:
+        call()
+    except bc.Error as error:
+        return error
+    return None
 
 
 def assert_same_bits(found: dict[Any, Any], expected: dict[Any, Any], what: str) -> None:
