@@ -6,7 +6,7 @@ decide (scales, skipped cycles) must agree exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,12 @@ class Seen:
 def slow(*values: Any) -> list[Any]:
     """Parameters that only the long sweeps take."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def with_splits(names: Sequence[str], fused: Collection[str]) -> list[Any]:
+    """(name, split) for both splits of accumulation; all but these few fused ones only in the long sweeps."""
+    apart = [(name, "apply") for name in names] + [(name, "fused") for name in names if name in fused]
+    return [*apart, *(pytest.param(name, "fused", marks=pytest.mark.slow) for name in names if name not in fused)]
 
 
 def _of_program(program: bc.Program, users: bc.Program, cycles: Cycles) -> Any:

@@ -17,8 +17,8 @@ from tests.reference import Clip, LossScale
 
 Exported = Callable[[str], Path]
 
-OPTIMIZERS = ["mlp_momentum_decay", "mlp_sgd_decay", "mlp_adam_decay", "mlp_adam_weight_decay_decomposed"]
-OPTIMIZERS += ["mlp_rmsprop_decay", "mlp_asgd_decay", "mlp_rprop", "mlp_momentum_groups", "mlp_adafactor"]
+OPTIMIZERS = ["mlp_momentum_decay", "mlp_adam_decay", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay"]
+OPTIMIZERS += ["mlp_momentum_groups", "mlp_adafactor"]
 OTHERS = [name for name in names("optimizer", runs_on_cpu=True) if name not in OPTIMIZERS]
 STRUCTURES = ["gpt_tied", "shared_weights", "lstm", *slow("gpt", "recurrence_unrolled", "frozen_prefix", "experts")]
 ACTIVE, INACTIVE = 0.05, 1e4

@@ -14,7 +14,7 @@ import pytest
 
 import boost_compile as bc
 from tests import native
-from tests.boundary import slow
+from tests.boundary import slow, with_splits
 from tests.compare import Comparison, assert_close, assert_equal
 from tests.networks import CASES, names
 
@@ -84,8 +84,9 @@ def check(name: str, path: Path, steps: int, cycles: int = 3, **options: object)
     return first
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize(
+    ("name", "split"), with_splits(STRUCTURES, fused=["mlp", "lenet_bn", "gpt_tied", "shared_weights", "branch"])
+)
 def test_four_micro_batches_equal_native_accumulation(exported: Exported, name: str, split: str) -> None:
     check(name, exported(name), 4, split=split)
 

@@ -87,7 +87,7 @@ FREEZE = "gradient-freeze{groups=3,probability=0.3,total_steps=10}"
 
 
 @pytest.mark.parametrize("split", ["apply", pytest.param("fused", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("others", [CLIP, CENTRALIZE, FREEZE, "less-bn"])
+@pytest.mark.parametrize("others", [CLIP, FREEZE, *slow(CENTRALIZE, "less-bn")])
 def test_other_passes_in_any_order(exported: Exported, others: str, split: str) -> None:
     name = "residual_after" if others == "less-bn" else "lenet_bn_decay"
     source = bc.load(str(exported(name)))

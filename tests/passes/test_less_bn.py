@@ -94,7 +94,11 @@ def check(source: bc.Program, case: Case, pipeline: str = "less-bn", steps: int 
 
 @pytest.mark.parametrize(
     "name",
-    [*COUNTS, *DEEP, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)],
+    [
+        *(name for name in COUNTS if name != "residual_in_place"),
+        "resnet18",
+        *slow("residual_in_place", "mobilenet_v2", *LARGE),
+    ],
 )
 def test_trains_as_the_network_written_without(exported: Exported, name: str) -> None:
     found, gone = {**COUNTS, **DEEP, **LARGE}[name]

@@ -88,7 +88,7 @@ def test_the_multiplier_is_trained_as_the_weight_is(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize(
-    "cell", [cells.ClipGlobalNorm, cells.SkipLargeNorm, cells.GatedUpdate, cells.Average, cells.HandMomentum]
+    "cell", [cells.ClipGlobalNorm, cells.Average, cells.HandMomentum, *slow(cells.SkipLargeNorm, cells.GatedUpdate)]
 )
 def test_the_multiplier_has_its_share_in_what_serves_all_weights(tmp_path: Path, cell: Callable[..., object]) -> None:
     """A norm over all gradients, in a sum and in place; the optimizer in a function; an average of each weight."""
