@@ -242,7 +242,7 @@ def _save_state(program: Program, path: Path) -> dict[str, int]:
 
 def _load_directory(path: Path) -> Program:
     try:
-        text = (path / PROGRAM).read_text(encoding="utf-8")
+        text = _own_file(path / PROGRAM).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         raise FormatError(f"{path}: a directory without {PROGRAM}, so no program; give a .boost directory") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -255,6 +255,16 @@ def _load_directory(path: Path) -> Program:
     except FormatError as error:
         shown = printable(str(error))
         raise FormatError(shown if shown.startswith(str(path)) else f"{path / PROGRAM}: {shown}") from None
+
+
+def _own_file(path: Path) -> Path:
+    """A file of a program directory. One that comes from somebody else may hold a pipe, which would be read for ever, or
+    a link to a file that the program is not to have."""
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise FormatError(f"{path}: a link that leads out of the program's directory; copy the file itself there")
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path}: not a regular file; copy the whole program directory again")
+    return path
 
 
 def _build(path: Path, document: Document) -> Program:
@@ -273,7 +283,7 @@ def _build(path: Path, document: Document) -> Program:
             if entry.text() not in state:
                 raise entry.wrong("a name from $.state")
             states[entry.text()] = state[entry.text()].type
-        graph = graphs[name] = read_stateless(path / file, name, states)
+        graph = graphs[name] = read_stateless(_own_file(path / file), name, states)
         written = noted(described)
         if written is not None and shown(written) != checksum_of_file(path / file):
             raise FormatError(f"{path / file}: is not what was written: the file is damaged; copy or compile it again")
@@ -403,14 +413,14 @@ def _stored(path: Path) -> dict[str, MappedData]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        if not path.is_file():
+        if not _own_file(path).is_file():
             raise FormatError(f"{path}: missing; copy the whole program directory")
         with safe_open(str(path), framework="numpy"):
             pass
         file = MappedFile(path)
         view = file.view()
     except (SafetensorError, OSError) as error:
-        raise FormatError(f"{path}: not a safetensors file ({error}); save or copy the program again") from None
+        raise FormatError(f"{path}: not a safetensors file ({printable(str(error))}); save or copy the program again") from None
     start = 8 + int.from_bytes(view[:8], "little")
     header = json.loads(bytes(view[8:start]))
     places = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from ..ir.errors import OptionError, nearest
 
 Schema = Mapping[str, Any]
 
+MOST = 20
+"""How many things that are wrong with a document an error lists."""
 _TYPE_NAMES = {
     "object": "a table",
     "array": "a list",
@@ -49,8 +53,8 @@ def _json(text: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise ValueError(f"the key '{next(key for key in names if names.count(key) > 1)}' is given twice")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key '{next(key for key in counts if counts[key] > 1)}' is given twice")
     return table
 
 
@@ -80,7 +84,9 @@ def check_document(document: Any, schema: Schema, where: str) -> None:
         }
     )
     found = extend(Draft202012Validator, type_checker=checker)(schema).iter_errors(document)
-    messages = [message for error in sorted(found, key=_place) for message in _messages(error)]
+    messages = [message for error in sorted(found, key=_place) for message in islice(_messages(error), MOST + 1)]
+    if len(messages) > MOST:
+        messages = [*messages[:MOST], f"and {len(messages) - MOST} more"]
     if messages:
         raise OptionError("\n  ".join(f"{where}: {message}" for message in messages))
 

@@ -288,6 +288,8 @@ def _put_number(a: Any, kind: int, value: Any, nested: bool, field: str) -> None
             setattr(a, field, value)
     except ValueError:
         raise VerifyError(f"the number {value} does not fit into 64 bits") from None
+    except TypeError:
+        raise VerifyError(f"{value!r} is no value of the type that its attribute has") from None
 
 
 def decode_value(a: Any, load: Load = inline_load, payload: Payload = inline) -> Attribute | None:

@@ -199,14 +199,14 @@ class _Emitter:
         chunks += parameters
         info = graph.info
         if "doc_string" in info:
-            chunks.append(text_field(s.GRAPH_DOC, info["doc_string"]))
+            chunks.append(text_field(s.GRAPH_DOC, str(info["doc_string"])))
         chunks += inputs
         chunks.append(delimited(s.GRAPH_OUTPUT, encode_value_info(names[result], result.type)))
         if "bprop_hash" in info:
-            chunks.append(text_field(s.GRAPH_BPROP_HASH, info["bprop_hash"]))
+            chunks.append(text_field(s.GRAPH_BPROP_HASH, str(info["bprop_hash"])))
         chunks += [delimited(s.GRAPH_ATTRIBUTE, encode_value(k, v)) for k, v in graph.attributes.items()]
         if "bprop_filepath" in info:
-            chunks.append(text_field(s.GRAPH_BPROP_PATH, info["bprop_filepath"]))
+            chunks.append(text_field(s.GRAPH_BPROP_PATH, str(info["bprop_filepath"])))
         return chunks
 
     def _parameters(self, graph: Graph) -> list[Chunk]:
@@ -224,12 +224,7 @@ class _Emitter:
             put_tensor_type(
                 proto, TensorType(variable.dtype, variable.shape, "", variable.type.min_shape, variable.type.max_shape)
             )
-            proto.ref_key = str(variable.info.get("ref_key", name))
-            proto.compression_type = int(variable.info.get("compression_type", 0))
-            for q in variable.info.get("quant_params", ()):
-                from google.protobuf import json_format
-
-                json_format.ParseDict(q, proto.quant_params.add())
+            _put_notes(proto, variable)
             if self._location:
                 length = variable.data.nbytes
                 proto.external_data.location = self._location
@@ -382,6 +377,33 @@ def _size(chunks: Iterable[Chunk]) -> int:
     return sum([len(c) if isinstance(c, bytes) else c.nbytes for c in chunks])
 
 
+def _put_notes(proto: Any, variable: StateVariable) -> None:
+    info = variable.info
+    with _suited(f"the notes on state '{variable.name}'"):
+        proto.ref_key = str(info.get("ref_key", variable.name))
+        proto.compression_type = int(info.get("compression_type", 0))
+        for q in info.get("quant_params", ()):
+            _parse(q, proto.quant_params.add())
+
+
+def _parse(value: Any, message: Any) -> None:
+    from google.protobuf import json_format
+
+    try:
+        json_format.ParseDict(value, message)
+    except json_format.ParseError as error:
+        raise ValueError(str(error)) from None
+
+
+@contextmanager
+def _suited(what: str) -> Iterator[None]:
+    """VerifyError for what protobuf does not take for a field: notes come from a text or a document, and may be anything."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError) as error:
+        raise VerifyError(f"{what} cannot be written to MindIR: {error}") from None
+
+
 def _message(number: int, chunks: list[Chunk]) -> list[Chunk]:
     return [tag(number) + varint(_size(chunks)), *chunks]
 
@@ -399,15 +421,14 @@ def _header(metadata: Mapping[str, Any]) -> tuple[bytes, bytes]:
         if key in ("mind_ir_version", "little_endian") or key not in known:
             continue
         target = before if known[key].number < s.MODEL_GRAPH else after
-        if key == "user_info":
-            for k, v in value.items():
-                target.user_info.add(key=k, value=v)
-        elif key in ("parallel", "preprocessor"):
-            from google.protobuf import json_format
-
-            json_format.ParseDict(value, getattr(target, key))
-        else:
-            setattr(target, key, value)
+        with _suited(f"the program's metadata '{key}'"):
+            if key == "user_info":
+                for k, v in value.items():
+                    target.user_info.add(key=k, value=v)
+            elif key in ("parallel", "preprocessor"):
+                _parse(value, getattr(target, key))
+            else:
+                setattr(target, key, value)
     after.little_endian = True
     after.mind_ir_version = MIND_IR_VERSION
     return tuple(bytes(m.SerializeToString(deterministic=True)) for m in (before, after))  # type: ignore[return-value]
