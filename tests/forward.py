@@ -10,9 +10,22 @@ from typing import Any
 import mindspore as ms
 from boost_compile.ir.program import Program
 from boost_compile.ir.python.decompile import decompile
+from mindspore import nn
 
 from tests.networks import CASES
 from tests.networks.case import build, seed_everything
+
+
+class Probabilities(nn.Cell):
+    """A network whose results lie between 0 and 1."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+        self.sigmoid = nn.Sigmoid()
+
+    def construct(self, x):
+        return self.sigmoid(self.network(x))
 
 
 def with_loss(name: str, folder: Path) -> Path:
@@ -46,4 +59,4 @@ def imported(program: Program, folder: Path) -> Any:
     return module
 
 
-__all__ = ["export", "imported", "with_loss", "without_loss"]
+__all__ = ["Probabilities", "export", "imported", "with_loss", "without_loss"]
