@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-slow crash lint types bench pictures licenses clean env
+.PHONY: demo test test-slow test-random long-run crash lint types bench pictures licenses clean env
 
 env: $(STAMP)
 
@@ -38,10 +38,20 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 test: lint types
 	$(PYTEST) -m 'not slow' tests/ir tests/runtime tests/tools tests/test_*.py
-	$(PYTEST) -m 'not slow' tests/passes
+	$(PYTEST) -m 'not slow' tests/passes tests/random_programs
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Random networks, optimizers and pipelines against native training, by seed; docs/random-testing.md.
+CASES ?= 500
+FIRST ?= 0
+test-random: $(STAMP)
+	$(BIN)/python -m tests.random_programs --cases $(CASES) --first $(FIRST)
+
+# 2,000 cycles with overflows, checkpoints and reloads; also part of test-slow.
+long-run: $(STAMP)
+	$(BIN)/python -m pytest -s -m slow tests/runtime/test_long_run.py
 
 # Writers and trainings that are killed at random points, and full disks; docs/training.md says what for.
 crash: $(STAMP)

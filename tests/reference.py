@@ -140,17 +140,20 @@ def train(
     clip: Clip | None = None,
     centralize: Collection[str] = (),
     weight: Callable[[Batch], float] | None = None,
+    cells: Cells | None = None,
 ) -> Run:
     """Trains a case, one optimizer step a cycle.
 
     `overflow` is None (no check), "skip-cycle" or "skip-micro"; `centralize` names the weights whose gradient loses its
-    mean over all axes but the first; `weight(batch)` makes the mean over micro-batches a weighted one.
+    mean over all axes but the first; `weight(batch)` makes the mean over micro-batches a weighted one. `cells` are
+    those of this case and these weights, where they are at hand.
     """
     if loss_scale and loss_scale.window and not overflow:
         raise ValueError("a dynamic loss scale needs the overflow check")
     case = find(case)
     known = CASES.get(case.name) is case
-    cells = of_zoo(case.name, frozenset(centralize)) if known else Cells(case, frozenset(centralize))
+    if cells is None:
+        cells = of_zoo(case.name, frozenset(centralize)) if known else Cells(case, frozenset(centralize))
     cells.start_anew()
     backward, optimizer, weights = cells.backward, cells.optimizer, cells.weights
     names = [w.name for w in weights]

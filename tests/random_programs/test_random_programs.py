@@ -1,0 +1,60 @@
+"""Random programs: a few always, as many as one likes with `make test-random CASES=500`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from .outcome import PASSED
+from .plan import Plan
+from .running import draw, run
+from .shrinking import shrink
+
+
+def test_a_seed_is_a_plan() -> None:
+    for seed in range(20):
+        plan = draw(seed)
+        assert plan == draw(seed)
+        assert plan == Plan.from_json(plan.to_json())
+    assert len({draw(seed).to_json() for seed in range(20)}) == 20
+
+
+def test_plans_are_various() -> None:
+    drawn = [draw(seed) for seed in range(0, 800, 5)]
+    layers = Counter(layer.op for plan in drawn for layer in plan.network.layers)
+    assert {"conv", "recurrent", "attention", "embedding", "batch_norm2d", "loop", "branch", "dropout"} <= layers.keys()
+    assert {how for plan in drawn for call in plan.network.calls for how in [call.how]} == {"call", "tied", "decode"}
+    assert len({plan.optimizer.name for plan in drawn}) == 14
+    assert any(layer.half for plan in drawn for layer in plan.network.layers)
+    assert sum(bool(plan.pipeline) for plan in drawn) > 100
+
+
+def test_a_plan_that_fails_becomes_small() -> None:
+    """What fails here is any network with a dense layer and a norm that clips: nothing else is left."""
+
+    def fails(plan: Plan) -> bool:
+        dense = any(layer.op == "dense" for layer in plan.network.layers)
+        return dense and any(piece.startswith("clip-gradients") for piece in plan.pipeline)
+
+    seed = next(seed for seed in range(100) if fails(draw(seed)) and len(draw(seed).network.layers) > 5)
+    found = shrink(seed, fails)
+    assert found is not None
+    assert fails(found)
+    assert [layer.op for layer in found.network.layers] == ["dense"]
+    assert len(found.pipeline) == 1
+
+
+FEW = 30
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_programs_train_as_mindspore_does(first: int) -> None:
+    count = FEW if first == 0 else 500
+    found = list(run(range(first, first + count), verify_every=0 if first == 0 else 10))
+    failed = [
+        f"--seed {seed}: {outcome.stage}: {outcome.message[:2000]}" for seed, _, outcome in found if outcome.failed
+    ]
+    assert not failed, "python -m tests.random_programs " + "\n".join(failed)
+    passed = sum(outcome.status == PASSED for _, _, outcome in found)
+    assert passed >= 0.8 * count, Counter(outcome.status for _, _, outcome in found)
