@@ -37,7 +37,7 @@ types: $(STAMP)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint types
-	$(PYTEST) -m 'not slow' tests/ir tests/runtime tests/tools tests/test_*.py
+	$(PYTEST) -m 'not slow' tests --ignore tests/passes --ignore tests/random_programs
 	$(PYTEST) -m 'not slow' tests/passes tests/random_programs
 
 test-slow: $(STAMP)
