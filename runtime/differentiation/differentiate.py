@@ -68,6 +68,11 @@ def differentiate(
         path = _export(written, Path(folder), updating, judging, [type_ for _, type_ in inputs], program.name)
         made = _read(path)
     step = made.graphs["step"]
+    renamed = next((n for n in trained if n not in made.state), None)
+    if renamed is not None:
+        raise RuntimeFailure(
+            f"program '{program.name}': MindSpore does not keep the name of state {renamed!r}; rename it"
+        )
     for value, (name, _) in zip(step.inputs, inputs, strict=True):
         value.name = name
     made.name, made.target, made.source = program.name, program.target, dict(program.source)
