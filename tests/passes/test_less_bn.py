@@ -21,7 +21,7 @@ from mindspore import mint, nn
 
 import boost_compile as bc
 from tests import boundary, native, reference
-from tests.boundary import slow
+from tests.boundary import slow, with_splits
 from tests.compare import assert_close, assert_equal
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
@@ -180,8 +180,9 @@ def test_upstream_knows_no_addition_in_place(exported: Exported) -> None:
 # -- together with other passes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["residual_before", "residual_activations"])
+@pytest.mark.parametrize(
+    ("name", "split"), with_splits(["residual_before", "residual_activations"], fused=["residual_before"])
+)
 def test_with_accumulation(exported: Exported, name: str, split: str) -> None:
     """Written behind accumulation, it still runs before."""
     case = without(name)
