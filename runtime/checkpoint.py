@@ -108,7 +108,7 @@ def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> 
         return
     try:
         sums = dict(json.loads(written)["tensors"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         sums = {}
     now = json.loads(found)["tensors"]
     differing = [name for name in sums if name in now and sums[name] != now[name]]

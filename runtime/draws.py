@@ -98,7 +98,7 @@ class Draws:
         try:
             fields = json.loads(text)
             seed, runs = fields["seed"], dict(fields["runs"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise RuntimeFailure(f"{where}: its note of the random numbers cannot be read.") from None
         if any(type(n) is not int or not 0 <= n < 1 << 63 for n in runs.values()) or type(seed) is not int:
             raise RuntimeFailure(f"{where}: its note of the random numbers holds no whole numbers.")

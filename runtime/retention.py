@@ -69,11 +69,14 @@ def load_newest(session: Session, path: str | os.PathLike[str]) -> Path:
     Raises what the first one raised where there is none. Ranks that share the files choose the same.
     """
     path = Path(path)
+    older_states = previous_states(path)
     try:
+        if older_states and not path.exists():
+            raise DamagedState(f"{path}: no such file.")
         session.load_state(path)
         return path
     except DamagedState as error:
-        for older in previous_states(path):
+        for older in older_states:
             with suppress(DamagedState):
                 session.load_state(older)
                 log.warning("%s Using the state before it: %s", error, older)

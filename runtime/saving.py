@@ -24,8 +24,8 @@ class SaveEvery(Callback):
     Training goes on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
 
     With ``signals`` SIGTERM and SIGINT end the training: the state is saved after the running micro-batch (in a job of
-    several ranks, after the running cycle on all of them), and ``fit`` raises :class:`Stopped`. A second signal does
-    what it would do without this.
+    several ranks, after the running cycle on all of them), and ``fit`` raises :class:`.stop.Stopped`. A second signal
+    ends it at once, as :class:`.stop.StopRequest` says.
     """
 
     def __init__(
@@ -66,8 +66,10 @@ class SaveEvery(Callback):
 
     def on_cycle(self, session: Session, cycle: Cycle) -> None:
         overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
-        # The clock of the first rank counts, and a signal on any of them.
-        stop, overdue = session.ranks_agree(self._asked, overdue and session.ranks.rank == 0)
+        stop = self._asked
+        if self._stop is not None or self.minutes is not None:
+            # The clock of the first rank counts, and a signal on any of them.
+            stop, overdue = session.ranks_agree(stop, overdue and session.ranks.rank == 0)
         if stop:
             self._leave(session)
         if overdue or (self.cycles is not None and cycle.number % self.cycles == 0):
@@ -84,5 +86,6 @@ class SaveEvery(Callback):
     def _leave(self, session: Session) -> NoReturn:
         self._save(session)
         session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
-        by = "" if self._stop is None else f" by {self._stop.name}"
-        raise Stopped(f"training was stopped{by}; {self.path} holds its state: --resume, or fit(resume=True), goes on")
+        raise Stopped(
+            f"training was asked to stop, and {self.path} holds its state: --resume, or fit(resume=True), goes on"
+        )

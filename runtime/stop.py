@@ -1,4 +1,7 @@
-"""Leaving when asked to: SIGTERM and SIGINT are noted, and obeyed where the training can be saved."""
+"""Leaving when asked to: SIGTERM and SIGINT are noted, and obeyed where the training can be saved.
+
+Once a graph has run, MindSpore makes a SIGTERM of each SIGINT.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Stopped(Error):
 
 
 class StopRequest:
-    """Notes the first signal; a second one is obeyed at once, as if nobody had listened."""
+    """Notes the first signal; a second one ends whatever runs: KeyboardInterrupt for SIGINT, SystemExit for SIGTERM."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -36,12 +39,7 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
 
-    @property
-    def name(self) -> str:
-        return signal.Signals(self.received).name if self.received is not None else "another rank"
-
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.received is not None:
-            self.forget()
-            signal.raise_signal(number)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         self.received = number

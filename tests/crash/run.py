@@ -88,7 +88,8 @@ def fill(scenario: Scenario, folder: Path, points: int, dice: random.Random) -> 
     found: Counter[str] = Counter()
     with standing(scenario, folder):
         largest = max(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-        pages = sum(-(-p.stat().st_size // PAGE) + 1 for p in (folder, *folder.rglob("*")))
+        found_files = {p.stat().st_ino: p.stat().st_size for p in (folder, *folder.rglob("*"))}
+        pages = sum(-(-size // PAGE) + 1 for size in found_files.values())
     for _ in range(points):
         with standing(scenario, folder):
             refused(scenario, folder, Limit(size=dice.randint(0, int(largest * 1.1))), "file size", found)

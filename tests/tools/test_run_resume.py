@@ -52,7 +52,7 @@ def test_stopped_by_a_signal_and_resumed_from_the_state_before_a_damaged_one(her
     job.send_signal(signal.SIGTERM)
     code, err = end(job)
     assert code == 75
-    assert "boost-run: error: training was stopped by SIGTERM; x.safetensors holds its state" in err
+    assert "boost-run: error: training was asked to stop, and x.safetensors holds its state" in err
     kept = sorted(here.glob("x.cycle-*.safetensors"), key=os.path.getmtime)
     assert len(kept) == 3
     newest = here / "x.safetensors"
