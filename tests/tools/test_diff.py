@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
+from boost_compile.tools.views.page_file import page_file
 
 from .support import Shell, assert_one_error, shell
 
@@ -90,6 +91,7 @@ def test_page(inspect_: Inspect, exported: Exported, program: Path, tmp_path: Pa
     links = Links()
     links.feed(page.read_text())
     assert links.loads == []
+    assert page_file("report.css") in page.read_text(), "it looks like the report"
     assert "gradient-accumulation" in links.text
     assert "AssignAdd(%accum." in links.text
 

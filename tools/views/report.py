@@ -11,7 +11,6 @@ import json
 from base64 import b64encode
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 from ...ir.diff import diff
@@ -20,6 +19,7 @@ from ...ir.difference import GraphDiff, ProgramDiff
 from ...ir.program import Program
 from .. import cli
 from .memory_plot import memory_plot
+from .page_file import page_file
 from .palette import pass_colours
 from .scenes import scenes
 from .shown import Shown, makers, shown
@@ -37,7 +37,7 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
     """The report on a program, compared with ``original`` (from the file ``name``) where that is given."""
     before = shown(original, name) if original is not None else None
     found = diff(original, view.program) if original is not None else None
-    scripts = [_page_file(script) for script in _SCRIPTS]
+    scripts = [page_file(script) for script in _SCRIPTS]
     document = describe(view)
     colours = pass_colours(makers(view))
     drawn, memory = scenes(view, before, found), memory_plot(view)
@@ -61,7 +61,7 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
             scenes=drawn["scenes"],
             memory=memory,
             data={"drawings": _embedded(drawn), "memory-data": _embedded(memory)},
-            styles="\n".join(_page_file(style) for style in _STYLES),
+            styles="\n".join(page_file(style) for style in _STYLES),
             scripts=scripts,
             policy=_policy(scripts),
             trained=trained,
@@ -75,17 +75,11 @@ def _environment() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     environment.filters.update(bytes=cli.print_bytes, count=cli.print_count)
     return environment
-
-
-@cache
-def _page_file(name: str) -> str:
-    text = files(__package__).joinpath("page", *name.split("/")).read_text(encoding="utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.startswith("//# sourceMappingURL"))
 
 
 def _policy(scripts: list[str]) -> str:
