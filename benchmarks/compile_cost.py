@@ -38,18 +38,6 @@ LARGE_REPETITIONS = 3
 GOALS = {"load": 15, "verify": 3, "dead-code-elimination": 3, "common-subexpression-elimination": 4, "save": 8}
 """µs a node; and for memory 2 kB a node at the peak of loading."""
 
-ELSEWHERE = """\
-For scale, figures of other IRs on one synthetic training-like graph of 100,000 nodes. **They were not measured here**:
-they come from the notes that this project started from, on another machine, another graph, and each with its own idea
-of what the step includes.
-
-|  | load or parse | verify | DCE | CSE | save | memory |
-|---|--:|--:|--:|--:|--:|--:|
-| onnx-ir | 31 µs | | 4.5 µs | 3.9 µs | 9.4 µs | 3.2 kB |
-| torch.fx | | 1.1 µs | 5.0 µs | 24.9 µs | | |
-| xDSL | 188 µs | 26 µs | 10 µs | 11 µs | | |
-"""
-
 
 @dataclass
 class Step:
@@ -219,7 +207,7 @@ def report(found: list[Measured]) -> str:
     rows = [[step, *(f"{m.peak[step] / m.nodes / 1000:.2f}" if m.peak else "" for m in found)] for step in STEPS]
     rows.append(["load, resident set", *(f"{m.resident / m.nodes / 1000:.2f}" for m in found)])
     lines += table(["step", *(m.title for m in found)], rows)
-    return "\n".join([*lines, "", ELSEWHERE])
+    return "\n".join(lines)
 
 
 def run(million: bool = False) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import compile_cost, less_bn, machine, startup, step_time
+from benchmarks import compile_cost, less_bn, machine, models, startup, step_time
+from benchmarks.peers.__main__ import run as peers
 from benchmarks.tables import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -30,7 +31,9 @@ def main() -> None:
     million = parser.parse_args().million
     page = [INTRODUCTION.format(machine=machine.describe())]
     page.append(f"## Whole runs of boost-compile\n\n{startup.run()}")
+    page.append(f"## Networks\n\n{models.run()}")
     page.append(f"## What a node costs\n\n{compile_cost.run(million)}")
+    page.append(f"## Other graph IRs\n\n{peers()}")
     page.append(f"## What a pass costs in a step\n\n{step_time.run()}")
     page.append(f"## What fewer BatchNorms save\n\n{less_bn.run()}")
     PAGE.write_text("\n\n".join(part.strip() for part in page) + "\n", encoding="utf-8")

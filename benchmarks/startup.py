@@ -28,6 +28,7 @@ WIDTH = 440
 REPETITIONS = 11
 PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
 COMMAND = [sys.executable, "-c", "from boost_compile.tools.compile import main; main()"]
+INSPECT = [sys.executable, "-c", "from boost_compile.tools.inspect import main; main()"]
 WATCHED = [sys.executable, "-m", "benchmarks.startup", "--watched"]
 
 
@@ -54,12 +55,18 @@ class Times:
         return [f"{middle} ms ({low} to {high})", f"{median(self.processor) * 1000:.0f} ms"]
 
 
+def child_environment() -> dict[str, str]:
+    """Of a process whose modules have their bytecode, as those of an installation have."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "bytecode")}
+
+
 def seconds(command: Sequence[str], repetitions: int = REPETITIONS) -> Times:
     """Whole runs, after one that warms the file cache up."""
     found = Times([], [])
     for i in range(repetitions + 1):
         start = perf_counter()
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        child = subprocess.Popen(command, env=child_environment(), stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
         wall = perf_counter() - start
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -78,11 +85,15 @@ def _ratio(times: Times, base: Times) -> str:
 def _starts() -> list[str]:
     bare = seconds([sys.executable, "-c", "pass"])
     rows = [["`python -c pass`", *bare.cells(), "1.0"]]
-    for name, arguments in (("--help", ["--help"]), ("--list-passes", ["--list-passes"])):
-        times = seconds([*COMMAND, *arguments])
-        rows.append([f"`boost-compile {name}`", *times.cells(), _ratio(times, bare)])
+    for name, command in (
+        ("boost-compile --help", [*COMMAND, "--help"]),
+        ("boost-inspect --help", [*INSPECT, "--help"]),
+        ("boost-compile --list-passes", [*COMMAND, "--list-passes"]),
+    ):
+        times = seconds(command)
+        rows.append([f"`{name}`", *times.cells(), _ratio(times, bare)])
     head = ["process", "median (fastest to slowest)", "processor", "× bare Python"]
-    return [*table(head, rows), "", "Goal: `--help` under 250 ms."]
+    return [*table(head, rows), "", "Goal: under 250 ms."]
 
 
 def _compiles(scratch: Path) -> list[str]:
@@ -114,12 +125,14 @@ def _weights(scratch: Path) -> list[str]:
     source, output = scratch / "big.mindir", scratch / "big.boost"
     write(layers(NODES, WIDTH, os.urandom(4 * WIDTH * WIDTH)), source)
     size = source.stat().st_size
-    copy = seconds([sys.executable, "-c", _COPY, str(source), str(scratch / "copy")], 5)
+    copy = seconds([sys.executable, "-c", COPY, str(source), str(scratch / "copy")], 5)
     rows = [["copy of the file (read, write, fsync)", *copy.cells(), "1.0", ""]]
     for title, out in (("to a program directory", output), ("to one MindIR", scratch / "out.mindir")):
         arguments = [str(source), "-q", "-o", str(out)]
         times = seconds([*COMMAND, *arguments], 5)
-        done = subprocess.run([*WATCHED, *arguments], cwd=ROOT, stderr=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            [*WATCHED, *arguments], cwd=ROOT, env=child_environment(), stderr=subprocess.PIPE, check=True
+        )
         peak, mindspore = map(int, done.stderr.split())
         assert not mindspore
         rows.append(
@@ -127,20 +140,20 @@ def _weights(scratch: Path) -> list[str]:
                 f"`boost-compile` {title}",
                 *times.cells(),
                 _ratio(times, copy),
-                f"{(peak - size) / 1e6:.0f} MB",
+                f"{peak / 1e6:.0f} MB",
             ]
         )
     head = ["", "median (fastest to slowest)", "processor", "× copy", "peak memory above the mapping"]
     return [
         f"A file of {size / 1e6:.0f} MB, nearly all of it weights. Reading includes the sha256 of the file, which the",
-        "program records. Memory: the peak of the resident set without the pages of the mapped file, which the system",
-        "may drop at any time; bare Python takes about 10 MB.",
+        "program records. Memory: the peak of the resident set, pages of the mapped file included; bare Python takes",
+        "about 10 MB.",
         "",
         *table(head, rows),
     ]
 
 
-_COPY = """
+COPY = """
 import os, shutil, sys
 with open(sys.argv[1], "rb") as a, open(sys.argv[2], "wb") as b:
     shutil.copyfileobj(a, b, 1 << 20)

@@ -1,0 +1,1 @@
+"""Other graph IRs on the same graphs: onnx-ir, torch.fx, xDSL."""
