@@ -20,6 +20,7 @@ from ..data import Data
 from ..errors import Error, VerifyError
 from ..graph import Graph
 from ..program import StateVariable
+from ..room import check_room
 from ..types import UNKNOWN, TensorType, Type
 from ..values import CALL, Constant, GraphRef, Node, Op, Value
 from . import schema as s
@@ -61,6 +62,7 @@ def write_mindir(
         )
     limit = INLINE_LIMIT if external is None else external
     parameters = [] if stateless else [v for name, v in state.items() if name in graph.states]
+    check_room(path, [v.data for v in parameters])
     if sum(v.nbytes for v in parameters) <= limit:
         with replacing_file(path) as file:
             _write(file, _Emitter(graph, state, stateless, "").model(metadata))
@@ -397,7 +399,7 @@ def _parse(value: Any, message: Any) -> None:
 
 @contextmanager
 def _suited(what: str) -> Iterator[None]:
-    """VerifyError for what protobuf does not take for a field: notes come from a text or a document, and may be anything."""
+    """VerifyError for what protobuf does not take for a field: notes of a text or a document may be anything."""
     try:
         yield
     except (TypeError, ValueError, AttributeError) as error:

@@ -22,6 +22,7 @@ from ..data import Data, ZeroData
 from ..graph import Graph
 from ..naming import UniqueNames
 from ..program import StateVariable
+from ..room import check_room
 from ..text.spelling import Spelling
 from ..types import DType, TensorType, Type
 from ..values import CALL, Constant, GraphRef, Node, State, Value
@@ -44,6 +45,7 @@ def write_onnx(
     path: Path, graph: Graph, state: Mapping[str, StateVariable], notes: Notes | None = None, producer: str = ""
 ) -> None:
     """Writes ``path``, and ``path`` + ``.data`` if there are large tensors. ``notes``: more to say of a node."""
+    check_room(path, [variable.data for variable in state.values()])
     external = _External(path.with_name(path.name + ".data"))
     model = _Writer(graph, state, notes, external).model(producer)
     external.write()
