@@ -5,7 +5,7 @@ The public API. Importing it loads neither MindSpore nor numpy: what a name need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,16 @@ _HOMES = {
 __all__ = ["Error", "Program", "Session", "compile", "differentiate", "from_boost_config", "load", "passes", "verify"]
 
 
-def load(path: str | os.PathLike[str]) -> Program:
-    """Reads a MindIR, or a program that was saved, and finds the roles of a training graph's state (weight, slot, …).
+def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
+    """Reads a MindIR, a forward model in ONNX, or a program that was saved, and finds the roles of a training graph's
+    state (weight, slot, …). ``dimensions``: sizes of what an ONNX model leaves open, by name.
 
     A file that is damaged is an :class:`Error` that says so. For a forward graph see :func:`differentiate`.
     """
     from .ir.storage import load
     from .ir.training import assign_roles
 
-    return assign_roles(load(path))
+    return assign_roles(load(path, dimensions))
 
 
 def compile(program: Program, passes: str | Sequence[Pass]) -> Program:

@@ -351,6 +351,17 @@ class Session:
                 "" if own.runs else " (Session(seed=…) draws masks itself)",
             )
 
+    def export_onnx(self, path: str | os.PathLike[str], result: str | None = None) -> str:
+        """Writes the network with its present weights as standard ONNX: the forward part up to the value that the loss
+        is taken of, or up to the node ``result``; normalization by statistics, dropout without effect. Says what was
+        exported. An Error lists all primitives that have no standard operator."""
+        from importlib.metadata import version
+        from pathlib import Path
+
+        from ..ir.onnx.standard import export_onnx
+
+        return str(export_onnx(Path(path), self.program, self.state(), result, version("boost-compile")))
+
     def _differing(self, statistics: bool) -> list[str]:
         """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm
         statistics."""

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -240,14 +240,15 @@ def pause_collector() -> None:
     gc.disable()
 
 
-def read_program(path: str) -> Program:
-    """The program in a MindIR file, a program directory, a text file (``.ir``, ``.txt``), or text on stdin (``-``)."""
+def read_program(path: str, dimensions: Mapping[str, int] | None = None) -> Program:
+    """The program in a MindIR file, an ONNX model, a program directory, a text file (``.ir``, ``.txt``), or text on
+    stdin (``-``). ``dimensions``: sizes that an ONNX model leaves open."""
     from ..ir.training import assign_roles
 
-    return assign_roles(_read_program(path))
+    return assign_roles(_read_program(path, dimensions))
 
 
-def _read_program(path: str) -> Program:
+def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
     from ..ir.errors import FormatError
 
     if path == "-" or path.endswith(TEXT_SUFFIXES):
@@ -262,7 +263,23 @@ def _read_program(path: str) -> Program:
         return parse_program(text, where)
     from ..ir.storage import load
 
-    return load(path)
+    return load(path, dimensions)
+
+
+def _dimensions(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    given = {}
+    for value in values:
+        name, equals, size = value.rpartition("=")
+        if not equals or not size.isdecimal() or not 0 < int(size) < 2**31:
+            raise click.BadParameter(f"'{value}': give NAME=SIZE, such as batch=8", context, option)
+        given[name] = int(size)
+    return given
+
+
+dimensions_option = click.option(
+    "--dim", "dimensions", multiple=True, metavar="NAME=SIZE", callback=_dimensions,
+    help="The size of a dimension that an ONNX model leaves open.",
+)  # fmt: skip
 
 
 def _read(path: str) -> bytes:

@@ -60,6 +60,7 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
+@cli.dimensions_option
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass [on].")
 @click.option("--verify", is_flag=True, help="Run the result beside INPUT and check what the passes promise.")
 @_ir_option("--print-ir-before", "the program before each pass")
@@ -101,6 +102,7 @@ class Job:
     input: str | None
     output: str | None
     optimizer: str | None
+    dimensions: dict[str, int]
     loss: str | None
     train: tuple[str, ...]
     freeze: tuple[str, ...]
@@ -260,7 +262,7 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         cli.check_writable(output)
     cli.pause_collector()
     with _timed(job, "read"):
-        source = cli.read_program(job.input)
+        source = cli.read_program(job.input, job.dimensions)
         if job.target:
             source.target = job.target
     if job.differentiates():

@@ -12,6 +12,7 @@ import click
 from . import cli
 
 if TYPE_CHECKING:
+    from ..ir.program import Program
     from .views.shown import Shown
 
 FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "model-explorer", "html")
@@ -39,6 +40,12 @@ SUFFIXES = {
 @click.option(
     "--diff", "other", metavar="FILE", help="What differs in this file (text, json, html): exit 1 if it does."
 )
+@cli.dimensions_option
+@click.option(
+    "--standard", is_flag=True, help="With onnx: the network, in standard operators that any runtime executes."
+)
+@click.option("--result", metavar="NODE", help="With --standard: where the network ends [where its loss begins].")
+@click.option("--state", metavar="FILE", help="With --standard: trained weights, from boost-run --save.")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.version_option(package_name="boost-compile")
 def command(
@@ -53,9 +60,14 @@ def command(
     annotations: bool,
     open_: bool,
     other: str | None,
+    dimensions: dict[str, int],
+    standard: bool,
+    result: str | None,
+    state: str | None,
     check: bool,
 ) -> None:
-    """Shows what FILE holds: a MindIR file, a program directory (.boost), or text (.ir, .txt, - for stdin).
+    """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
+    stdin).
 
     \b
     summary         graphs, schedule, state, costs, what every pass did
@@ -64,7 +76,7 @@ def command(
     json            summary and anatomy as one document
     dot, svg        a drawing, scopes folded until it is readable (svg needs Graphviz)
     python          a forward graph as a Cell for MindSpore; -o FOLDER writes it with its weights
-    onnx            one graph for Netron and other viewers of ONNX
+    onnx            one graph for Netron and other viewers of ONNX; with --standard the network, to be executed
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
     """
@@ -73,6 +85,7 @@ def command(
         (original, "--original", "html"),
         (annotations, "--annotations", "text"),
         (open_, "--open", "model-explorer"),
+        (standard, "--standard", "onnx"),
     ):
         if given and chosen != needs:
             raise click.UsageError(f"{flag} goes with --format {needs}, not with {chosen}")
@@ -80,6 +93,10 @@ def command(
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
         _diff(file, other, "text" if chosen == "summary" else chosen, output)
+    if standard and (graph_name or scope or around):
+        raise click.UsageError("--standard writes the network: leave out --graph, --scope and --around (see --result)")
+    if (result or state) and not standard:
+        raise click.UsageError("--result and --state go with --format onnx --standard")
     if chosen == "onnx" and output is None:
         raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
     if original is not None and (graph_name or scope or around):
@@ -90,11 +107,14 @@ def command(
     from .views.selection import narrowed, only_graph
     from .views.shown import shown
 
-    program = cli.read_program(file)
+    program = cli.read_program(file, dimensions)
     if check:
         from ..ir.storage import check_state
 
         check_state(program)
+    if standard:
+        _standard(program, output, result, state)
+        return
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
     view = narrowed(shown(program, file), scope, around, radius)
@@ -104,6 +124,13 @@ def command(
         _write(html_of(view, cli.read_program(original) if original else None, original or ""), output)
     else:
         _show(view, chosen, output, annotations, open_)
+
+
+def _standard(program: Program, output: str | None, result: str | None, state: str | None) -> None:
+    from .views.onnx import write_standard_onnx
+
+    assert output is not None
+    click.echo(write_standard_onnx(program, output, result, state))
 
 
 def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:

@@ -1,4 +1,4 @@
-"""One graph as an ONNX model that viewers open."""
+"""One graph as an ONNX model that viewers open, or its network as one that runtimes execute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...ir.errors import OptionError
 from ...ir.onnx.writer import write_onnx
+from ...ir.program import Program
 from .shown import Shown
 
 
@@ -20,3 +21,13 @@ def write_onnx_of(shown: Shown, output: str) -> None:
     write_onnx(
         Path(output), graph, shown.program.state, lambda node: {"part": shown.part(node)}, version("boost-compile")
     )
+
+
+def write_standard_onnx(program: Program, output: str, result: str | None, state: str | None) -> str:
+    """Writes the network of ``program``, up to the node ``result``, with the weights of the file ``state``; what was
+    exported, in a sentence. Error where the file lacks a weight, or holds one of another shape."""
+    from ...ir.onnx.standard import export_onnx
+    from ...runtime.checkpoint import read_state
+
+    values = {} if state is None else read_state(state)
+    return str(export_onnx(Path(output), program, values, result, version("boost-compile")))

@@ -24,7 +24,7 @@ def _leaky_relu(c: Call) -> Value:
 
 
 def _prelu(c: Call) -> Value:
-    return _two_slopes(c, c.value(1))
+    return _two_slopes(c, c.parameter(1))
 
 
 def _two_slopes(c: Call, slope: Value) -> Value:

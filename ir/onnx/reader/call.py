@@ -47,7 +47,7 @@ class Call:
 
     def __init__(
         self, node: Any, attributes: dict[str, Any], inputs: Sequence[Item | None], opset: int, emitter: Emitter,
-        use: Callable[[Item], Value],
+        use: Callable[[Item, bool], Value],
     ) -> None:  # fmt: skip
         self.op_type: str = node.op_type
         self.attributes = attributes
@@ -74,7 +74,12 @@ class Call:
         """Input ``i`` as a value of the graph. MindSpore's kernels are wrong for tensors without elements."""
         if 0 in self.shape(i):
             raise Unsupported(f"its input {i} has no elements: {list(self.shape(i))}")
-        return self._use(self.item(i))
+        return self._use(self.item(i), False)
+
+    def parameter(self, i: int) -> Value:
+        """Input ``i`` as a value that is learned, where it is an initializer: also if it is a single number, which is
+        a constant elsewhere."""
+        return self._use(self.item(i), True)
 
     def values(self) -> list[Value]:
         return [self.value(i) for i in range(len(self.inputs))]

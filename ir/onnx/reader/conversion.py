@@ -51,12 +51,15 @@ class Conversion:
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
-    def use(self, item: Item) -> Value:
-        """As a value of the graph: a weight is loaded, once; a constant tensor is put in."""
+    def use(self, item: Item, learned: bool = False) -> Value:
+        """As a value of the graph: a weight is loaded, once; a constant tensor is put in, and so is a single number,
+        unless it is ``learned`` as a bias is."""
         if isinstance(item, Value):
             return item
         if not isinstance(item, Weight):
             return self.emitter.constant(item)
+        if item.value is None and item.type.size == 1 and not learned:
+            return self.emitter.constant(item.array)
         if item.value is None:
             name = self._names.claim(safe_name(item.name, "weight"))
             variable = self.state[name] = StateVariable(name, item.type, item.data)

@@ -57,7 +57,7 @@ def window_of(c: Call, size: Sequence[int]) -> Window:
 
 
 def _conv(c: Call) -> Value:
-    e, x, weight = c.emitter, c.value(0), c.value(1)
+    e, x, weight = c.emitter, c.value(0), c.parameter(1)
     group = c.attribute("group", 1)
     spatial = len(shape_of(weight)) - 2
     if spatial != len(shape_of(x)) - 2 or shape_of(x)[1] != shape_of(weight)[1] * group:
@@ -80,9 +80,9 @@ def _biased(c: Call, x: Value) -> Value:
     if not c.has(2):
         return x
     if len(shape_of(x)) == 4:
-        return e.emit("BiasAdd", [x, c.value(2), 0], shape_of(x))
+        return e.emit("BiasAdd", [x, c.parameter(2), 0], shape_of(x))
     ones = (1,) * (len(shape_of(x)) - 2)
-    return e.add(x, e.reshape(c.value(2), (*c.shape(2), *ones)))
+    return e.add(x, e.reshape(c.parameter(2), (*c.shape(2), *ones)))
 
 
 def _with_axis(w: Window) -> Window:
@@ -120,7 +120,7 @@ def _conv3d(e: Emitter, x: Value, weight: Value, w: Window, group: int) -> Value
 
 
 def _conv_transpose(c: Call) -> Value:
-    e, x, weight = c.emitter, c.value(0), c.value(1)
+    e, x, weight = c.emitter, c.value(0), c.parameter(1)
     group = c.attribute("group", 1)
     spatial = len(shape_of(weight)) - 2
     if spatial != len(shape_of(x)) - 2 or shape_of(x)[1] != shape_of(weight)[0]:

@@ -37,12 +37,12 @@ def _gemm(c: Call) -> Value:
     """As a Dense layer where it is one."""
     e = c.emitter
     alpha, beta = c.attribute("alpha", 1.0), c.attribute("beta", 1.0)
-    x = e.matmul(c.value(0), c.value(1), bool(c.attribute("transA", 0)), bool(c.attribute("transB", 0)))
+    x = e.matmul(c.value(0), c.parameter(1), bool(c.attribute("transA", 0)), bool(c.attribute("transB", 0)))
     if alpha != 1:
         x = e.mul(x, e.scalar(x, alpha))
     if not c.has(2):
         return x
-    bias = c.value(2)
+    bias = c.parameter(2)
     if beta != 1:
         bias = e.mul(bias, e.scalar(bias, beta))
     if shape_of(bias) == shape_of(x)[1:]:

@@ -30,9 +30,9 @@ def _batch_normalization(c: Call) -> Value | list[Value]:
     if len(shape) < 2:
         raise FormatError(f"BatchNormalization of {list(shape)}")
     x = x if len(shape) in (2, 4) else e.reshape(x, (*shape[:2], 1, math.prod(shape[2:])))
-    channels = TensorType(dtype_of(c.value(1)), (shape[1],))
+    channels = TensorType(c.type(1).dtype, (shape[1],))
     five = TupleType((plain(x), *(channels,) * 4), dynamic=False)
-    operands = [x, *(c.value(i) for i in range(1, 5)), False, float(epsilon), 1 - momentum, 0]
+    operands = [x, *(c.parameter(i) for i in range(1, 5)), False, float(epsilon), 1 - momentum, 0]
     return e.reshape(e.item(e.emit("BatchNorm", operands, five), 0), shape)
 
 
@@ -45,7 +45,7 @@ def _in_training(c: Call, x: Value, epsilon: float, momentum: float) -> list[Val
     centred = e.sub(x, mean)
     variance = e.reduce("ReduceMean", e.unary("Square", centred), axes, True)
     normal = e.mul(centred, e.unary("Rsqrt", e.add(variance, e.scalar(variance, epsilon))))
-    gamma, beta = (e.reshape(c.value(i), (*c.shape(i), *ones)) for i in (1, 2))
+    gamma, beta = (e.reshape(c.parameter(i), (*c.shape(i), *ones)) for i in (1, 2))
     results = [e.add(e.mul(normal, gamma), beta)]
     for i, new in ((3, mean), (4, variance)):
         if c.wants(i - 2):
@@ -60,8 +60,8 @@ def _layer_normalization(c: Call) -> list[Value]:
     axis = c.axis(c.attribute("axis", -1))
     epsilon = c.attribute("epsilon", 1e-5)
     inner = shape[axis:]
-    gamma = e.expand(c.value(1), inner)
-    beta = e.expand(c.value(2), inner) if c.has(2) else e.constant(np.zeros(inner, dtype_of(x).value))
+    gamma = e.expand(c.parameter(1), inner)
+    beta = e.expand(c.parameter(2), inner) if c.has(2) else e.constant(np.zeros(inner, dtype_of(x).value))
     small = TensorType(dtype_of(x), (*shape[:axis], *(1 for _ in inner)))
     begin = axis - len(shape) if axis == len(shape) - 1 else axis
     three = TupleType((plain(x), small, small), dynamic=False)
@@ -81,7 +81,7 @@ def _group_norm(e: Emitter, x: Value, groups: int, gamma: Value, beta: Value, ep
 
 def _instance_normalization(c: Call) -> Value:
     return _group_norm(
-        c.emitter, c.value(0), c.shape(0)[1], c.value(1), c.value(2), c.attribute("epsilon", 1e-5)
+        c.emitter, c.value(0), c.shape(0)[1], c.parameter(1), c.parameter(2), c.attribute("epsilon", 1e-5)
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _group_normalization(c: Call) -> Value:
     e, groups, channels = c.emitter, c.attribute("num_groups"), c.shape(0)[1]
     if not groups or channels % groups:
         raise FormatError(f"GroupNormalization of {channels} channels in {groups} groups")
-    gamma, beta = c.value(1), c.value(2)
+    gamma, beta = c.parameter(1), c.parameter(2)
     if c.opset < 21 and groups != channels:
         each = channels // groups
         gamma, beta = (
@@ -105,7 +105,7 @@ def _rms_normalization(c: Call) -> Value:
     axis = c.axis(c.attribute("axis", -1))
     mean = e.reduce("ReduceMean", e.unary("Square", x), range(axis, c.rank()), True)
     normal = e.mul(x, e.unary("Rsqrt", e.add(mean, e.scalar(x, c.attribute("epsilon", 1e-5)))))
-    return e.mul(normal, c.value(1))
+    return e.mul(normal, c.parameter(1))
 
 
 def _mean_variance_normalization(c: Call) -> Value:

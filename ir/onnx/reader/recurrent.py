@@ -127,7 +127,7 @@ def _direction(c: Call, k: int, hidden: int, directions: int) -> _Direction:
     gates = _GATES[kind] * hidden
 
     def own(i: int) -> Value:
-        x = c.value(i)
+        x = c.parameter(i)
         return e.reshape(e.part(x, 0, k, k + 1), shape_of(x)[1:])
 
     first = second = None
@@ -161,7 +161,8 @@ def _initial(c: Call, i: int, k: int, batch: int, hidden: int, like: Value) -> V
     e = c.emitter
     if not c.has(i):
         return e.constant(np.zeros((batch, hidden), dtype_of(like).value))
-    x = c.value(i)
+    # An exporter writes the zeros that a cell starts from as an initializer: that is no weight.
+    x = e.constant(c.array(i)) if c.is_constant(i) else c.value(i)
     if c.attribute("layout", 0):
         x = e.transpose(x, (1, 0, 2))
     return e.reshape(e.part(x, 0, k, k + 1), (batch, hidden))

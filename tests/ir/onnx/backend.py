@@ -81,6 +81,11 @@ def is_supported(case: Any) -> bool:
     return all(n.op_type in RULES or n.op_type in FOLDED_ONLY or n.op_type == "Constant" for n in nodes)
 
 
+def judged(case: Any) -> bool:
+    """Whether the case is one that the reader is measured by: float32, of operators that it has rules for."""
+    return opset(case) >= OLDEST and not is_expanded(case) and is_float32(case) and is_supported(case)
+
+
 def opset(case: Any) -> int:
     return next((int(o.version) for o in case.model.opset_import if o.domain in ("", "ai.onnx")), 0)
 

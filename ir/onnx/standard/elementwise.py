@@ -1,0 +1,193 @@
+"""Arithmetic, comparison, activations: element by element."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from ...dtypes import CODES
+from ...types import DType
+from ...values import Node
+from .writing import ELEMENT, Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
+
+_BY_CODE = {code: dtype for dtype, code in CODES.items()}
+
+
+def _same(op: str, count: int, w: Writing, node: Node) -> Names:
+    return w.add(op, w.inputs(node, count))
+
+
+def _identity(w: Writing, node: Node) -> Names:
+    return w.names(node.operand(0))
+
+
+def _not_equal(w: Writing, node: Node) -> Names:
+    return w.add("Not", [w.add("Equal", w.inputs(node, 2))])
+
+
+def _div(w: Writing, node: Node) -> Names:
+    if not dtype_of(node).is_float:
+        raise Unsupported("a division of integers that gives a fraction")
+    return w.add("Div", w.inputs(node, 2))
+
+
+def _truncate_div(w: Writing, node: Node) -> Names:
+    if dtype_of(node).is_float:
+        raise Unsupported("a division of fractions towards zero")
+    return w.add("Div", w.inputs(node, 2))
+
+
+def _floor_div(w: Writing, node: Node) -> Names:
+    if not dtype_of(node).is_float:
+        raise Unsupported("a division of integers that rounds down")
+    return w.add("Floor", [w.add("Div", w.inputs(node, 2))])
+
+
+def _floor_mod(w: Writing, node: Node) -> Names:
+    a, b = w.inputs(node, 2)
+    if not dtype_of(node).is_float:
+        return w.add("Mod", [a, b])
+    return w.add("Sub", [a, w.add("Mul", [w.add("Floor", [w.add("Div", [a, b])]), b])])
+
+
+def _truncate_mod(w: Writing, node: Node) -> Names:
+    return w.add("Mod", w.inputs(node, 2), fmod=1)
+
+
+def _square(w: Writing, node: Node) -> Names:
+    (x,) = w.inputs(node, 1)
+    return w.add("Mul", [x, x])
+
+
+def _rsqrt(w: Writing, node: Node) -> Names:
+    return w.add("Reciprocal", [w.add("Sqrt", w.inputs(node, 1))])
+
+
+def _expm1(w: Writing, node: Node) -> Names:
+    return w.add("Sub", [w.add("Exp", w.inputs(node, 1)), w.scalar(node, 1.0)])
+
+
+def _log1p(w: Writing, node: Node) -> Names:
+    return w.add("Log", [w.add("Add", [*w.inputs(node, 1), w.scalar(node, 1.0)])])
+
+
+def _clipped(low: float, high: float, w: Writing, node: Node) -> Names:
+    return w.add("Clip", [*w.inputs(node, 1), w.scalar(node, low), w.scalar(node, high)])
+
+
+def _clamp(w: Writing, node: Node) -> Names:
+    x = w.name(node.operand(0))
+    for i, op in ((1, "Max"), (2, "Min")):
+        if i < node.num_operands and plain(node, i) is not None:
+            x = w.add(op, [x, w.scalar(node, plain(node, i))])
+    return x
+
+
+def _elu(w: Writing, node: Node) -> Names:
+    return w.add("Elu", w.inputs(node, 1), alpha=float(plain(node, 1, 1.0)))
+
+
+def _prelu(w: Writing, node: Node) -> Names:
+    x, slope = node.operands[:2]
+    channels = [shape_of(slope)[0], *[1] * (len(shape_of(x)) - 2)]
+    return w.add("PRelu", [w.name(x), w.add("Reshape", [w.name(slope), w.ints(channels)])])
+
+
+def _gelu(w: Writing, node: Node) -> Names:
+    """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))"""
+    (x,) = w.inputs(node, 1)
+    cube = w.add("Mul", [w.add("Mul", [x, w.add("Mul", [x, x])]), w.scalar(node, 0.044715)])
+    inner = w.add("Mul", [w.add("Add", [x, cube]), w.scalar(node, math.sqrt(2 / math.pi))])
+    outer = w.add("Add", [w.add("Tanh", [inner]), w.scalar(node, 1.0)])
+    return w.add("Mul", [w.add("Mul", [x, outer]), w.scalar(node, 0.5)])
+
+
+def _silu(scale: float, w: Writing, node: Node) -> Names:
+    (x,) = w.inputs(node, 1)
+    inner = x if scale == 1 else w.add("Mul", [x, w.scalar(node, scale)])
+    return w.add("Mul", [x, w.add("Sigmoid", [inner])])
+
+
+def _hard_sigmoid(w: Writing, node: Node) -> Names:
+    return w.add("HardSigmoid", w.inputs(node, 1), alpha=1 / 6, beta=0.5)
+
+
+def _softmax(op: str, w: Writing, node: Node) -> Names:
+    axis = plain(node, 1, -1)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if len(axes) != 1:
+        raise Unsupported(f"it runs along {len(axes)} axes at once")
+    return w.add(op, w.inputs(node, 1), axis=int(axes[0]))
+
+
+def _cast(w: Writing, node: Node) -> Names:
+    dtype = _BY_CODE.get(plain(node, 1), dtype_of(node))
+    if dtype not in ELEMENT:
+        raise Unsupported(f"a cast to {dtype}")
+    return w.add("Cast", w.inputs(node, 1), to=ELEMENT[dtype])
+
+
+def _add_n(w: Writing, node: Node) -> Names:
+    names = w.names(node.operand(0))
+    return w.add("Sum", [n for n in names if n] if isinstance(names, tuple) else [names])
+
+
+def _dropout(w: Writing, node: Node) -> Names:
+    """Without effect outside of training."""
+    return (w.name(node.operand(0)), None)
+
+
+def _logical(op: str, w: Writing, node: Node) -> Names:
+    if any(dtype_of(v) is not DType.BOOL for v in node.operands[:2]):
+        raise Unsupported("operands that are no truth values")
+    return w.add(op, w.inputs(node, 2))
+
+
+_UNARY = {
+    "Neg": "Neg", "Abs": "Abs", "Exp": "Exp", "Log": "Log", "Sqrt": "Sqrt", "Reciprocal": "Reciprocal",
+    "Floor": "Floor", "Ceil": "Ceil", "Rint": "Round", "Sign": "Sign", "Sin": "Sin", "Cos": "Cos", "Tan": "Tan",
+    "Asin": "Asin", "ACos": "Acos", "Atan": "Atan", "Sinh": "Sinh", "Cosh": "Cosh", "Tanh": "Tanh", "Asinh": "Asinh",
+    "Acosh": "Acosh", "Atanh": "Atanh", "Erf": "Erf", "Sigmoid": "Sigmoid", "ReLU": "Relu", "Softplus": "Softplus",
+    "Softsign": "Softsign", "Mish": "Mish", "SeLU": "Selu", "HSwish": "HardSwish", "IsNan": "IsNaN", "IsInf": "IsInf",
+    "LogicalNot": "Not", "Invert": "BitwiseNot",
+}  # fmt: skip
+_BINARY = {
+    "Add": "Add", "Sub": "Sub", "Mul": "Mul", "Pow": "Pow", "Maximum": "Max", "Minimum": "Min", "Equal": "Equal",
+    "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
+    "BitwiseAnd": "BitwiseAnd", "BitwiseOr": "BitwiseOr", "BitwiseXor": "BitwiseXor",
+}  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    **{name: partial(_same, op, 1) for name, op in _UNARY.items()},
+    **{name: partial(_same, op, 2) for name, op in _BINARY.items()},
+    **dict.fromkeys(("Identity", "TensorMove", "StopGradient", "Depend", "Load"), _identity),
+    "LogicalAnd": partial(_logical, "And"),
+    "LogicalOr": partial(_logical, "Or"),
+    "LogicalXor": partial(_logical, "Xor"),
+    "NotEqual": _not_equal,
+    "Div": _div,
+    "RealDiv": _div,
+    "TruncateDiv": _truncate_div,
+    "FloorDiv": _floor_div,
+    "FloorMod": _floor_mod,
+    "TruncateMod": _truncate_mod,
+    "Mod": _truncate_mod,
+    "Square": _square,
+    "Rsqrt": _rsqrt,
+    "Expm1": _expm1,
+    "Log1p": _log1p,
+    "ReLU6": partial(_clipped, 0.0, 6.0),
+    "ClampScalar": _clamp,
+    "Elu": _elu,
+    "PReLU": _prelu,
+    "GeLU": _gelu,
+    "FastGeLU": partial(_silu, 1.702),
+    "SiLU": partial(_silu, 1.0),
+    "HSigmoid": _hard_sigmoid,
+    "Softmax": partial(_softmax, "Softmax"),
+    "LogSoftmax": partial(_softmax, "LogSoftmax"),
+    "Cast": _cast,
+    "Select": partial(_same, "Where", 3),
+    "AddN": _add_n,
+    "Dropout": _dropout,
+}
