@@ -200,6 +200,14 @@ def is_ordering(node: Node) -> bool:
     return node.op.name == "UpdateState" or node.op.name == "Depend"
 
 
+RUNS_CODE = frozenset({
+    "PyExecute", "PyInterpret", "PyFunc", "Custom", "CustomExt", "HookBackward", "CellBackwardHook", "AotCustom",
+    "Morph", "JitFallback", "InvokeFunction",
+})  # fmt: skip
+"""Primitives that run code which their attributes or operands name: neither run nor written as Python, since files are
+not trusted."""
+
+
 def is_random(node: Node) -> bool:
     """Whether two equal nodes may differ in result: never merge, duplicate or hoist them."""
     return facts(node.op).random or bool(node.op.attributes.get("side_effect_hidden"))

@@ -14,7 +14,7 @@ from ..ir.collectives import WORLD, collectives
 from ..ir.data import from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
-from ..ir.ops import is_random
+from ..ir.ops import RUNS_CODE, is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
@@ -35,6 +35,7 @@ class Engine:
     """Owns its Parameters: two engines of one program share nothing. The program is not changed."""
 
     def __init__(self, program: Program, device: str, seed: int | None):
+        _refuse_foreign_code(program)
         prepare_environment(program.graphs.values())
         _set_device(device)
         self.device = device
@@ -151,6 +152,16 @@ class Engine:
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
         )
+
+
+def _refuse_foreign_code(program: Program) -> None:
+    """Files are data: what MindSpore would run because a file names it (an expression, a library) is not started."""
+    for graph in program.graphs.values():
+        for node in (node for part in graph.all_graphs() for node in part if node.op.name in RUNS_CODE):
+            raise RuntimeFailure(
+                f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
+                f"runs code that the file names, which a session does not do. Export the network without it."
+            )
 
 
 def _set_device(device: str) -> None:

@@ -14,7 +14,7 @@ from ..calls import Target, reachable_functions
 from ..dtypes import CODES
 from ..errors import PassError
 from ..graph import Graph
-from ..ops import is_random
+from ..ops import RUNS_CODE, is_random
 from ..types import DType, is_monad
 from ..values import CALL, Constant, GraphRef, Input, Node, Op, State, Value
 from .functions import call_of, calls_itself
@@ -29,13 +29,6 @@ Argument = tuple[Any, ...]
 _DEEPEST = 8
 """So many brackets are written within each other at most."""
 _DEEPEST_CALLS = 40
-
-RUNS_CODE = frozenset({
-    "PyExecute", "PyInterpret", "PyFunc", "Custom", "CustomExt", "HookBackward", "CellBackwardHook", "AotCustom",
-    "Morph", "JitFallback", "InvokeFunction",
-})  # fmt: skip
-"""Primitives that run code named in their attributes or operands: never written down, since files are not trusted."""
-
 
 DTYPES = {code: "bool_" if dtype is DType.BOOL else dtype.value for dtype, code in CODES.items()}
 """MindSpore's number of an element type -> its name in ``mindspore``."""

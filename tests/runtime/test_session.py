@@ -10,6 +10,7 @@ import tempfile
 import mindspore as ms
 import numpy as np
 import pytest
+from boost_compile.ir.text import parse_program
 from boost_compile.runtime.inputs import to_tensors
 
 import boost_compile as bc
@@ -162,6 +163,24 @@ def test_the_seed_makes_dropout_repeatable(exported):
 
     assert losses(3) == losses(3)
     assert losses(3) != losses(4)
+
+
+@pytest.mark.parametrize("primitive", ["PyExecute", "Custom"])
+def test_a_primitive_that_runs_code_of_the_file_is_refused(tmp_path, primitive):
+    touched = tmp_path / "touched"
+    program = parse_program(
+        f"""
+graph @step(%x: float32[2]) {{
+  %names = MakeTuple("x")
+  %values = MakeTuple(%x)
+  %y = {primitive}("open('{touched}', 'w').close() or x", %names, %values) : float32[2] kind(1)
+  return %y
+}}
+"""
+    )
+    with pytest.raises(bc.Error, match=f"{primitive}.*%y.*runs code"):
+        bc.Session(program).step(np.ones(2, np.float32))
+    assert not touched.exists()
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
