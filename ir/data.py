@@ -30,6 +30,7 @@ class MappedFile:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self._file: BinaryIO | None = None
+        self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
     def view(self) -> memoryview:
@@ -38,8 +39,15 @@ class MappedFile:
             if os.fstat(self._file.fileno()).st_size == 0:
                 self._view = memoryview(b"")
             else:
-                self._view = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._view = memoryview(self._map)
         return self._view
+
+    def release(self) -> None:
+        """Gives back the memory of the pages that were looked at, which counts as this process's; they are read again
+        when they are looked at again."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from ``start`` to ``end``, read: pages of a mapping would count as memory of this process."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.collectives import WORLD, collectives
-from ..ir.data import from_numpy, to_numpy
+from ..ir.data import MappedData, from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.ops import RUNS_CODE, is_random
@@ -19,12 +19,14 @@ from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
 from .anchor import anchor_state
+from .clearing import compute_zeros
 from .draws import Draws
 from .environment import prepare_environment
 from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
 from .ranks import graph_of_ranks, join_ranks
 from .seeding import seed_graph
+from .staggering import stagger_updates
 
 log = logging.getLogger("boost_compile")
 
@@ -50,6 +52,8 @@ class Engine:
         self.types = {name: variable.type for name, variable in program.state.items()}
         self._shared = shared_states(program, self.ranks.size)
         self.parameters = {name: self._parameter_of(variable) for name, variable in program.state.items()}
+        for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
+            file.release()
         self.draws = Draws(seed or 0, self.ranks.rank)
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
@@ -84,7 +88,7 @@ class Engine:
                 )
         self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
         if self.device == "CPU":
-            graph = shorten_finite_tests(widen_half_updates(graph))
+            graph = stagger_updates(compute_zeros(shorten_finite_tests(widen_half_updates(graph))))
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"
