@@ -43,8 +43,8 @@ def main() -> None:
         "",
         f"Measured with the node tests of the onnx package {onnx.__version__}, MindSpore on CPU: {passed} of "
         f"the {len(outcomes)} float32 forward tests of the supported operators pass",
-        f"({100 * passed / len(outcomes):.1f} %), from opset 11 on. {bound} of them have inputs that ONNX lets vary and "
-        "MindSpore wants constant (shapes, axes, limits); these were made constant.",
+        f"({100 * passed / len(outcomes):.1f} %), from opset 11 on. {bound} of them have inputs that ONNX lets vary "
+        "and MindSpore wants constant (shapes, axes, limits); these were made constant.",
         "An operator that is not listed has no rule, or no such test; ONNX's own functions are written out.",
         "This page is written by `python -m tests.ir.onnx.report`.",
         "",
