@@ -229,6 +229,10 @@ def test_a_saved_program_trains_the_same(exported: Exported, tmp_path: Path, spl
     assert_same_training(train(again, source, data), train(program, source, data))
 
 
+def of_rows(batch: Batch) -> float:
+    return float(batch[2].sum())
+
+
 @pytest.mark.parametrize("split", ["apply", "fused"])
 @pytest.mark.parametrize("policy", ["skip-cycle", "skip-micro"])
 def test_with_a_weighted_mean(exported: Exported, split: str, policy: str) -> None:
@@ -245,7 +249,7 @@ def test_with_a_weighted_mean(exported: Exported, split: str, policy: str) -> No
         loss_scale=LossScale(1024.0, 2),
         clip=Clip("global-norm", 0.05),
         centralize=[f"network.{weight}" for weight in MLP],
-        weight=lambda batch: float(batch[2].sum()),
+        weight=of_rows,
     )
     check(train(bc.compile(source, ",".join([*others, accumulate])), source, data), run, source)
 
