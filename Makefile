@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-random long-run crash lint types bench pictures licenses clean env
+.PHONY: demo test test-slow test-random long-run crash fuzz lint types bench pictures licenses clean env
 
 env: $(STAMP)
 
@@ -56,6 +56,13 @@ long-run: $(STAMP)
 # Writers and trainings that are killed at random points, and full disks; docs/training.md says what for.
 crash: $(STAMP)
 	$(BIN)/python -m tests.crash.run
+
+# Hostile files for every reader, for SECONDS in all: by coverage where there is atheris for this Python, else by plain
+# mutation; docs/hostile-input.md. Fails when it finds something, which is in .cache/fuzz then.
+SECONDS ?= 600
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e '.[fuzz]' || echo "atheris is not to be had here: plain mutation instead"
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...data import MappedFile
 from ...errors import FormatError
 from ...graph import Graph
+from ...naming import printable
 from ...program import Entry, Program, Schedule
 from ...types import TensorType
 from .conversion import Conversion, safe_name
@@ -35,7 +36,7 @@ def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None
     try:
         graph, conversion = _converted(path, model, dimensions or {})
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{path}: {printable(str(error))}") from None
     return Program(
         graphs={"step": graph},
         state=conversion.state,
@@ -62,9 +63,23 @@ def _parsed(path: Path, view: memoryview) -> Any:
         model = onnx.ModelProto.FromString(bytes(view))
     except DecodeError as error:
         raise FormatError(f"{path}: not an ONNX model, or a damaged one ({error})") from None
+    _check_texts(path, model)
     if not model.graph.node or not model.graph.output:
         raise FormatError(f"{path}: not an ONNX model, or an empty one: it holds no graph with results")
     return model
+
+
+def _check_texts(path: Path, model: Any) -> None:
+    """FormatError for names that are not UTF-8, which protobuf hands out as bytes."""
+    pending = [model]
+    while pending:
+        message = pending.pop()
+        for field, value in message.ListFields():
+            values = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
+            if field.message_type is not None:
+                pending.extend(values)
+            elif field.type == field.TYPE_STRING and any(isinstance(text, bytes) for text in values):
+                raise FormatError(f"{path}: a damaged ONNX model: its field '{field.name}' holds no UTF-8")
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion]:
