@@ -120,7 +120,8 @@ class Cells:
     def start_anew(self) -> None:
         """Every parameter gets the value that it was built with."""
         for parameter in self.step.get_parameters():
-            parameter.set_data(ms.Tensor(self.initial[parameter.name]))
+            # After set_data, a compiled graph with a loop goes on with the old value.
+            ops.assign(parameter, ms.Tensor(self.initial[parameter.name]))
 
 
 @functools.lru_cache(maxsize=3)

@@ -13,21 +13,21 @@ from .shrinking import shrink
 
 
 def test_a_seed_is_a_plan() -> None:
-    for seed in range(20):
+    for seed in range(8):
         plan = draw(seed)
         assert plan == draw(seed)
         assert plan == Plan.from_json(plan.to_json())
-    assert len({draw(seed).to_json() for seed in range(20)}) == 20
+    assert len({draw(seed).to_json() for seed in range(8)}) == 8
 
 
 def test_plans_are_various() -> None:
-    drawn = [draw(seed) for seed in range(0, 800, 5)]
+    drawn = [draw(seed) for seed in range(0, 400, 4)]
     layers = Counter(layer.op for plan in drawn for layer in plan.network.layers)
     assert {"conv", "recurrent", "attention", "embedding", "batch_norm2d", "loop", "branch", "dropout"} <= layers.keys()
     assert {how for plan in drawn for call in plan.network.calls for how in [call.how]} == {"call", "tied", "decode"}
     assert len({plan.optimizer.name for plan in drawn}) == 14
     assert any(layer.half for plan in drawn for layer in plan.network.layers)
-    assert sum(bool(plan.pipeline) for plan in drawn) > 100
+    assert sum(bool(plan.pipeline) for plan in drawn) > 60
 
 
 def test_a_plan_that_fails_becomes_small() -> None:

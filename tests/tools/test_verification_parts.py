@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 from boost_compile.tools.verification.centralization import _mean
+from boost_compile.tools.verification.derivative import measure
+from boost_compile.tools.verification.groups import _proximal
+from boost_compile.tools.verification.reference import Reference
+from boost_compile.tools.verification.report import PASSED
 from boost_compile.tools.verification.subject import Subject
 
 import boost_compile as bc
+from tests.networks import CASES
 
 
 def test_a_sequence_need_not_hold_the_whole_network(exported: Callable[[str], Path]) -> None:
@@ -34,3 +39,26 @@ def test_decay_on_both_sides_of_centralization() -> None:
     assert _mean(right, start).excess > 1
     assert _mean(right, start, decayed=True).excess <= 1
     assert _mean(wrong, start, decayed=True).excess > 1
+
+
+def test_frozen_weights_are_told_from_a_rate_of_zero(exported: Callable[[str], Path]) -> None:
+    """A warm-up's first step moves no weight, so the first cycle says nothing of who is frozen."""
+    original = bc.load(str(exported("mlp_adam_weight_decay_warmup")))
+    program = bc.compile(original, "gradient-freeze{groups=2,total_steps=8}")
+    assert bc.verify(original, program, bisect=False).result("frozen weights").status == PASSED
+
+
+def test_the_derivative_knows_the_scale_of_the_training_cell(exported: Callable[[str], Path]) -> None:
+    """TrainOneStepCell with sens takes its gradients from 1024 times the loss that it returns."""
+    reference = Reference(bc.load(str(exported("mlp_sens"))))
+    slopes = measure(reference, CASES["mlp_sens"].batches(1)[0], 0)
+    assert slopes
+    assert all(slope.deviation().excess > 1 for slope in slopes)
+    assert all(slope.deviation(1024.0).excess <= 1 for slope in slopes)
+
+
+def test_proximal_steps_are_not_proportional_to_their_rate(exported: Callable[[str], Path]) -> None:
+    found = {name: _proximal(bc.load(str(exported(f"mlp_{name}")))) for name in ("proximal_adagrad", "ftrl", "adam")}
+    assert found["adam"] is None
+    assert found["ftrl"] is not None
+    assert found["proximal_adagrad"] is not None

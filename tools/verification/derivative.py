@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ...ir.errors import Error
 from .context import Context, NotApplicable, worst
+from .deterministic import without_dropout
 from .promises import print_names
-from .reference import Values
+from .reference import Batch, Reference, Values
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 
 STEPS = (2.0**-6, 2.0**-8, 2.0**-10)
@@ -31,42 +35,77 @@ class Derivative:
             raise NotApplicable("no pass makes another network")
         if c.reference.probe.unit > 2.0**-20:
             raise NotApplicable("differences of losses in half precision say nothing")
-        probe, state, batch = c.reference.probe, c.reference.initial, c.micro_batches(0)[0]
-        micro = c.reference.micro(state, batch)
-        loss = next(iter(micro.outputs.values()), None)
-        if not isinstance(loss, float):
+        batch = c.micro_batches(0)[0]
+        slopes = measure(c.reference, batch, c.seed)
+        if slopes is None:
             raise NotApplicable("the loss is not one number")
-        rng = np.random.default_rng(c.seed)
-        found: list[Deviation] = []
-        gradients: Values = {}
-        for slot in probe.gradients:
-            for weight in slot.weights:
-                g = micro.gradients[slot.name].astype(np.float64)
-                gradients[weight] = gradients[weight] + g if weight in gradients else g
-        largest = max(float(np.linalg.norm(g)) for g in gradients.values())
-        strong = [w for w, g in gradients.items() if np.linalg.norm(g) >= 1e-2 * largest]
-        strong = [w for w in strong if state[w].dtype == np.float32]
-        for weight in strong[:: -(-len(strong) // WEIGHTS) or 1]:
-            g = gradients[weight]
-            norm = float(np.linalg.norm(g))
-            # Along the gradient itself, with noise, so that a wrong element shows too.
-            direction = np.sign(rng.standard_normal(g.shape)) * np.abs(g) * 0.5 + g
-            direction /= np.linalg.norm(direction)
-            said = float((g * direction).sum())
-            scale = max(float(np.linalg.norm(state[weight])), 1.0)
-            errors = []
-            for step in STEPS:
-                losses = []
-                for sign in (1, -1):
-                    there = (state[weight] + sign * step * scale * direction).astype(np.float32)
-                    out = c.reference.micro({**state, weight: there}, batch).outputs
-                    losses.append(float(next(iter(out.values()))))
-                errors.append(abs((losses[0] - losses[1]) / (2 * step * scale) - said))
-            error = min(errors)
-            relative = error / max(norm, 1e-30)
-            found.append(Deviation(weight, error, relative, 0.0, TOLERANCE, 0.0, relative / TOLERANCE))
-        if not found:
+        if not slopes:
             return Result(self.name, VACUOUS, "no gradient to speak of", None, self.promise)
-        off = worst(found)
-        detail = f"{len(found)} weights after {print_names(c.promises.network)}"
+        off = worst([s.deviation() for s in slopes])
+        detail = f"{len(slopes)} weights after {print_names(c.promises.network)}"
+        if off.excess > 1 and (scale := own_scale(c)) is not None:
+            # The training cell takes its gradients from a multiple of the loss that it returns.
+            off = worst([s.deviation(scale) for s in slopes])
+            detail += f", with the original's loss scale of {scale:.3g}"
         return Result(self.name, FAILED if off.excess > 1 else PASSED, detail, off, self.promise)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Of the loss along a direction of one weight: as the gradient says, and as differences of several lengths do."""
+
+    weight: str
+    norm: float
+    said: float
+    seen: tuple[float, ...]
+
+    def deviation(self, scale: float = 1.0) -> Deviation:
+        error = min(abs(scale * seen - self.said) for seen in self.seen)
+        relative = error / max(self.norm, 1e-30)
+        return Deviation(self.weight, error, relative, 0.0, TOLERANCE, 0.0, relative / TOLERANCE)
+
+
+def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None:
+    """For weights whose gradients are not small; None where the loss is not one number."""
+    probe, state = reference.probe, reference.initial
+    micro = reference.micro(state, batch)
+    if not isinstance(next(iter(micro.outputs.values()), None), float):
+        return None
+    rng = np.random.default_rng(seed)
+    gradients: Values = {}
+    for slot in probe.gradients:
+        for weight in slot.weights:
+            g = micro.gradients[slot.name].astype(np.float64)
+            gradients[weight] = gradients[weight] + g if weight in gradients else g
+    largest = max(float(np.linalg.norm(g)) for g in gradients.values())
+    strong = [w for w, g in gradients.items() if np.linalg.norm(g) >= 1e-2 * largest]
+    strong = [w for w in strong if state[w].dtype == np.float32]
+    slopes = []
+    for weight in strong[:: -(-len(strong) // WEIGHTS) or 1]:
+        g = gradients[weight]
+        # Along the gradient itself, with noise, so that a wrong element shows too.
+        direction = np.sign(rng.standard_normal(g.shape)) * np.abs(g) * 0.5 + g
+        direction /= np.linalg.norm(direction)
+        length = max(float(np.linalg.norm(state[weight])), 1.0)
+        seen = []
+        for step in STEPS:
+            losses = []
+            for sign in (1, -1):
+                there = (state[weight] + sign * step * length * direction).astype(np.float32)
+                out = reference.micro({**state, weight: there}, batch).outputs
+                losses.append(float(next(iter(out.values()))))
+            seen.append((losses[0] - losses[1]) / (2 * step * length))
+        slopes.append(Slope(weight, float(np.linalg.norm(g)), float((g * direction).sum()), tuple(seen)))
+    return slopes
+
+
+def own_scale(c: Context) -> float | None:
+    """By how much the original's gradients exceed the derivative of its loss (``sens`` of a TrainOneStepCell); None
+    where they do not, or where that cannot be measured."""
+    try:
+        slopes = measure(Reference(without_dropout(c.original), c.device), c.micro_batches(0)[0], c.seed)
+    except Error:
+        return None
+    ratios = [s.said / s.seen[-1] for s in slopes or () if s.seen[-1]]
+    scale = float(np.median(ratios)) if ratios else 1.0
+    return scale if abs(scale - 1) > TOLERANCE else None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from .context import Context, NotApplicable, state_equal, verdict, worst
 from .promises import FREEZE
-from .report import FAILED, Deviation, Result
+from .reference import Values
+from .report import FAILED, VACUOUS, Deviation, Result
 from .tolerance import compare
+
+WARM_UP = 4
+"""After so many steps at most, weights must move."""
 
 
 class FrozenWeights:
@@ -25,8 +31,15 @@ class FrozenWeights:
         c.needs_update()
         before = c.reference.initial
         batches = c.micro_batches(0)
-        unfrozen = c.first.expected.state
-        would_move = [n for n in c.reference.probe.weights if unfrozen[n].tobytes() != before[n].tobytes()]
+        would_move = self._moving(c, before, c.first.expected.state)
+        # A warm-up begins with a rate of zero, under which everything seems frozen.
+        for batch in c.batches[:WARM_UP]:
+            if would_move:
+                break
+            _, before = c.reference.step(before, batch)
+            would_move = self._moving(c, before, c.expected(before, batches).expected.state)
+        if not would_move:
+            return Result(self.name, VACUOUS, "nothing moved", None, self.promise)
         deviations, seen = [], list[int]()
         previous: set[str] = set()
         for variant in range(choice.variants):
@@ -34,6 +47,7 @@ class FrozenWeights:
                 c.subject.restart(variant)
             except LookupError:
                 continue
+            c.subject.load(before)
             ran = c.subject.cycle(batches)
             still = c.frozen(ran, before) & set(would_move)
             if not ran.last.updated:
@@ -57,3 +71,7 @@ class FrozenWeights:
             seen.append(len(still))
         detail = f"{len(seen)} variants, freezing {', '.join(map(str, seen))} of {len(would_move)} weights"
         return verdict(self.name, self.promise, worst(deviations), detail, shown=len(seen) > 1)
+
+    @staticmethod
+    def _moving(c: Context, before: Values, after: Mapping[str, np.ndarray]) -> list[str]:
+        return [n for n in c.reference.probe.weights if after[n].tobytes() != before[n].tobytes()]
