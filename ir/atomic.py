@@ -128,7 +128,7 @@ def clear_leftovers(path: Path) -> None:
             os.rename(moved, path)
     for found in (*_beside(path, TEMPORARY), *_beside(path, OLD)):
         with suppress(OSError):
-            handle = os.open(found, os.O_RDONLY | os.O_NOFOLLOW)
+            handle = os.open(found, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
             try:
                 if not _hold(handle):
                     continue
