@@ -65,7 +65,7 @@ def _array(file: IO[bytes], what: str, size: int) -> Any:
 
     dtype, shape, fortran = _header(file, what, size)
     flat = np.empty(prod(shape), dtype)
-    raw = memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b"")
+    raw = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
     for at in range(0, len(raw), _PIECE):
         piece = file.read(min(_PIECE, len(raw) - at))
         if len(piece) != min(_PIECE, len(raw) - at):
