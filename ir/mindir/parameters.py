@@ -19,7 +19,7 @@ FLOAT64 = 17
 
 
 def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFiles) -> StateVariable:
-    """The state variable of a TensorProto whose payload was cut out (it lies in ``file``).
+    """The state variable of a TensorProto whose payload was cut out (it lies in ``file``) unless it is small.
 
     The exporter's notes (``ref_key``, ``compression_type``, ``quant_params``) go to ``info``.
     """
@@ -38,11 +38,15 @@ def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFile
         raise FormatError(f"{what} has the shape {list(type_.shape)}: a parameter's dimensions are fixed")
     data: Data
     if not proto.HasField("external_data"):
-        if type_.nbytes:
+        if type_.nbytes and not proto.HasField("raw_data"):
             raise FormatError(f"{what} has no data; {EXPORT_HINT}")
-        data = BytesData(b"")
+        data = BytesData(proto.raw_data)
+    elif proto.HasField("raw_data"):
+        raise FormatError(f"{what} has data both inside and outside of the file")
     else:
         place = proto.external_data
+        if not place.location:
+            raise FormatError(f"{what}: external data without a location")
         if place.location == HERE:
             data = MappedData(file, place.offset, place.length)
         else:

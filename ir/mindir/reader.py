@@ -30,7 +30,7 @@ from .parameters import read_parameter
 from .parts import Parts, text
 from .sniff import EXPORT_HINT, describe, encryption
 from .source import hashing, map_file
-from .wire import DELIMITED, elide, fields
+from .wire import DELIMITED, SMALL, elide, fields
 
 KNOWN_VERSIONS = (1, 2, 3)
 _REF = b"REF::"
@@ -242,7 +242,11 @@ class Reader:
             env[full] = value
 
     def _parameter(self, graph: Graph, env: dict[str, Value], start: int, end: int, prefix: str) -> None:
-        proto = s.TensorProto.FromString(elide(self.view, start, end, "tensor"))
+        if end - start < SMALL:  # less than an object that says where the bytes are
+            message = bytes(self.view[start:end])
+        else:
+            message = elide(self.view, start, end, "tensor")
+        proto = s.TensorProto.FromString(message)
         full = text(proto.name, "parameter name")
         name = full.removeprefix(prefix)
         if graph is not self._main:
