@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.tools import inspect
 from safetensors.numpy import load_file
 
 import boost_compile as bc
 from tests.exact_resume import assert_same_bits
 from tests.networks import CASES
+
+from .support import assert_one_error, shell
 
 MICRO_BATCHES, EPOCHS = 7, 40
 
@@ -64,3 +68,17 @@ def test_stopped_by_a_signal_and_resumed_from_the_state_before_a_damaged_one(her
     assert code == 0, err
     assert f"are not those that were written. Using the state before it: {kept[-2].name}" in err
     assert_same_bits(load_file(here / "rest.safetensors"), load_file(here / "whole.safetensors"), "resumed")
+
+
+def test_a_damaged_program_is_not_trained(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.copytree(here / "p.boost", tmp_path / "p.boost")
+    state = tmp_path / "p.boost" / "state.safetensors"
+    assert shell(capsys, inspect.command, tmp_path / "p.boost", "--check").code == 0
+    data = bytearray(state.read_bytes())
+    data[-7] ^= 2
+    state.write_bytes(data)
+    assert shell(capsys, inspect.command, tmp_path / "p.boost").code == 0, "without --check the weights are not read"
+    done = shell(capsys, inspect.command, tmp_path / "p.boost", "--check")
+    assert_one_error(done, "boost-inspect", "state.safetensors: the bytes of", "are not those that were written")
+    with pytest.raises(bc.Error, match=r"state\.safetensors: the bytes of"):
+        bc.Session(bc.load(tmp_path / "p.boost"))
