@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import Seen, assert_same_training, check, slow, train, train_file, train_in
+from tests.boundary import Seen, assert_same_training, check, slow, train, train_file, train_in, with_splits
 from tests.compare import State, assert_equal
 from tests.networks import CASES, Batch, names
 from tests.reference import Cycle, LossScale, overflowing
@@ -193,8 +193,9 @@ def assert_half_close(ours: Seen, cycle: Cycle, initial: State) -> None:
         assert np.abs(ours.state[weight].astype("f8") - value).max() <= 2 * unit * size, weight
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["mlp_mixed", "mlp_mixed_adam", "lenet_mixed"])
+@pytest.mark.parametrize(
+    ("name", "split"), with_splits(["mlp_mixed", "mlp_mixed_adam", "lenet_mixed"], fused=["mlp_mixed"])
+)
 def test_mixed_precision_recovers_from_too_large_a_scale(exported: Exported, name: str, split: str) -> None:
     """Level O2, whose loss is float32: the native history."""
     source = bc.load(str(exported(name)))
