@@ -44,7 +44,7 @@ def written_order(graph: Graph) -> tuple[list[Node], dict[Node, Scope], set[Node
     silent: list[Node] = []
 
     def release(node: Node) -> None:
-        if node.op.name in UNWRITTEN:
+        if node.op.name in UNWRITTEN or node.op.name == "TensorMove":  # a copy is made before something is overwritten
             silent.append(node)
             return
         scope = scopes[node]
