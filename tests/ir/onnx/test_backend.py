@@ -17,7 +17,7 @@ SAMPLE = (
     "test_einsum_batch_matmul",
     "test_gather_elements_negative_indices",
     "test_gru_seq_length",
-    "test_layer_normalization_4d_axis1_epsilon",
+    "test_layer_normalization_4d_axis1",
     "test_lstm_with_peepholes",
     "test_maxpool_2d_dilations",
     "test_pow_bcast_array",
