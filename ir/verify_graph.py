@@ -175,6 +175,9 @@ class _Sweeper:
             )  # fmt: skip
 
     def _token_last(self, node: Node) -> bool:
+        operands = node._operands
+        if operands[-1] in self._tokens and self._tokens.isdisjoint(operands[:-1]):
+            return True
         token = False
         for i, value in enumerate(node._operands):
             if is_monad(value.type):
@@ -338,7 +341,7 @@ class _Sweeper:
         """Effects that the result does not need: a node is dead if all its users are."""
         dead: dict[Node, None] = {}
         for node in reversed(nodes):
-            if dead.keys() >= node.uses.keys():
+            if not node.uses or (dead and dead.keys() >= node.uses.keys()):
                 dead[node] = None
         assert self.sweep.dead_calls is not None
         for node in reversed(dead):
