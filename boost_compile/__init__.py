@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .passes.base import Pass
     from .passes.boost_document import from_boost_config
     from .runtime.session import Session
+    from .tools.budget import plan_memory
     from .tools.verification.report import Verification
 
 _HOMES = {
@@ -26,9 +27,21 @@ _HOMES = {
     "Session": ".runtime.session",
     "from_boost_config": ".passes.boost_document",
     "passes": ".passes",
+    "plan_memory": ".tools.budget",
 }
 
-__all__ = ["Error", "Program", "Session", "compile", "differentiate", "from_boost_config", "load", "passes", "verify"]
+__all__ = [
+    "Error",
+    "Program",
+    "Session",
+    "compile",
+    "differentiate",
+    "from_boost_config",
+    "load",
+    "passes",
+    "plan_memory",
+    "verify",
+]
 
 
 def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:

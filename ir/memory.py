@@ -10,7 +10,7 @@ they like, so the numbers are for comparing graphs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .calls import called_functions, callees_first
@@ -81,6 +81,18 @@ def graph_memory(graph: Graph, kinds: Mapping[Node, str] | None = None) -> Graph
     return _estimate(graph, known, kinds or {})
 
 
+def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
+    """For each node of a main graph, in order, what it occupies: (bytes, position of the last use) of each part of its
+    result, and of what a called function needs in itself, which is free again after the node."""
+    known: dict[str, GraphMemory] = {}
+    for function in callees_first(graph):
+        known[function.name] = _estimate(function, known, {})
+    lives = _Lives(graph)
+    for at, node in enumerate(graph):
+        inside = _inside(node, known)
+        yield lives.parts(node, at, known) + ([(inside, at)] if inside else [])
+
+
 def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
     """What the result of each node is: an activation (of the forward part), a gradient (of a weight), a backward value
     (any other of the backward part), or an update value. In a graph that is only a part of a training step (no anatomy
@@ -111,10 +123,14 @@ def _takes(user: Node, parts: Mapping[Node, str]) -> bool:
     )
 
 
+LARGEST = 1 << 44
+"""Bytes of one value at most: 16 TB. A damaged file may name sizes whose sums no counter holds."""
+
+
 def nbytes(type_: Type) -> int:
     """Bytes of a value; 0 where it names a state, or is no tensor."""
     if isinstance(type_, TensorType):
-        return 0 if type_.ref else type_.nbytes
+        return 0 if type_.ref else min(type_.nbytes, LARGEST)
     return sum(map(nbytes, type_.elements)) if isinstance(type_, TupleType) else 0
 
 

@@ -4,10 +4,10 @@ What makes it up, and how each part was found (MindSpore 2.10; ``docs/memory.md`
 
 - ``state``: one copy. A Parameter's own buffer is what the kernels write.
 - ``pool``: what the graphs compute. All graphs share one pool, which reserves 1 GB of addresses at a time, of which
-  only what was ever used is in memory: so it is the largest peak of any graph, not their sum.
+  only what was ever touched is in memory: so it is the furthest that any graph reaches (:mod:`.pool`), not a sum.
 - ``constants``: tensors of each graph, held as long as it is.
-- ``scratch``: oneDNN's gradient of a convolution's filter splits the batch among threads; each of its kernels keeps one
-  filter for each thread as long as it exists.
+- ``scratch``: what kernels keep for as long as they exist. oneDNN's gradient of a convolution's filter splits the batch
+  among threads and keeps one filter for each; a matrix product keeps both operands in the order in which it reads them.
 - ``engine``: code, thread stacks and what compilation leaves behind; for each graph, and for each of its nodes.
 """
 
@@ -23,12 +23,14 @@ from ..ir.program import Program
 from ..ir.types import TensorType
 from ..ir.values import Node
 from .clearing import compute_zeros
+from .pool import reach
 from .staggering import stagger_updates
 
 ENGINE = 30 << 20
 """Bytes that the first graph costs, whatever it is."""
 NODE = 20 << 10
 """Bytes that a node of a graph costs once MindSpore has compiled it."""
+_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt"})
 _FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
 
 
@@ -54,7 +56,7 @@ def footprint(program: Program, threads: int | None = None) -> Footprint:
     for name in program.schedule.graphs():
         graph = as_run(program.graphs[name])
         memory = graph_memory(graph)
-        pool = max(pool, memory.peak + memory.inputs)
+        pool = max(pool, reach(graph) + memory.inputs)
         constants += memory.constants
         nodes += graph.total_nodes()
         scratch += sum(_scratch(node, cores) for part in graph.all_graphs() for node in part)
@@ -80,4 +82,6 @@ def _scratch(node: Node, cores: int) -> int:
     """Bytes that a kernel keeps for itself."""
     if node.op.name in _FILTER_GRADIENTS and isinstance(node.type, TensorType):
         return cores * node.type.nbytes
+    if node.op.name in _PRODUCTS:
+        return sum(t.nbytes for t in (node.operand(0).type, node.operand(1).type) if isinstance(t, TensorType))
     return 0

@@ -52,15 +52,17 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 )
 @click.option("--weight", metavar="NAME", help="Input, output or node that weighs a micro-batch (weighted).")
 @click.option("--split", type=click.Choice(["apply", "fused"]), help="How --accumulate splits the step [apply].")
+@click.option("--memory-budget", metavar="SIZE", help="Accumulate as much as SIZE of memory (8GB) demands.")
+@click.option("--batch", type=int, metavar="N", help="With --memory-budget: samples of a step [as in INPUT].")
 @click.option("--loss-scale", metavar="dynamic|S", help="Scale the loss: dynamically, or by the number S.")
 @click.option("--check-overflow", is_flag=True, help="Skip updates whose gradients are not all finite.")
 @click.option("--clip-norm", type=float, metavar="X", help="Clip gradients to a global norm of X.")
 @click.option("--centralize", is_flag=True, help="Centralize the gradients of dense and convolution weights.")
 @click.option("--data-parallel", is_flag=True, help="Exchange gradients between ranks, for boost-run --ranks.")
 @click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
+@cli.dimensions_option
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
-@cli.dimensions_option
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass [on].")
 @click.option("--verify", is_flag=True, help="Run the result beside INPUT and check what the passes promise.")
 @_ir_option("--print-ir-before", "the program before each pass")
@@ -100,9 +102,9 @@ class Job:
     """What was asked for, and what can be said of it before anything is read."""
 
     input: str | None
+    dimensions: dict[str, int]
     output: str | None
     optimizer: str | None
-    dimensions: dict[str, int]
     loss: str | None
     train: tuple[str, ...]
     freeze: tuple[str, ...]
@@ -114,6 +116,8 @@ class Job:
     reduction: str | None
     weight: str | None
     split: str | None
+    memory_budget: str | None
+    batch: int | None
     loss_scale: str | None
     check_overflow: bool
     clip_norm: float | None
@@ -178,6 +182,8 @@ class Job:
         return kept
 
     def _accumulation(self) -> list[str]:
+        if self.batch is not None and self.memory_budget is None:
+            raise click.UsageError("--batch says for how many samples --memory-budget is: give both")
         if self.accumulate is None:
             for name in ("reduction", "weight", "split"):
                 if getattr(self, name):
@@ -267,6 +273,8 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
             source.target = job.target
     if job.differentiates():
         source = _differentiated(job, source, silent=as_json or quiet)
+    if job.memory_budget is not None:
+        passes, asked = _planned(job, source, passes if asked else [], silent=as_json or quiet), True
     with _timed(job, "passes, verification and dumps"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMatchWarning)  # the report says it
         program = compile_program(
@@ -291,6 +299,21 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         print_report(outcome)
     if verification is not None:
         _conclude(verification, output, silent=as_json or quiet)
+
+
+def _planned(job: Job, program: Program, passes: list[Pass], silent: bool) -> list[Pass]:
+    """The passes, with those in front that make the wanted batch fit into the memory."""
+    from ..passes.pipeline import parse_pipeline
+    from .budget import bytes_of, lines_of, plan_memory
+
+    if job.accumulate is not None:
+        raise click.UsageError("--memory-budget chooses how often to accumulate: leave out --accumulate")
+    assert job.memory_budget is not None
+    with _timed(job, "memory plan"):
+        plan = plan_memory(program, bytes_of(job.memory_budget), job.batch, passes)
+    if not silent:
+        click.echo("\n".join(lines_of(plan.candidates, plan.chosen)), err=True)
+    return [*parse_pipeline(plan.pipeline), *passes] or parse_pipeline(DEFAULT_PIPELINE)
 
 
 def _differentiated(job: Job, program: Program, silent: bool) -> Program:

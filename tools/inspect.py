@@ -46,6 +46,7 @@ SUFFIXES = {
 )
 @click.option("--result", metavar="NODE", help="With --standard: where the network ends [where its loss begins].")
 @click.option("--state", metavar="FILE", help="With --standard: trained weights, from boost-run --save.")
+@click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.version_option(package_name="boost-compile")
 def command(
@@ -64,6 +65,7 @@ def command(
     standard: bool,
     result: str | None,
     state: str | None,
+    memory: bool,
     check: bool,
 ) -> None:
     """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
@@ -93,6 +95,8 @@ def command(
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
         _diff(file, other, "text" if chosen == "summary" else chosen, output)
+    if memory and chosen not in ("summary", "json"):
+        raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
     if standard and (graph_name or scope or around):
         raise click.UsageError("--standard writes the network: leave out --graph, --scope and --around (see --result)")
     if (result or state) and not standard:
@@ -112,6 +116,9 @@ def command(
         from ..ir.storage import check_state
 
         check_state(program)
+    if memory:
+        _memory(program, chosen, output)
+        return
     if standard:
         _standard(program, output, result, state)
         return
@@ -131,6 +138,17 @@ def _standard(program: Program, output: str | None, result: str | None, state: s
 
     assert output is not None
     click.echo(write_standard_onnx(program, output, result, state))
+
+
+def _memory(program: Program, format_: str, output: str | None) -> None:
+    from .views.memory_table import describe_memory, print_memory
+
+    document = describe_memory(program)
+    if format_ == "json":
+        _write(cli.json_text(document), output)
+    else:
+        with cli.console_to(output) as out:
+            print_memory(document, out)
 
 
 def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:

@@ -1,0 +1,156 @@
+"""Memory of training on CPU: what a process grows by, next to the estimate of ``boost-inspect --memory``.
+
+Each row is a process of its own: MindSpore is loaded, its device set, and the resident memory read; then a session
+trains some cycles, and the growth is the peak resident memory (``VmHWM``) minus that.
+
+    python -m benchmarks.memory               # prints the tables
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.machine import peak_resident
+from benchmarks.tables import ROOT, table
+
+MB = 1 << 20
+CYCLES = 3
+ACCUMULATE = "gradient-accumulation{steps=4}"
+ESTIMATED = (
+    ("mlp", (32,)),
+    ("lenet_bn", (32, 256)),
+    ("resnet18", (8, 32, 128)),
+    ("mobilenet_v2", (8, 32)),
+    ("vit", (32, 256)),
+    ("gpt_medium", (4, 16)),
+)
+COMPARED = (("resnet18", 32), ("gpt_medium", 4))
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("no VmRSS in /proc/self/status: this benchmark needs Linux")
+
+
+def child(path: str, pipeline: str) -> None:
+    """Trains a file in this process and prints, as JSON, what it had in memory before and at most."""
+    import mindspore
+    import numpy as np
+
+    import boost_compile as bc
+
+    mindspore.set_device("CPU")
+    source = bc.load(path)
+    program = bc.compile(source, pipeline) if pipeline else source
+    before = resident()
+    session = bc.Session(program)
+    rng = np.random.default_rng(0)
+    for _ in range(CYCLES * session.cycle_length):
+        batch = [_random(rng, value.type) for value in session.consumer.inputs]
+        _ = session.step(*batch).loss
+    state = sum(v.nbytes for v in program.state.values())
+    gradients = sum(v.nbytes for v in source.state.values() if v.trainable)
+    print(json.dumps({"before": before, "peak": peak_resident(), "state": state, "gradients": gradients}))
+
+
+def _random(rng, type_):  # type: ignore[no-untyped-def]
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape).astype(type_.dtype.value)
+    return rng.integers(0, 4, type_.shape).astype(type_.dtype.value)
+
+
+def measure(path: Path, pipeline: str) -> dict[str, int]:
+    """What :func:`child` found in a new process."""
+    command = [sys.executable, "-m", "benchmarks.memory", "--child", str(path), pipeline]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def export_at(name: str, size: int, folder: Path) -> Path:
+    """The training cell of a case of the zoo at a batch size, in a process of its own."""
+    path = folder / f"{name}_{size}.mindir"
+    if not path.exists():
+        command = [sys.executable, "-m", "benchmarks.memory", "--export", name, str(size), str(folder)]
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return path
+
+
+def _export(name: str, size: int, folder: Path) -> None:
+    from benchmarks.networks import NETWORKS
+    from tests.networks import CASES, export
+
+    case = NETWORKS.get(name) or CASES[name]
+    export(replace(case, name=f"{name}_{size}", batch_size=size), folder)
+
+
+def estimated(path: Path, pipeline: str) -> int:
+    """The estimate of ``boost-inspect --memory``, in bytes."""
+    from boost_compile.runtime.footprint import footprint
+
+    import boost_compile as bc
+
+    program = bc.load(str(path))
+    return footprint(bc.compile(program, pipeline) if pipeline else program).total
+
+
+def _estimates(folder: Path) -> list[Sequence[str]]:
+    rows = []
+    for name, sizes in ESTIMATED:
+        for size in sizes:
+            path = export_at(name, size, folder)
+            for pipeline in ("", ACCUMULATE):
+                found, guess = measure(path, pipeline), estimated(path, pipeline)
+                grown = found["peak"] - found["before"]
+                kind = "accumulated" if pipeline else "plain"
+                off = f"{100 * (guess / grown - 1):+.0f} %"
+                rows.append([f"{name}, {kind}", str(size), f"{grown / MB:.0f}", f"{guess / MB:.0f}", off])
+                print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _comparison(folder: Path) -> list[Sequence[str]]:
+    rows = []
+    for name, size in COMPARED:
+        path, big = export_at(name, size, folder), export_at(name, 4 * size, folder)
+        plain, cycle, large = measure(path, ""), measure(path, ACCUMULATE), measure(big, "")
+        goal = 1.05 * (plain["peak"] + plain["gradients"])
+        peaks = [f"{x / MB:.0f}" for x in (plain["peak"], large["peak"], plain["gradients"], goal, cycle["peak"])]
+        rows.append([name, str(size), *peaks])
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def run() -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        lines = [
+            "Peak resident memory in MB of a process that trains on CPU; a cycle accumulates over 4 micro-batches of "
+            "B. Goal: a plain step at B and one copy of the gradients, and 5 %.",
+            "",
+            *table(
+                ["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison(folder)
+            ),
+            "",
+            "What a process grows by as it trains, in MB, and what `boost-inspect --memory` estimates from the file:",
+            "",
+            *table(["program", "batch", "measured", "estimated", "off by"], _estimates(folder)),
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:4])
+    elif sys.argv[1:2] == ["--export"]:
+        _export(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    else:
+        print(run())

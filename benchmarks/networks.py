@@ -1,0 +1,59 @@
+"""Networks that only benchmarks train: larger than those of the tests."""
+
+from __future__ import annotations
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from tests.networks.case import Batch, Case
+from tests.networks.transformer import adam_weight_decay
+
+VOCABULARY, LENGTH, WIDTH, HEADS, DEPTH = 4096, 128, 256, 4, 4
+
+
+class Block(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm((WIDTH,)), nn.LayerNorm((WIDTH,))
+        self.query, self.key, self.value = (nn.Dense(WIDTH, WIDTH) for _ in range(3))
+        self.output = nn.Dense(WIDTH, WIDTH)
+        self.up, self.down = nn.Dense(WIDTH, 4 * WIDTH), nn.Dense(4 * WIDTH, WIDTH)
+        self.gelu = nn.GELU()
+        self.mask = ms.Tensor(np.triu(np.full((LENGTH, LENGTH), -1e4, np.float32), k=1))
+
+    def heads(self, x):
+        return x.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3)
+
+    def construct(self, x):
+        y = self.norm1(x)
+        query, key, value = self.heads(self.query(y)), self.heads(self.key(y)), self.heads(self.value(y))
+        scores = ops.matmul(query, key.transpose(0, 1, 3, 2)) * (WIDTH // HEADS) ** -0.5 + self.mask
+        mixed = ops.matmul(ops.softmax(scores, -1), value).transpose(0, 2, 1, 3).reshape(-1, LENGTH, WIDTH)
+        x = x + self.output(mixed)
+        return x + self.down(self.gelu(self.up(self.norm2(x))))
+
+
+class MediumGPT(nn.Cell):
+    """5.3 million weights; returns its next-token loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = ms.Parameter(ms.Tensor(np.random.randn(LENGTH, WIDTH).astype(np.float32) * 0.02), name="places")
+        self.blocks = nn.SequentialCell(*(Block() for _ in range(DEPTH)))
+        self.norm = nn.LayerNorm((WIDTH,))
+        self.head = nn.Dense(WIDTH, VOCABULARY, has_bias=False)
+        self.loss = nn.CrossEntropyLoss()
+
+    def construct(self, tokens, targets):
+        x = self.norm(self.blocks(self.tokens(tokens) + self.places)).reshape(-1, WIDTH)
+        return self.loss(self.head(x), targets.reshape(-1))
+
+
+def text(rng: np.random.Generator, size: int) -> Batch:
+    tokens = rng.integers(0, VOCABULARY, (size, LENGTH + 1)).astype(np.int32)
+    return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+NETWORKS = {"gpt_medium": Case("gpt_medium", MediumGPT, adam_weight_decay, text)}

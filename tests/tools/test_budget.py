@@ -1,0 +1,96 @@
+"""A batch made to fit into memory: which micro-batch is chosen, what the table says, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.text import parse_program
+from boost_compile.runtime.footprint import footprint
+from boost_compile.runtime.pool import reach
+from boost_compile.tools.budget import batch_size, bytes_of
+from boost_compile.tools.compile import command as compile_
+from boost_compile.tools.inspect import command as inspect
+
+import boost_compile as bc
+from tests.tools.support import shell
+
+Exported = Callable[[str], Path]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8GB", 8 * 10**9), ("7.5 GiB", 15 << 29), ("500mb", 5 * 10**8), ("123", 123)]
+)
+def test_bytes(text: str, count: int) -> None:
+    assert bytes_of(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "nan", "0MB", "64k", "8 bananas", "inf"])
+def test_no_bytes(text: str) -> None:
+    with pytest.raises(OptionError):
+        bytes_of(text)
+
+
+def test_the_largest_micro_batch_that_fits(exported: Exported) -> None:
+    program = bc.load(str(exported("lenet_bn")))
+
+    def needs(size: int, steps: int) -> int:
+        passes = [*([f"batch-size{{size={size}}}"] if size != 4 else []), f"gradient-accumulation{{steps={steps}}}"]
+        return footprint(bc.compile(program, ",".join(passes))).total
+
+    budget = (needs(64, 4) + needs(128, 2)) // 2
+    plan = bc.plan_memory(program, budget, 256)
+    assert (plan.chosen.size, plan.chosen.steps) == (64, 4)
+    assert plan.chosen.bytes == needs(64, 4) <= budget
+    assert [c.size for c in plan.candidates] == [256, 128, 64]
+    assert bc.compile(program, plan.pipeline).micro_batches() == 4
+    assert batch_size(bc.compile(program, plan.pipeline)) == 64
+
+
+def test_a_graph_that_keeps_its_batch_is_accumulated_as_it_is(exported: Exported) -> None:
+    plan = bc.plan_memory(bc.load(str(exported("hidden_state"))), 10**9, 16)
+    assert (plan.chosen.size, plan.chosen.steps, plan.pipeline) == (4, 4, "gradient-accumulation{steps=4}")
+    assert "does not allow it" in plan.candidates[0].refused or "cannot change its batch" in plan.candidates[0].refused
+
+
+def test_nothing_fits(exported: Exported) -> None:
+    with pytest.raises(PassError, match=r"nothing fits into 1000000 bytes") as caught:
+        bc.plan_memory(bc.load(str(exported("mlp"))), 10**6, 8)
+    assert "micro-batch   steps" in str(caught.value)
+
+
+def test_an_open_batch_cannot_be_told(exported: Exported) -> None:
+    with pytest.raises(PassError, match="is open"):
+        bc.plan_memory(bc.load(str(exported("mlp_dynamic_batch"))), 10**9)
+
+
+def test_command(exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out, none = exported("mlp"), tmp_path / "x.boost", tmp_path / "y.boost"
+    done = shell(capsys, compile_, source, "--memory-budget", "1GB", "--batch", 8, "-o", out)
+    assert done.code == 0
+    assert "chosen" in done.err
+    assert batch_size(bc.load(str(out))) == 8
+    wrong = shell(capsys, compile_, source, "--memory-budget", "1kB", "-o", none)
+    assert wrong.code == 2
+    assert "nothing fits" in wrong.err
+    assert not none.exists()
+    assert shell(capsys, compile_, source, "--memory-budget", "1GB", "--accumulate", 2).code == 2
+    assert shell(capsys, compile_, source, "--batch", 8).code == 2
+
+
+def test_inspect(exported: Exported, capsys: pytest.CaptureFixture[str]) -> None:
+    done = shell(capsys, inspect, exported("mlp"), "--memory")
+    assert done.code == 0
+    assert "state, one copy" in done.out
+    assert "in all" in done.out
+
+
+def test_pieces_too_small_for_what_comes_next_stay_unused() -> None:
+    """a and b side by side; a's place is free when c comes, which is larger than a: c stands behind b."""
+    graph = parse_program(
+        "graph @g(%x: float32[256], %y: float32[512]) {\n  %a = Exp(%x)\n  %b = Neg(%a)\n  %c = Exp(%y)\n"
+        "  %d = Exp(%b)\n  %t = MakeTuple(%c, %d)\n  return %t\n}\n"
+    ).graphs["g"]
+    assert reach(graph) == 1024 + 1024 + 2048

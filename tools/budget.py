@@ -1,0 +1,127 @@
+"""Which micro-batch fits into a given memory, and how many of them make the wanted batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ir.errors import Error, OptionError, PassError
+
+if TYPE_CHECKING:
+    from ..ir.program import Program
+    from ..passes.base import Pass
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
+         "TIB": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``steps`` micro-batches of ``size`` samples; ``bytes``: what a session of it will have in memory, or ``refused``:
+    why the graph does not allow that size."""
+
+    size: int
+    steps: int
+    bytes: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The candidates that were looked at, the largest micro-batch first, and which of them is chosen: the first that
+    fits. ``pipeline``: the passes that make it."""
+
+    budget: int
+    candidates: tuple[Candidate, ...]
+    chosen: Candidate
+    pipeline: str
+
+
+def bytes_of(text: str) -> int:
+    """``8GB`` or ``7.5GiB`` as a number of bytes. OptionError for anything else."""
+    number = text.strip().rstrip("BbKkMmGgTtIi")
+    unit = text.strip()[len(number) :].upper()
+    try:
+        found = float(number) * UNITS[unit]
+    except (ValueError, KeyError):
+        raise OptionError(f"memory of '{text}': give a number with a unit, such as 8GB or 500MiB") from None
+    if not 0 < found < 1e18:
+        raise OptionError(f"memory of '{text}': it must be more than nothing, and finite")
+    return int(found)
+
+
+def batch_size(program: Program) -> int:
+    """The samples of one micro-batch: the first axis of the first input that has one."""
+    from ..ir.types import TensorType
+
+    for graph in program.graphs.values():
+        for value in graph.inputs:
+            if isinstance(value.type, TensorType) and value.type.shape:
+                return value.type.shape[0]
+    raise PassError("no input of the program has a first axis that could be the batch")
+
+
+def plan_memory(program: Program, budget: int, batch: int | None = None, passes: str | Sequence[Pass] = ()) -> Plan:
+    """The largest micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
+    ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default those of the file.
+
+    ``passes`` are what else the program will be compiled with. PassError with the table if nothing fits.
+    """
+    from ..passes.manager import compile_program
+    from ..passes.pipeline import parse_pipeline
+    from ..runtime.footprint import footprint
+
+    own = batch_size(program)
+    wanted = own if batch is None else batch
+    if own < 1:
+        raise PassError("the batch of this graph is open, so its memory cannot be told: export it with a size")
+    if wanted < 1:
+        raise OptionError(f"a batch of {wanted} samples: give at least 1")
+    others = list(parse_pipeline(passes) if isinstance(passes, str) else passes)
+    found: list[Candidate] = []
+    chosen: Candidate | None = None
+    for size in sorted((d for d in _divisors(wanted)), reverse=True):
+        steps = wanted // size
+        try:
+            text = pipeline_of(own, size, steps)
+            compiled = compile_program(
+                program, [*parse_pipeline(text), *others], allow_no_match=True, reproducer_directory=None
+            )
+        except Error as error:
+            found.append(Candidate(size, steps, refused=str(error).partition("\n")[0]))
+            if size == own:
+                raise
+            continue
+        candidate = Candidate(size, steps, footprint(compiled).total)
+        found.append(candidate)
+        if candidate.bytes <= budget:
+            chosen = candidate
+            break
+    if chosen is None:
+        raise PassError(
+            f"nothing fits into {budget} bytes; a batch of {wanted} samples was tried as\n"
+            + "\n".join(f"  {line}" for line in lines_of(found))
+            + "\n  Give more memory, or a batch with smaller divisors."
+        )
+    return Plan(budget, tuple(found), chosen, pipeline_of(own, chosen.size, chosen.steps))
+
+
+def pipeline_of(own: int, size: int, steps: int) -> str:
+    """The passes for ``steps`` micro-batches of ``size`` samples, where the file has ``own``."""
+    passes = [f"batch-size{{size={size}}}"] if size != own else []
+    return ",".join([*passes, *([f"gradient-accumulation{{steps={steps}}}"] if steps > 1 else [])])
+
+
+def lines_of(candidates: Sequence[Candidate], chosen: Candidate | None = None) -> list[str]:
+    """A table for people."""
+    lines = ["micro-batch   steps   memory"]
+    for c in candidates:
+        what = f"{c.bytes / 1e6:,.0f} MB" if not c.refused else c.refused
+        lines.append(f"{c.size:>11} {c.steps:>7}   {what}{'   chosen' if c is chosen else ''}")
+    return lines
+
+
+def _divisors(n: int) -> list[int]:
+    low = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
