@@ -22,7 +22,7 @@ def literal(value: Attribute, where: str, depth: int = 0) -> str:
         return repr(value)
     if isinstance(value, float):
         return _float(value)
-    if isinstance(value, str):
+    if type(value) is str:  # a DType is one too, and no literal
         return ascii(value)
     if isinstance(value, tuple):
         return "(" + ", ".join(literal(v, where, depth + 1) for v in value) + (",)" if len(value) == 1 else ")")

@@ -75,7 +75,7 @@ reader("text", seeds.texts, mutations.text, ".ir")(_single("m.txt", spell))
 reader("text-commands", seeds.texts, mutations.text, ".ir")(_single("m.txt", use))
 
 
-def _directory(file: str) -> Read:
+def _directory(file: str, then: Callable[[Program, Path], None]) -> Read:
     """Reads a program directory one file of which is the input; the other files are those of the same seed."""
 
     def read(data: bytes, folder: Path) -> None:
@@ -88,7 +88,7 @@ def _directory(file: str) -> Read:
             for name, content in {**files, file: data}.items():
                 (home / name).write_bytes(content)
             try:
-                spell(load(home), place / "out")
+                then(load(home), place / "out")
             except Error as error:
                 refused.append(error)
         if refused:
@@ -101,12 +101,13 @@ def _files(file: str) -> Callable[[], list[bytes]]:
     return lambda: [files[file] for files in seeds.program_files() if file in files]
 
 
-for _name, _file, _mutate in (
-    ("program-document", PROGRAM, mutations.document),
-    ("program-graph", "step.mindir", mutations.mindir),
-    ("program-state", STATE, mutations.header),
+for _name, _file, _mutate, _then in (
+    ("program-document", PROGRAM, mutations.document, spell),
+    ("program-commands", PROGRAM, mutations.document, use),
+    ("program-graph", "step.mindir", mutations.mindir, spell),
+    ("program-state", STATE, mutations.header, spell),
 ):
-    reader(_name, _files(_file), _mutate)(_directory(_file))
+    reader(_name, _files(_file), _mutate)(_directory(_file, _then))
 
 
 @reader("onnx", seeds.onnxs, mutations.onnx, ".onnx")

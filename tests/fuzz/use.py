@@ -10,6 +10,7 @@ from pathlib import Path
 
 from boost_compile.ir.errors import Error
 from boost_compile.ir.program import Program
+from boost_compile.ir.python.decompile import decompile
 from boost_compile.ir.storage import load, save
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.training import assign_roles
@@ -53,6 +54,7 @@ def use(program: Program, folder: Path) -> None:
 
     attempt(assign_roles, program)
     attempt(_show, program, folder)
+    attempt(decompile, program)
     for pipeline in PIPELINES:
         attempt(_compile, program, pipeline, folder)
     if refused:

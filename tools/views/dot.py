@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Error
+from .. import cli
 from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
 from .palette import FILLS, STROKES, pass_colours
 from .shown import PARTS, Shown, makers
@@ -30,7 +31,7 @@ def svg_of(shown: Shown) -> str:
 
     source = dot_of(shown)
     try:
-        return bytes(graphviz.pipe("dot", "svg", source.encode())).decode()
+        return bytes(graphviz.pipe("dot", "svg", source.encode(), quiet=True)).decode()
     except graphviz.ExecutableNotFound:
         raise NoGraphviz(
             "drawing needs the program 'dot' of Graphviz, which is not on the PATH: install it (apt install graphviz, "
@@ -68,7 +69,7 @@ def dot_of(shown: Shown) -> str:
             if len(names) == 1:
                 cluster.attr(peripheries="0")
             _Writer(f"g{i}", drawing, limit if drawing.root.count > WHOLE else WHOLE, colours).write(cluster)
-    return str(dot.source)
+    return cli.harmless(str(dot.source))
 
 
 def _legend(dot: Digraph, drawings: list[Drawing], colours: dict[str, str]) -> None:
