@@ -10,7 +10,7 @@ they like, so the numbers are for comparing graphs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .calls import called_functions, callees_first
@@ -79,6 +79,18 @@ def graph_memory(graph: Graph, kinds: Mapping[Node, str] | None = None) -> Graph
     for function in callees_first(graph):
         known[function.name] = _estimate(function, known, {})
     return _estimate(graph, known, kinds or {})
+
+
+def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
+    """For each node of a main graph, in order, what it occupies: (bytes, position of the last use) of each part of its
+    result, and of what a called function needs in itself, which is free again after the node."""
+    known: dict[str, GraphMemory] = {}
+    for function in callees_first(graph):
+        known[function.name] = _estimate(function, known, {})
+    lives = _Lives(graph)
+    for at, node in enumerate(graph):
+        inside = _inside(node, known)
+        yield lives.parts(node, at, known) + ([(inside, at)] if inside else [])
 
 
 def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
