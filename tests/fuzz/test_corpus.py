@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from pathlib import Path
 from random import Random
@@ -20,13 +21,13 @@ from tests.tools.support import Shell, shell
 from . import mutations
 from .__main__ import CORPUS
 from .readers import READERS, mutated
-from .seeds import program_files
+from .seeds import TRAINED, program_files
 from .trial import trial
 
 FINDINGS = sorted(path for folder in CORPUS.iterdir() for path in folder.iterdir())
 ROOT = Path(__file__).parents[2]
 FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "html", "model-explorer", "python")
-TRAINED = frozenset({"rank-of-a-node"})
+COMPILES = frozenset({"rank-of-a-node"})
 """A training graph all the same: a type that is none is carried through unread. Nothing else of the corpus compiles."""
 
 
@@ -125,7 +126,7 @@ def test_commands_refuse_it(
         assert_plain(done)
         assert done.code in (0, 2)
         assert done.err.count("error:") == (done.code == 2)
-    if path.name not in TRAINED:
+    if path.name not in COMPILES:
         assert compiled.code == 2
         assert {*tmp_path.rglob("*")} == before
 
@@ -147,6 +148,25 @@ def test_hostile_names_do_no_harm(
     assert bool(new) == (to != "-" and done.code == 0)
     for path in (p for p in new if p.is_file() and p.suffix != ".safetensors"):
         assert not set("\x1b\x07\x9b\u202e") & set(path.read_text(encoding="utf-8"))
+
+
+def test_reports_of_hostile_names_do_no_harm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training graph whose weight and loss carry such names: compiled, reported, shown, and refused with them."""
+    monkeypatch.chdir(tmp_path)
+    evil = r"\x1b[2J\u009b31m\u202e[/bold]</script>\nboost-compile: error: ../../"
+    text = re.sub(r"%(w|loss)\b", lambda name: f'%"{evil}{name[1]}"', TRAINED)
+    (tmp_path / "in.ir").write_text(text)
+    compiled = shell(capsys, compile_command, "in.ir", "--accumulate", "2", "--pass-statistics", "-o", "out.boost")
+    anatomy = shell(capsys, inspect_command, "out.boost", "--format", "anatomy")
+    difference = shell(capsys, inspect_command, "in.ir", "--diff", "out.boost")
+    refused = shell(capsys, compile_command, "in.ir", "--passes", "dim-reduce{basis=none,n_components=1}")
+    for done, code in ((compiled, 0), (anatomy, 2), (difference, 1), (refused, 2)):
+        assert not set("\x1b\x07\x9b\u202e") & set(done.err + done.out), done
+        assert "internal" not in done.err
+        assert done.code == code, done
+    assert {path.name for path in tmp_path.iterdir()} == {"in.ir", "out.boost"}
 
 
 def test_files_of_a_program_directory_are_its_own(tmp_path: Path) -> None:
