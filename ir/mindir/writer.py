@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -213,6 +214,7 @@ class _Emitter:
 
     def _parameters(self, graph: Graph) -> list[Chunk]:
         chunks: list[Chunk] = []
+        types: dict[TensorType, bytes] = {}
         offset = FRONT
         missing = [name for name in graph.states if name not in self._state]
         if missing:
@@ -222,21 +224,23 @@ class _Emitter:
                 continue
             if variable.data.nbytes != variable.type.nbytes:
                 raise VerifyError(f"state '{name}' is {variable.type} but has {variable.data.nbytes} bytes")
+            # A message may come in parts: the type is the same in many of them.
+            type_ = types.get(variable.type)
+            if type_ is None:
+                part = s.TensorProto()
+                put_tensor_type(part, replace(variable.type, ref=""))
+                type_ = types[variable.type] = part.SerializeToString(deterministic=True)
             proto = s.TensorProto(name=self._states[name])
-            put_tensor_type(
-                proto, TensorType(variable.dtype, variable.shape, "", variable.type.min_shape, variable.type.max_shape)
-            )
             _put_notes(proto, variable)
             if self._location:
                 length = variable.data.nbytes
                 proto.external_data.location = self._location
                 proto.external_data.offset, proto.external_data.length = offset, length
                 offset += length + -length % ALIGNMENT
-                chunks.append(delimited(s.GRAPH_PARAMETER, proto.SerializeToString(deterministic=True)))
+                chunks.append(delimited(s.GRAPH_PARAMETER, type_ + proto.SerializeToString(deterministic=True)))
             else:
-                chunks += _message(
-                    s.GRAPH_PARAMETER, _tensor(proto.SerializeToString(deterministic=True), variable.data)
-                )
+                encoded = type_ + proto.SerializeToString(deterministic=True)
+                chunks += _message(s.GRAPH_PARAMETER, _tensor(encoded, variable.data))
         return chunks
 
     def _nodes(self, graph: Graph, prefix: str, names: dict[Value, str], uses: dict[Value, bytes]) -> list[Chunk]:
