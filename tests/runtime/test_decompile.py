@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,10 @@ def same(a: Any, b: Any) -> bool:
 
 
 def cases() -> list[Any]:
-    """All of the zoo; a few in the ordinary suite."""
-    quick = {"lenet_bn", "branch", "loop"}
-    return [c if c in quick else pytest.param(c, marks=pytest.mark.slow) for c in CASES]
+    """All of the zoo; a few in the ordinary suite. The networks of some cases cannot be exported alone: their training
+    cells call them in a way of their own."""
+    alone = [c for c in CASES if c not in ("rate_input", "at_once", "in_turn", "residual_regularized")]
+    return [c if c in ("lenet_bn", "branch", "loop") else pytest.param(c, marks=pytest.mark.slow) for c in alone]
 
 
 @pytest.mark.parametrize("name", cases())
@@ -73,7 +75,11 @@ def nodes(graph: Graph) -> Counter[Any]:
     """What the graph computes with: primitives with their attributes, constants among the operands, types of results.
     Nodes that only order, what is packed for them, and copies of state stand where the exporter likes."""
     return Counter(
-        (node.op.key, tuple(bits(v.value) for v in node.operands if isinstance(v, Constant)), str(node.type))
+        (
+            node.op.key,
+            tuple(bits(v.value) for v in node.operands if isinstance(v, Constant)),
+            re.sub(r"@0x\w+", "", str(node.type)),
+        )
         for node in graph
         if node.op.name not in ("Load", "UpdateState", "Depend", "MakeTuple", "TensorMove")
     )
