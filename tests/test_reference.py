@@ -11,6 +11,7 @@ from tests import native, reference
 from tests.compare import assert_equal
 from tests.networks import CASES
 from tests.reference import Clip, LossScale, overflowing
+from tests.remember import forgetful
 
 
 @pytest.mark.parametrize("name", ["lenet_bn_decay", "mlp_adam", "mlp_mixed"])
@@ -20,6 +21,16 @@ def test_with_nothing_between_it_is_native_accumulation(name: str) -> None:
     run = reference.train(name, data)
     assert [c.losses for c in run.cycles] == plain.losses
     assert_equal(run.cycles[-1].state, plain.states[-1])
+
+
+@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay", "loop"])
+def test_cells_that_have_served_start_anew(name: str) -> None:
+    data = CASES[name].cycles(2, 2)
+    train = forgetful(reference.train)
+    reference.of_zoo.cache_clear()
+    first, again = train(name, data), train(name, data)
+    assert [cycle.losses for cycle in again.cycles] == [cycle.losses for cycle in first.cycles]
+    assert_equal(again.cycles[-1].state, first.cycles[-1].state)
 
 
 def test_a_loss_scale_that_is_a_power_of_two_changes_no_bit() -> None:
