@@ -25,7 +25,7 @@ from statistics import median
 from time import thread_time
 from typing import Any
 
-from benchmarks.machine import peak_resident
+from benchmarks.machine import child_environment, peak_resident
 from benchmarks.tables import ROOT, table
 
 STEPS = (
@@ -136,7 +136,7 @@ def _measure_resident(path: Path) -> int:
 
 def _child(*arguments: str) -> Any:
     command = [sys.executable, "-m", "benchmarks.compile_cost", "--child", *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=child_environment(), stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
 

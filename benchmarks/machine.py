@@ -9,6 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 
+NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
+"""The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python."""
+
+
+def child_environment() -> dict[str, str]:
+    """Of a process that is as a user would start it, and whose modules have their bytecode as in an installation."""
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    return kept | {"PYTHONPYCACHEPREFIX": str(Path(__file__).parents[1] / ".cache" / "bytecode")}
+
+
 def describe() -> str:
     """One paragraph: processor, cores, memory, system, Python and libraries; how busy the machine was."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

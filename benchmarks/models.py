@@ -20,8 +20,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from benchmarks.machine import describe
-from benchmarks.startup import COMMAND, COPY, WATCHED, Times, child_environment, seconds
+from benchmarks.machine import child_environment, describe
+from benchmarks.startup import COMMAND, COPY, WATCHED, Times, seconds
 from benchmarks.tables import ROOT, table
 
 NETWORKS = ("lenet_bn", "gpt", "vit", "resnet18", "resnet50")

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks.machine import peak_resident
+from benchmarks.machine import child_environment, peak_resident
 from benchmarks.synthetic import layers, write
 from benchmarks.tables import ROOT, table
 
@@ -53,12 +53,6 @@ class Times:
     def cells(self) -> list[str]:
         low, middle, high = (round(f(self.wall) * 1000) for f in (min, median, max))
         return [f"{middle} ms ({low} to {high})", f"{median(self.processor) * 1000:.0f} ms"]
-
-
-def child_environment() -> dict[str, str]:
-    """Of a process whose modules have their bytecode, as those of an installation have."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "bytecode")}
 
 
 def seconds(command: Sequence[str], repetitions: int = REPETITIONS) -> Times:

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.compile_cost import Measured, measure
-from benchmarks.machine import describe
+from benchmarks.machine import child_environment, describe
 from benchmarks.synthetic import layers
 from benchmarks.tables import ROOT, table
 
@@ -68,7 +68,8 @@ def ask(python: Path, package: str, graph: Path, scratch: str) -> dict[str, Any]
     if not python.exists() or subprocess.run([str(python), "-c", look]).returncode:
         return None
     script = Path(__file__).with_name(PEERS[package])
-    done = subprocess.run([str(python), str(script), str(graph), scratch], stdout=subprocess.PIPE, check=True)
+    command = [str(python), str(script), str(graph), scratch]
+    done = subprocess.run(command, env=child_environment(), stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
