@@ -7,11 +7,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from ..dtypes import CODES
-from ..types import DType
+from .model import DTYPES
 
 MAKERS = frozenset({"primitive", "function", "tensor", "word"})
-TYPES = frozenset(f"ms.{'bool_' if dtype is DType.BOOL else dtype.value}" for dtype in CODES)
+TYPES = frozenset(f"ms.{name}" for name in DTYPES.values())
 NUMBERS = frozenset({"INF", "NAN"})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .identifiers import Identifiers, snake
-from .templates import Instance, Template
+from .model import Instance, Template
 
 
 @dataclass

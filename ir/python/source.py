@@ -10,7 +10,8 @@ from ..graph import Graph
 from .check import check_source
 from .columns import ClassPlan, plan_class
 from .identifiers import Identifiers, attribute, camel, is_plain, snake
-from .templates import Argument, Primitive, Step, Template, Templates, root_instance
+from .model import Argument, Primitive, Step, Template
+from .templates import Templates, root_instance
 
 _WIDTH = 110
 
