@@ -82,7 +82,7 @@ def shrink_case(seed: int, outcome: Outcome) -> Plan | None:
         worker.close()
 
 
-def reduce_program(plan: Plan, outcome: Outcome, folder: Path, max_tests: int = 300) -> Path | None:
+def reduce_program(plan: Plan, outcome: Outcome, folder: Path) -> Path | None:
     """The smallest program, as text, that shows a failure of a pass or of boost-verify; None for another failure."""
     from tests.networks import export
 
@@ -91,7 +91,9 @@ def reduce_program(plan: Plan, outcome: Outcome, folder: Path, max_tests: int = 
     passes = parse_pipeline(",".join(plan.pipeline))
     if not passes or outcome.stage not in ("crash", "compile", "verify"):
         return None
-    check = Unverified(passes, timeout=120) if outcome.stage == "verify" else Crash(passes)
+    # boost-verify takes seconds for each program.
+    runs = outcome.stage == "verify"
+    check, max_tests = (Unverified(passes, timeout=120), 50) if runs else (Crash(passes), 500)
     program = bc.load(str(export(make_case(plan), folder)))
     try:
         found = reduce(program, check, max_tests=max_tests)
