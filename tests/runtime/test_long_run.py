@@ -25,7 +25,7 @@ from tests.reference import Clip, LossScale, overflowing
 NAME, STEPS, CYCLES = "lenet_bn_decay", 2, 2000
 PIPELINE = (
     "gradient-accumulation{steps=2},overflow-check,loss-scale{mode=dynamic,init=1024,window=50},"
-    "clip-gradients{by=global-norm,limit=1.0}"
+    "clip-gradients{by=tensor-norm,limit=0.5}"
 )
 MARKS = (1, 10, 100, 500, 1000, 1500, CYCLES - 1)
 """Cycles after which all state is compared."""
@@ -58,7 +58,7 @@ def data() -> list[list[Batch]]:
 def natively(seed: int) -> Trained:
     """`seed` other than 0: from weights that are off by a rounding unit."""
     case = nearby(CASES[NAME], 2.0**-24, seed)
-    scale, clip = LossScale(1024.0, 50), Clip("global-norm", 1.0)
+    scale, clip = LossScale(1024.0, 50), Clip("tensor-norm", 0.5)
     run = reference.train(case, data(), overflow="skip-cycle", loss_scale=scale, clip=clip)
     cycles = run.cycles
     return Trained(
@@ -118,14 +118,14 @@ def furthest(a: State, b: State) -> float:
 @pytest.mark.slow
 def test_two_thousand_cycles(exported: Callable[[str], Path], tmp_path: Path) -> None:
     ours, growth = compiled(exported(NAME), tmp_path)
-    native, *others = (isolated(natively, seed) for seed in (0, 1, 2))
+    native, nearby_native = (isolated(natively, seed) for seed in (0, 1))
     print(f"bytes a cycle, by session: {', '.join(f'{g:.0f}' for g in growth)}")
     assert ours.updated == native.updated
     assert ours.scales == native.scales
     assert 40 < ours.updated.count(False) < 60, "the test must see overflows"
     for mark in MARKS:
         error = furthest(ours.states[mark], native.states[mark])
-        rounding = max(furthest(other.states[mark], native.states[mark]) for other in others)
+        rounding = furthest(nearby_native.states[mark], native.states[mark])
         print(f"after {mark + 1} cycles: {error:.1e}, a rounding unit of the weights {rounding:.1e}")
         assert error <= rounding
     assert max(growth) < FLAT
