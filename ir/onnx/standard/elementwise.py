@@ -127,6 +127,26 @@ def _cast(w: Writing, node: Node) -> Names:
     return w.add("Cast", w.inputs(node, 1), to=ELEMENT[dtype])
 
 
+def _with_number(op: str, w: Writing, node: Node) -> Names:
+    """The second operand is a plain number."""
+    return w.add(op, [w.name(node.operand(0)), w.scalar(node, plain(node, 1))])
+
+
+def _scaled(op: str, w: Writing, node: Node) -> Names:
+    """x and y times a third operand."""
+    x, y = w.inputs(node, 2)
+    alpha = plain(node, 2, 1)
+    return w.add(op, [x, y if alpha == 1 else w.add("Mul", [y, w.scalar(node, alpha)])])
+
+
+def _in_place(w: Writing, node: Node) -> Names:
+    """Written over its first operand, which nobody else may read then."""
+    others = [u for u in node.operand(0).users if u is not node and u.op.name not in ("UpdateState", "MakeTuple")]
+    if others:
+        raise Unsupported(f"%{node.operand(0).name}, which it writes over, is read by %{others[0].name} too")
+    return _scaled("Add", w, node)
+
+
 def _add_n(w: Writing, node: Node) -> Names:
     names = w.names(node.operand(0))
     return w.add("Sum", [n for n in names if n] if isinstance(names, tuple) else [names])
@@ -187,6 +207,13 @@ RULES: dict[str, Rule] = {
     "Softmax": partial(_softmax, "Softmax"),
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
     "Cast": _cast,
+    "Muls": partial(_with_number, "Mul"),
+    "Adds": partial(_with_number, "Add"),
+    "Subs": partial(_with_number, "Sub"),
+    "Divs": partial(_with_number, "Div"),
+    "AddExt": partial(_scaled, "Add"),
+    "SubExt": partial(_scaled, "Sub"),
+    "InplaceAddExt": _in_place,
     "Select": partial(_same, "Where", 3),
     "AddN": _add_n,
     "Dropout": _dropout,

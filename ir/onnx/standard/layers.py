@@ -217,6 +217,16 @@ def _reduce(op: str, w: Writing, node: Node) -> Names:
     return w.add(op, [w.name(x), w.ints(axes)], keepdims=keep) if axes else w.name(x)
 
 
+def _reduce_ext(op: str, w: Writing, node: Node) -> Names:
+    """(x, axes or None for all, keep, element type or None)"""
+    if plain(node, 3) is not None:
+        raise Unsupported("another element type for the result")
+    given = plain(node, 1)
+    axes = list(range(len(shape_of(node.operand(0))))) if given is None else given
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    return w.add(op, [w.name(node.operand(0)), w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
+
+
 def _logical_reduce(op: str, w: Writing, node: Node) -> Names:
     """Truth values as numbers: the least of them, or the largest."""
     given = plain(node, 1, ())
@@ -261,6 +271,7 @@ _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"
 RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "BatchMatMul": _matmul,
+    "MatMulExt": _matmul,
     "Dense": _dense,
     "BiasAdd": _bias_add,
     "Conv2D": partial(_conv, 2),
@@ -277,6 +288,8 @@ RULES: dict[str, Rule] = {
     "LayerNorm": _layer_norm,
     "GroupNorm": _group_norm,
     **{name: partial(_reduce, name) for name in _REDUCTIONS},
+    "SumExt": partial(_reduce_ext, "ReduceSum"),
+    "MeanExt": partial(_reduce_ext, "ReduceMean"),
     "ReduceAll": partial(_logical_reduce, "ReduceMin"),
     "ReduceAny": partial(_logical_reduce, "ReduceMax"),
     "Argmax": partial(_arg, "ArgMax"),

@@ -42,6 +42,18 @@ def _stack(w: Writing, node: Node) -> Names:
     return w.add("Concat", [w.add("Unsqueeze", [name, at]) for name in _elements(w, node)], axis=axis)
 
 
+def _unstack(w: Writing, node: Node) -> Names:
+    axis, count = int(node.attributes["axis"]), int(node.attributes["num"])
+    parts = w.add_several("Split", [w.name(node.operand(0)), w.ints([1] * count)], count, axis=axis)
+    return tuple(w.add("Squeeze", [part, w.ints([axis])]) for part in parts)
+
+
+def _lookup(w: Writing, node: Node) -> Names:
+    if plain(node, 2, 0) != 0:
+        raise Unsupported("a table that begins elsewhere")
+    return w.add("Gather", w.inputs(node, 2), axis=0)
+
+
 def _split(w: Writing, node: Node) -> Names:
     assert isinstance(node.type, TupleType)
     axis = int(plain(node, 1, 0))
@@ -211,6 +223,8 @@ RULES: dict[str, Rule] = {
     "Concat": _concat,
     "Stack": _stack,
     "Split": _split,
+    "Unstack": _unstack,
+    "EmbeddingLookup": _lookup,
     "StridedSlice": _strided_slice,
     "Slice": _slice,
     "ReverseV2": _reverse,
