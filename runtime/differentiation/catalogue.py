@@ -113,7 +113,7 @@ def label_type(spec: Spec, prediction: TensorType) -> TensorType:
 
 
 def _make(cls: Any, what: str, options: dict[str, Any], *first: Any) -> Any:
-    known = _parameters(cls)
+    known = parameters_of(cls)
     names = [n for n, p in known.items() if p.kind is not p.VAR_POSITIONAL][1 + len(first) :]
     given = {(ALIASES.get(k, k) if k not in names else k).replace("-", "_"): v for k, v in options.items()}
     for key in given:
@@ -129,11 +129,11 @@ def _make(cls: Any, what: str, options: dict[str, Any], *first: Any) -> Any:
         raise OptionError(f"{what}: {_sentence(error)}") from error
 
 
-def _parameters(cls: Any) -> dict[str, inspect.Parameter]:
-    """Of a constructor, seen through MindSpore's decorators, which hold the function in their closure."""
+def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
+    """Those of a constructor, seen through MindSpore's decorators, which hold the function in their closure."""
     function = cls.__init__
-    while inner := inspect.getclosurevars(function).nonlocals.get("fn"):
-        function = inner
+    while inner := [v for v in inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(v)]:
+        function = inner[0]
     return dict(inspect.signature(function).parameters)
 
 

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.errors import Error, OptionError, PassError
-from boost_compile.runtime.differentiation.catalogue import LOSSES, OPTIMIZERS
+from boost_compile.runtime.differentiation.catalogue import LOSSES, OPTIMIZERS, parameters_of
 from boost_compile.runtime.differentiation.spec import parse_spec
 from boost_compile.tools.compile import command
 from mindspore import nn
@@ -48,7 +48,7 @@ def trained(program: bc.Program, batches: Sequence[Batch]) -> tuple[list[float],
                 ("two_inputs", "momentum{lr=0.1,momentum=0.9}"),
                 ("shared_weights", "momentum{lr=0.1,momentum=0.9}"),
                 ("experts", "momentum{lr=0.1,momentum=0.9}"),
-                ("lookup", "momentum{lr=0.1,momentum=0.9}"),
+                ("lookup", "lazy-adam{lr=0.01}"),
                 ("lenet_mixed", "momentum{lr=0.1,momentum=0.9}"),
                 ("dropout", "adam{lr=0.01}"),
                 ("lstm", "adam{lr=0.01}"),
@@ -169,6 +169,14 @@ def test_the_command(mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_options_are_read_as_they_are_meant() -> None:
     spec = parse_spec('name{a=1,b=0.5,c=true,d=none,e=[0.9, 0.99],f="x, y",g=mean}', "loss")
     assert spec.options == {"a": 1, "b": 0.5, "c": True, "d": None, "e": [0.9, 0.99], "f": "x, y", "g": "mean"}
+
+
+def test_the_options_of_all_optimizers_and_losses_are_known() -> None:
+    """Behind whatever decorators their constructors have."""
+    assert all("learning_rate" in parameters_of(getattr(nn, name)) for name in OPTIMIZERS.values())
+    kinds = {name: parameters_of(getattr(nn, name)) for name in {kind.name for kind in LOSSES.values()}}
+    assert not [name for name, known in kinds.items() if {"args", "kwargs"} & set(known)]
+    assert "reduction" in kinds["MSELoss"]
 
 
 # -- all losses and all optimizers -------------------------------------------------------------------------------------
