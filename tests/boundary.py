@@ -6,6 +6,7 @@ decide (scales, skipped cycles) must agree exactly.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,18 @@ def with_splits(names: Sequence[str], fused: Collection[str]) -> list[Any]:
     """(name, split) for both splits of accumulation; all but these few fused ones only in the long sweeps."""
     apart = [(name, "apply") for name in names] + [(name, "fused") for name in names if name in fused]
     return [*apart, *(pytest.param(name, "fused", marks=pytest.mark.slow) for name in names if name not in fused)]
+
+
+def every_other(*choices: Sequence[Any]) -> list[Any]:
+    """All combinations, half of them only in the long sweeps: every value remains by default, and where there are three
+    choices, one of them between two values, every pair of values."""
+    places = itertools.product(*(range(len(values)) for values in choices))
+    return [
+        pytest.param(
+            *(values[i] for values, i in zip(choices, place, strict=True)), marks=[pytest.mark.slow] * (sum(place) % 2)
+        )
+        for place in places
+    ]
 
 
 def _of_program(program: bc.Program, users: bc.Program, cycles: Cycles) -> Any:

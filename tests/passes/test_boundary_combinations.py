@@ -11,7 +11,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import assert_same_training, check, slow, train, train_file
+from tests.boundary import assert_same_training, check, every_other, slow, train, train_file
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch
 from tests.reference import Clip, LossScale, Run, overflowing
@@ -181,8 +181,7 @@ def test_a_check_after_a_dynamic_scale_says_where_it_came_from(exported: Exporte
         bc.compile(scaled, "overflow-check{policy=skip-micro}")
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("policy", ["skip-cycle", "skip-micro"])
+@pytest.mark.parametrize(("policy", "split"), every_other(["skip-cycle", "skip-micro"], ["apply", "fused"]))
 def test_short_cycles(exported: Exported, split: str, policy: str) -> None:
     """Flushed in the middle, with an overflow and without, and one of which nothing is left."""
     name = "mlp_adam_decay"
@@ -233,8 +232,7 @@ def of_rows(batch: Batch) -> float:
     return float(batch[2].sum())
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("policy", ["skip-cycle", "skip-micro"])
+@pytest.mark.parametrize(("policy", "split"), every_other(["skip-cycle", "skip-micro"], ["apply", "fused"]))
 def test_with_a_weighted_mean(exported: Exported, split: str, policy: str) -> None:
     name = "sample_weights_adam"
     source = bc.load(str(exported(name)))

@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import LAST, assert_same_training, check, slow, train, train_file, train_in
+from tests.boundary import LAST, assert_same_training, check, every_other, slow, train, train_file, train_in
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, names
 from tests.reference import Clip, LossScale
@@ -32,9 +32,10 @@ def clipping(by: str, limit: float) -> str:
     return f"clip-gradients{{by={by},limit={limit},report_norm=true}}"
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
-@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay"])
+@pytest.mark.parametrize(
+    ("name", "by", "split"),
+    every_other(["mlp_adam", "lenet_bn_decay"], ["global-norm", "tensor-norm", "value"], ["apply", "fused"]),
+)
 def test_clipping_of_the_mean(exported: Exported, name: str, by: str, split: str) -> None:
     limit = 0.01 if by == "value" else ACTIVE
     source = bc.load(str(exported(name)))
@@ -78,8 +79,7 @@ def test_a_limit_that_is_not_reached_changes_no_bit(exported: Exported, name: st
         assert_equal(a.state, b.state)
 
 
-@pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize(("by", "split"), every_other(["global-norm", "tensor-norm", "value"], ["apply", "fused"]))
 def test_a_gradient_of_zero_stays_zero(exported: Exported, by: str, split: str) -> None:
     """With all weights zero and a target of zero every gradient is exactly zero, and so is its norm."""
     source = bc.load(str(exported("regression_mse")))

@@ -14,7 +14,7 @@ import pytest
 
 import boost_compile as bc
 from tests import native
-from tests.boundary import slow, with_splits
+from tests.boundary import every_other, slow, with_splits
 from tests.compare import Comparison, assert_close, assert_equal
 from tests.networks import CASES, names
 
@@ -117,8 +117,7 @@ def test_the_sum_of_gradients(exported: Exported, split: str) -> None:
     check("mlp", exported("mlp"), 3, reduction="sum", split=split)
 
 
-@pytest.mark.parametrize("name", ["mlp_adam", "gpt", "two_inputs"])
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize(("name", "split"), every_other(["mlp_adam", "gpt", "two_inputs"], ["apply", "fused"]))
 def test_identical_micro_batches_are_one_original_step(exported: Exported, name: str, split: str) -> None:
     case = CASES[name]
     [batch] = case.batches(1)
@@ -142,8 +141,7 @@ def test_batchnorm_statistics_advance_with_every_micro_batch(exported: Exported,
         before = after
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize(("length", "split"), every_other([1, 2, 3], ["apply", "fused"]))
 def test_a_short_cycle_divides_by_its_real_count(exported: Exported, split: str, length: int) -> None:
     case = CASES["lenet_bn"]
     full, short = case.cycles(2, 4)
@@ -161,8 +159,7 @@ def test_a_short_cycle_divides_by_its_real_count(exported: Exported, split: str,
     assert_close(state, reference.states[-1], native.initial_state(case), THREE_CYCLES, reference.noise())
 
 
-@pytest.mark.parametrize("name", ["mlp_half_compute", "mlp_half_weights"])
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize(("name", "split"), every_other(["mlp_half_compute", "mlp_half_weights"], ["apply", "fused"]))
 def test_half_gradients_accumulated_in_float32(exported: Exported, name: str, split: str) -> None:
     """Nearer to the exact mean than half-precision sums are: the mean of the same gradients, added up in float64."""
     case = CASES[name]

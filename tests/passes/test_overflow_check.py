@@ -10,7 +10,17 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import Cycles, assert_same_training, check, moved_only_statistics, slow, train, train_file, train_in
+from tests.boundary import (
+    Cycles,
+    assert_same_training,
+    check,
+    every_other,
+    moved_only_statistics,
+    slow,
+    train,
+    train_file,
+    train_in,
+)
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch, names
 from tests.reference import overflowing
@@ -147,9 +157,9 @@ def test_every_weight_is_looked_at(exported: Exported, split: str) -> None:
     assert session.step(*second).updated
 
 
-@pytest.mark.parametrize("policy", [SKIP_CYCLE, SKIP_MICRO])
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "split", "policy"), every_other(NETWORKS, ["apply", "fused"], [SKIP_CYCLE, SKIP_MICRO])
+)
 def test_the_file_alone_skips_as_the_session_does(
     exported: Exported, tmp_path: Path, name: str, split: str, policy: str
 ) -> None:
