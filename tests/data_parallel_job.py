@@ -158,6 +158,8 @@ def _replicas(run: Run, values: Values) -> None:
 
 def _checkpoints(folder: Path, runs: list[Run], values: Values) -> None:
     """Saved in the middle of a cycle by all ranks; and BatchNorm statistics."""
+    from boost_compile.runtime.checkpoint import read_state
+
     import boost_compile as bc
 
     run = next(r for r in runs if r.key == "saved")
@@ -174,6 +176,7 @@ def _checkpoints(folder: Path, runs: list[Run], values: Values) -> None:
     resumed = bc.Session(bc.load(run.program))
     resumed.load_state(folder / "middle.safetensors")
     values.update({f"loaded/{n}": value for n, value in resumed.state().items()})
+    values.update({f"file/{n}": value for n, value in read_state(folder / "middle.safetensors").items()})
     for batch in mine[run.micro + 1 :]:
         resumed.step(*batch)
     values.update({f"resumed/{n}": value for n, value in resumed.state().items()})

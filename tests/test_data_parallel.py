@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -252,12 +252,15 @@ def test_a_checkpoint_in_mid_cycle_goes_on_with_the_sum_of_all_ranks() -> None:
     run = run_of("saved")
     program = compiled(run, "data-parallel")
     for name, variable in program.state.items():
-        mine, theirs, loaded = (values[f"{part}/{name}"] for values, part in _saved(first, second))
+        mine, theirs, shared = first[f"unsaved/{name}"], second[f"unsaved/{name}"], first[f"file/{name}"]
         if variable.role in ("accumulator", "statistic"):
             assert not np.array_equal(mine, theirs), f"{name}: the ranks must differ for this test"
-            np.testing.assert_array_equal(loaded, (mine + theirs) / np.float32(2), name)
+            np.testing.assert_array_equal(shared, (mine + theirs) / np.float32(2), name)
         else:
-            np.testing.assert_array_equal(loaded, mine, name)
+            np.testing.assert_array_equal(shared, mine, name)
+        # As many ranks as saved it load each its own.
+        np.testing.assert_array_equal(first[f"loaded/{name}"], mine, name)
+        np.testing.assert_array_equal(second[f"loaded/{name}"], theirs, name)
     weights = [name for name, variable in program.state.items() if variable.role in ("weight", "slot")]
     last = part(first, f"saved/{run.cycles - 1}/state/")
     initial = {n: v for n, v in native.initial_state(run.case).items() if n in weights}
@@ -265,10 +268,6 @@ def test_a_checkpoint_in_mid_cycle_goes_on_with_the_sum_of_all_ranks() -> None:
     # A bias in front of BatchNorm has no gradient but rounding.
     noise = native.train_accumulated(run.case, run.together(2)).noise()
     assert_close(ours, {n: last[n] for n in weights}, initial, LAST, noise)
-
-
-def _saved(first: Values, second: Values) -> Sequence[tuple[Values, str]]:
-    return (first, "unsaved"), (second, "unsaved"), (first, "loaded")
 
 
 def test_the_self_contained_file_trains_the_same() -> None:
