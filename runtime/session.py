@@ -354,12 +354,15 @@ class Session:
     def export_onnx(self, path: str | os.PathLike[str], result: str | None = None) -> str:
         """Writes the network with its present weights as standard ONNX: the forward part up to the value that the loss
         is taken of, or up to the node ``result``; normalization by statistics, dropout without effect. Says what was
-        exported. An Error lists all primitives that have no standard operator."""
+        exported. An Error lists all primitives that have no standard operator. In a job of several ranks the first one
+        writes."""
         from importlib.metadata import version
         from pathlib import Path
 
         from ..ir.onnx.standard import export_onnx
 
+        if self.ranks.rank != 0:
+            return "the first rank exports"
         return str(export_onnx(Path(path), self.program, self.state(), result, version("boost-compile")))
 
     def _differing(self, statistics: bool) -> list[str]:
