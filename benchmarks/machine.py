@@ -8,7 +8,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-
 NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
 """The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python."""
 

@@ -83,35 +83,29 @@ def _cell(seconds: dict[str, list[float]], step: str, nodes: int) -> str:
     return f"{median(times) * 1e6 / nodes:.1f} ± {(max(times) - min(times)) / 2 / median(times):.0%}"
 
 
-def _memory(resident: int, nodes: int) -> str:
-    """kB a node; a small graph finds room in what the process has already."""
-    return f"{resident / nodes / 1e3:.1f}" if nodes > 5_000 else ""
-
-
 def compare(python: Path, size: int) -> list[str]:
-    """A table for one size: µs a node of each step, and kB a node of a graph in memory."""
+    """A table for one size: µs a node of each step."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "graph.json"
         nodes = write_graph(size, path)
         own: Measured = measure("layers", size, memory=False)
-        rows = [["boost-compile", *(_cell(own.seconds, s, own.nodes) for s in STEPS), _memory(own.resident, nodes)]]
+        rows = [["boost-compile", *(_cell(own.seconds, s, own.nodes) for s in STEPS)]]
         for package in PEERS:
             found = ask(python, package, path, scratch)
             if found is None:
-                rows.append([package, "not installed", *[""] * len(STEPS)])
+                rows.append([package, "not installed", *[""] * (len(STEPS) - 1)])
                 continue
             title = f"{package} {found['version']}"
-            memory = _memory(found["kept"], nodes)
-            rows.append([title, *(_cell(found["seconds"], s, nodes) for s in STEPS), memory])
-    head = [f"{nodes:,} nodes", *STEPS, "kB a node, resident"]
+            rows.append([title, *(_cell(found["seconds"], s, nodes) for s in STEPS)])
+    head = [f"{nodes:,} nodes", *STEPS]
     return table(head, rows)
 
 
 NOTES = """\
 boost-compile and onnx-ir load and save binary files, xDSL its text; torch.fx has no file format: the number in
 brackets is building the graph by calls. onnx-ir has no verifier of its own. Elimination of common subexpressions
-is `fx_graph_cse` in torch.fx. boost-compile's load includes the sha256 of the file, and the effects, marks and
-links of MindIR, which the others are not given."""
+is `fx_graph_cse` in torch.fx. boost-compile's load includes types, effects, marks and links of MindIR, which the
+others are not given."""
 
 
 def run(python: Path | None = None, sizes: Sequence[int] = SIZES) -> str:

@@ -28,15 +28,9 @@ class PeerGraph:
     nodes: list[tuple[str, str, list[int]]]
 
 
-def resident() -> int:
-    """What this process has in memory now, in bytes (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
-
-
 def run(package: str, steps: Callable[[PeerGraph, str], Sequence[Step]]) -> None:
     """Measures the steps on the graph of the command line, after a small one that warms everything up; prints, for the
-    process that asked, processor time by step and the memory that the result of the first step takes, in bytes."""
+    process that asked, processor time by step."""
     path, scratch = sys.argv[1:]
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     graph = PeerGraph(document["inputs"], document["nodes"])
@@ -44,13 +38,6 @@ def run(package: str, steps: Callable[[PeerGraph, str], Sequence[Step]]) -> None
     for _, prepare, act in steps(PeerGraph(graph.inputs, graph.nodes[:500]), scratch):
         act(prepare())
     planned = steps(graph, scratch)
-    _, prepare, act = planned[0]
-    argument = prepare()
-    gc.collect()
-    before = resident()
-    result = act(argument)
-    kept = resident() - before
-    del argument, result
     seconds: dict[str, list[float]] = {name: [] for name, _, _ in planned}
     for _ in range(REPETITIONS if len(graph.nodes) < 50_000 else 1):
         for name, prepare, act in planned:
@@ -60,4 +47,4 @@ def run(package: str, steps: Callable[[PeerGraph, str], Sequence[Step]]) -> None
             result = act(argument)
             seconds[name].append(thread_time() - start)
             del argument, result
-    json.dump({"version": version(package), "seconds": seconds, "kept": kept}, sys.stdout)
+    json.dump({"version": version(package), "seconds": seconds}, sys.stdout)
