@@ -1,5 +1,5 @@
-"""How a session's graphs come by averaged gradients and zeros: one after the other. That they train as before is shown by
-the tests of accumulation, which run them; here is that they hold less."""
+"""How a session's graphs come by averaged gradients and zeros: one after the other. That they train as before is shown
+by the tests of accumulation, which run them; here is that they hold less."""
 
 from __future__ import annotations
 
