@@ -137,7 +137,7 @@ def _weights(scratch: Path) -> list[str]:
                 f"{peak / 1e6:.0f} MB",
             ]
         )
-    head = ["", "median (fastest to slowest)", "processor", "× copy", "peak memory above the mapping"]
+    head = ["", "median (fastest to slowest)", "processor", "× copy", "peak memory"]
     return [
         f"A file of {size / 1e6:.0f} MB, nearly all of it weights. Reading includes the sha256 of the file, which the",
         "program records. Memory: the peak of the resident set, pages of the mapped file included; bare Python takes",
