@@ -258,8 +258,8 @@ def _load_directory(path: Path) -> Program:
 
 
 def _own_file(path: Path) -> Path:
-    """A file of a program directory. That of somebody else may hold a pipe, which would be read for ever, or a link to a
-    file that the program is not to have."""
+    """A file of a program directory. That of somebody else may hold a pipe, which would be read for ever, or a link to
+    a file that the program is not to have."""
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         raise FormatError(f"{path}: a link that leads out of the program's directory; copy the file itself there")
     if path.exists() and not path.is_file():
