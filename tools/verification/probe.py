@@ -71,7 +71,9 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
             raise AnatomyError(f"the gradient of '{weights[0]}' is computed inside a function, from where none is had")
         slot = Slot(f"{PREFIX}{i}", tuple(weights), gradient.type)
-        given = graph.add_input(slot.name, slot.type)
+        # Updates stay behind what computes the gradient: that may read the weight in a closure, which no token tells.
+        with graph.inserting_after(gradient):
+            given = graph.create("Depend", [graph.add_input(slot.name, slot.type), gradient])
         for user, at in gradient.use_sites():
             if found.part(user) not in _NETWORK and not orders_only(user, at) and not graph.is_return(user):
                 user.set_operand(at, given)
