@@ -12,6 +12,7 @@ from boost_compile.tools.verification.groups import _proximal
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import PASSED
 from boost_compile.tools.verification.subject import Subject
+from boost_compile.tools.verification.tolerance import floors
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -62,3 +63,16 @@ def test_proximal_steps_are_not_proportional_to_their_rate(exported: Callable[[s
     assert found["adam"] is None
     assert found["ftrl"] is not None
     assert found["proximal_adagrad"] is not None
+
+
+def test_a_zero_in_a_gradient_that_is_all_noise_is_chance() -> None:
+    """Exact zeros bind where the gradient says something (a row that no token takes), not in front of a BatchNorm."""
+    noise = np.array([0.0, 3e-12, 1e-12])
+    rows = np.array([[0.0, 0.0], [2e-3, 1e-3]])
+    magnitudes = {"a": noise, "b": np.full(3, 1e-3), "c": rows}
+    layers = {"a": "norm.beta", "b": "norm.gamma", "c": "embedding.table"}
+    unmoved = {name: np.zeros_like(m) for name, m in magnitudes.items()}
+    found = floors(magnitudes, layers, 2.0**-23, [unmoved, unmoved])
+    assert (found["a"] > 3e-12).all()
+    assert (found["b"] < 1e-6).all()
+    assert (found["c"] > 0).tolist() == [[False, False], [True, True]]

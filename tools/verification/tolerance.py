@@ -10,7 +10,8 @@ The noise floor is measured too: weights and floating inputs are moved by one ro
 change of a gradient's elements says how much rounding there is in it; 32 times that, since arithmetic rounds at
 every step. It is at least ``NOISE`` rounding units of the largest gradient of its layer, and at least what this
 measure gives for the middle one of the network's gradients, by the largest of its layer. Elements whose gradient is
-exactly zero in every micro-batch, with moved weights too (a token that does not occur), have no noise.
+exactly zero in every micro-batch, with moved weights too (a token that does not occur), have no noise, unless the whole
+gradient is noise (a shift in front of a BatchNorm), where a sum may come out as zero by chance.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def floors(
     for name, magnitude in magnitudes.items():
         most = max(CAP, NOISE * unit) * largest[layers[name]]
         floor = min(max(base * largest[layers[name]], AMPLIFIED * least[name]), most)
-        alive = (magnitude > 0) | np.any([c[name] != 0 for c in changes], axis=0)
+        alive = (
+            (magnitude > 0) | np.any([c[name] != 0 for c in changes], axis=0) | (magnitude.max(initial=0.0) <= floor)
+        )
         found[name] = np.where(alive, floor, 0.0)
     return found
 
