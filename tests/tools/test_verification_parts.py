@@ -76,3 +76,14 @@ def test_a_zero_in_a_gradient_that_is_all_noise_is_chance() -> None:
     assert (found["a"] > 3e-12).all()
     assert (found["b"] < 1e-6).all()
     assert (found["c"] > 0).tolist() == [[False, False], [True, True]]
+
+
+def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:
+    rng = np.random.default_rng(2)
+    gradient = (100 + rng.uniform(-1e-3, 1e-3, (6, 8))).astype(np.float32)
+    start = np.zeros_like(gradient)
+    centred = gradient - gradient.mean(1, keepdims=True, dtype=np.float32)
+    whole = float(np.abs(gradient).max())
+    assert _mean(centred, start).excess > 1
+    assert _mean(centred, start, whole).excess <= 1
+    assert _mean(gradient, start, whole).excess > 1

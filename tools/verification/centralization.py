@@ -17,7 +17,7 @@ class Centralization:
     """In the first cycle, from slots of zero, whatever an optimizer keeps that is linear in the gradient (a momentum, a
     first moment, the step of plain descent) has no mean over all axes but the first. Which state is linear is measured
     on the original's update. Judged before weight decay that comes after it, by the difference to an update with no
-    gradient. Tolerance: the rounding of a sum of that many elements of that size."""
+    gradient. Tolerance: the rounding of a sum of elements of the size that they have before the mean is taken away."""
 
     name = "centralization"
     promise = "updates of centralized weights have zero mean over all axes but the first"
@@ -45,11 +45,12 @@ class Centralization:
                 # have both kinds.
                 after = ran.state[name]
                 decayed = zero[name].tobytes() != start[name].tobytes() and len(after) > 2
+                size = float(np.abs(raw.expected.state[name].astype(np.float64) - zero[name]).max())
                 ours = min(
                     (
-                        _mean(after, start[name]),
-                        _mean(after, zero[name]),
-                        *([_mean(after, start[name], decayed=True)] if decayed else []),
+                        _mean(after, start[name], size),
+                        _mean(after, zero[name], size),
+                        *([_mean(after, start[name], size, decayed=True)] if decayed else []),
                     ),
                     key=lambda d: d.excess,
                 )
@@ -86,8 +87,9 @@ def linear_states(c: Context, gradients: Values) -> tuple[Values, list[str]]:
     return zero, linear
 
 
-def _mean(state: np.ndarray, start: np.ndarray, decayed: bool = False) -> Deviation:
-    """How far the means of a difference lie from zero; ``decayed``: from one multiple of the means of ``start``."""
+def _mean(state: np.ndarray, start: np.ndarray, whole: float = 0.0, decayed: bool = False) -> Deviation:
+    """How far the means of a difference lie from zero; ``decayed``: from one multiple of the means of ``start``.
+    ``whole``: how large the difference was before the mean was taken from it."""
     difference = state.astype(np.float64) - start.astype(np.float64)
     axes = tuple(range(1, difference.ndim))
     means = difference.mean(axis=axes)
@@ -97,8 +99,8 @@ def _mean(state: np.ndarray, start: np.ndarray, decayed: bool = False) -> Deviat
     means = np.abs(means)
     size = float(np.abs(difference).max()) or np.inf
     unit = np.spacing(np.abs(state).max().astype(state.dtype)).astype(np.float64)
-    # Each element is rounded when it is stored; the mean itself in the size of the gradient.
-    tolerance = float(unit) + NOISE * float(np.finfo(state.dtype).eps) * size
+    # Each element is rounded when it is stored; the mean itself in the size of the gradient that it is taken from.
+    tolerance = float(unit) + NOISE * float(np.finfo(state.dtype).eps) * max(size, whole)
     worst = float(means.max())
     return Deviation(
         "", worst, worst / size, worst / float(unit), tolerance / size, tolerance / float(unit), worst / tolerance
