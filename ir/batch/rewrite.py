@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..types import TensorType, TupleType, Type
 from ..values import Constant, Node
 from .analysis import Batch, Label, Site, element, holds, shape_of
-from .constants import integers
+from .constants import integer, integers
 from .scalars import Scalars
 from .shapes import SHAPE_OPERAND
 from .spans import Axes, Stuck
@@ -118,13 +118,21 @@ class Rewrite:
     def _slice_end(self, node: Node) -> None:
         i = 3 if node.op.name == "StridedSliceGrad" else 2
         if self.size is None:
-            raise Stuck(f"its operand {i} is the end of the batch, so its size must be known")
+            self._open_end(node, i)
+            return
         end = list(integers(node, i))
         big = node if node.op.name == "StridedSliceGrad" else node.operand(0)
         axes = self.batch.labels.get(big) or self.batch.constants.get((node, 0), {})
         for k in self.batch.ends[node]:
             end[k] = self._extent(axes, k)
         self._operands.append(((node, i), tuple(end)))
+
+    def _open_end(self, node: Node, i: int) -> None:
+        """Where the mask of ends is an operand, it can say that the slice takes all that there is."""
+        at = i + 3
+        if node.op.name != "StridedSlice" or node.num_operands <= at:
+            raise Stuck(f"its operand {i} is the end of the batch, so its size must be known")
+        self._operands.append(((node, at), integer(node, at) | sum(1 << k for k in self.batch.ends[node])))
 
     def _extent(self, axes: Axes, axis: int) -> int:
         return OPEN if self.size is None else axes[axis].extent(self.size)

@@ -23,7 +23,8 @@ Grow = Callable[[Analysis, Node, Axes], None]
 
 ELEMENTWISE = frozenset({
     "AddExt", "SubExt", "AddScalar", "SubScalar", "Muls", "Divs", "DivNoNan", "Pow", "PowTensorScalar",
-    "PowScalarTensor", "FloorDiv", "Mod", "Cast", "Identity", "TensorMove", "StopGradient", "Clone", "Contiguous",
+    "PowScalarTensor", "FloorDiv", "FloorMod", "Mod", "Cast", "Identity", "TensorMove", "StopGradient", "Clone",
+    "Contiguous",
     "ReLU", "ReLU6", "ReluGrad", "ReLU6Grad", "GeLU", "GeLUGrad", "FastGeLU", "FastGeLUGrad", "SiLU", "SiLUGrad",
     "HSwish", "HSwishGrad", "HSigmoid", "HSigmoidGrad", "Elu", "EluGrad", "EluExt", "EluGradExt", "SeLU",
     "SeluGrad", "LeakyReLUExt", "LeakyReLUGradExt", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Softplus",
@@ -58,6 +59,7 @@ AT_AXIS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "Conv2D": (0, (0,), (0,)),
     "Conv3D": (0, (0,), (0,)),
     "Conv2DBackpropInput": (0, (0,), (0,)),
+    "Conv2DTranspose": (0, (0,), (0,)),
     "Conv2DBackpropFilter": (0, (0, 1), _ALL),
     "MaxPool": (0, (0,), (0,)),
     "MaxPoolGrad": (0, (0, 1, 2), (0,)),

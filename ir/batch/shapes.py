@@ -11,8 +11,8 @@ from .constants import integer, integers
 from .spans import NONE, Axes, Span, Stuck, joined, reshaped
 
 SHAPE_OPERAND: Mapping[str, int] = {
-    "Reshape": 1, "BroadcastTo": 1, "Conv2DBackpropInput": 2, "StridedSliceGrad": 1, "Zeros": 0, "Ones": 0, "FillV2": 0,
-    "FillScalar": 0,
+    "Reshape": 1, "BroadcastTo": 1, "Conv2DBackpropInput": 2, "Conv2DTranspose": 2, "StridedSliceGrad": 1, "Zeros": 0,
+    "Ones": 0, "FillV2": 0, "FillScalar": 0,
 }  # fmt: skip
 """Which operand is the shape of the result."""
 
@@ -205,6 +205,23 @@ def _slice_grad(a: Analysis, node: Node) -> Label:
     return axes
 
 
+def _padded(node: Node) -> set[int]:
+    return {k for k, ends in enumerate(node.op.attributes.get("paddings", ())) if any(ends)}
+
+
+def _pad(a: Analysis, node: Node) -> Label:
+    axes = a.of(node, 0)
+    if set(axes) & _padded(node):
+        raise Stuck("it pads the batch")
+    return axes
+
+
+def _grow_pad(a: Analysis, node: Node, axes: Axes) -> None:
+    if set(axes) & _padded(node):
+        raise Stuck(f"%{node.name} (Pad) pads what would have to grow with the batch")
+    a.demand(node, 0, axes)
+
+
 _MOVES = ("Transpose", "ExpandDims", "Squeeze")
 SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MOVES, _move),
@@ -217,6 +234,7 @@ SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     "Stack": _stack,
     "StridedSlice": _slice,
     "StridedSliceGrad": _slice_grad,
+    "Pad": _pad,
 }
 SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     **dict.fromkeys(_MOVES, _grow_move),
@@ -225,4 +243,5 @@ SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     "Tile": _grow_tile,
     "BroadcastTo": _grow_broadcast,
     "StridedSlice": _grow_slice,
+    "Pad": _grow_pad,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from boost_compile.ir.attributes import bits
 from boost_compile.ir.errors import OptionError, PassError
@@ -18,6 +19,7 @@ import boost_compile as bc
 from tests import native
 from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
+from tests.forward import without_loss
 from tests.networks import CASES, Case, export, names
 
 Exported = Callable[[str], Path]
@@ -173,3 +175,64 @@ def test_the_original_is_left_as_it_is(exported: Exported) -> None:
     before = sizes(program.graphs["step"])
     bc.compile(program, "batch-size{size=6}")
     assert sizes(program.graphs["step"]) == before
+
+
+# -- forward graphs: a sample's result does not depend on how many there are -----------------------------------------
+
+MODELS = Path(__file__).parents[1] / "ir/onnx/models"
+MANY = 7
+
+
+def check_rows(program: bc.Program, option: str) -> None:
+    """Rows computed at the new size against the same rows at the old one, which is smaller."""
+    (graph,) = program.graphs.values()
+    (x,) = graph.inputs
+    old = x.type.shape[0]
+    rng = np.random.default_rng(1)
+    whole = rng.integers(0, 5, (MANY, *x.type.shape[1:])) if not x.type.dtype.is_float else None
+    whole = rng.standard_normal((MANY, *x.type.shape[1:])) if whole is None else whole
+    whole = whole.astype(x.type.dtype.value)
+    before, after = bc.Session(program), bc.Session(bc.compile(program, f"batch-size{{{option}}}"))
+    found = [np.array(value.asnumpy()) for value in after.step(whole).raw.values()]
+    for start in (0, MANY - old):
+        expected = [value.asnumpy() for value in before.step(whole[start : start + old]).raw.values()]
+        for ours, rows in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours[start : start + old], rows, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("convolutions_traced", f"size={MANY}"),
+        ("encoder_traced", "dynamic=true"),
+        ("recurrent_traced", f"size={MANY}"),
+        pytest.param("encoder_exported", f"size={MANY}", marks=pytest.mark.slow),
+        pytest.param("convolutions_exported", f"size={MANY}", marks=pytest.mark.slow),
+    ],
+)
+def test_models_of_onnx(name: str, option: str) -> None:
+    check_rows(bc.load(MODELS / f"{name}.onnx"), option)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("lenet_bn", "dynamic=true"),
+        pytest.param("vit", f"size={MANY}", marks=pytest.mark.slow),  # it repeats its class token for each sample
+        pytest.param("resnet18", f"size={MANY}", marks=pytest.mark.slow),
+        pytest.param("grouped_conv", "dynamic=true", marks=pytest.mark.slow),
+    ],
+)
+def test_forward_files(name: str, option: str, tmp_path: Path) -> None:
+    check_rows(bc.load(without_loss(name, tmp_path, training=False)), option)
+
+
+def test_a_forward_model_trains_with_another_batch() -> None:
+    """First the batch, then the derivative: what accumulates 7 samples at once is what the model for 4 cannot take."""
+    program = bc.compile(bc.load(MODELS / "encoder_traced.onnx"), f"batch-size{{size={MANY}}}")
+    training = bc.differentiate(program, "sgd{learning_rate=0.1}", loss="softmax-cross-entropy{sparse=true}")
+    rng = np.random.default_rng(2)
+    x, label = rng.integers(0, 5, (MANY, 6)), rng.integers(0, 5, MANY).astype(np.int32)
+    session = bc.Session(training)
+    losses = [session.step(x, label).loss for _ in range(5)]
+    assert losses[-1] < losses[0]

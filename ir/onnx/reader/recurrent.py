@@ -113,9 +113,11 @@ def _recurrent(c: Call) -> list[Value]:
             state.append(_initial(c, 6, k, batch, hidden, x))
         is_reverse = direction == "reverse" or k == 1
         whole = d.gates(e.reshape(x, (steps * batch, shape_of(x)[2])), d.weight, d.input_bias)
+        whole = e.reshape(whole, (steps, batch, shape_of(whole)[1]))
         seen: list[Value] = []
         for t in range(steps)[:: -1 if is_reverse else 1]:
-            state = _STEPS[kind](d, e.part(whole, 0, t * batch, (t + 1) * batch), state)
+            now = e.reshape(e.part(whole, 0, t, t + 1), (batch, shape_of(whole)[2]))
+            state = _STEPS[kind](d, now, state)
             seen.append(state[0])
         outputs.append(seen[::-1] if is_reverse else seen)
         lasts.append(state)
@@ -161,10 +163,11 @@ def _initial(c: Call, i: int, k: int, batch: int, hidden: int, like: Value) -> V
     e = c.emitter
     if not c.has(i):
         return e.constant(np.zeros((batch, hidden), dtype_of(like).value))
-    # An exporter writes the zeros that a cell starts from as an initializer: that is no weight.
-    x = e.constant(c.array(i)) if c.is_constant(i) else c.value(i)
-    if c.attribute("layout", 0):
-        x = e.transpose(x, (1, 0, 2))
+    by_batch = bool(c.attribute("layout", 0))
+    if c.is_constant(i):  # an exporter writes the zeros that a cell starts from as an initializer: that is no weight
+        array = c.array(i)
+        return e.constant(np.ascontiguousarray(array[:, k] if by_batch else array[k]))
+    x = e.transpose(c.value(i), (1, 0, 2)) if by_batch else c.value(i)
     return e.reshape(e.part(x, 0, k, k + 1), (batch, hidden))
 
 
@@ -176,8 +179,9 @@ def _results(
     by_batch = bool(c.attribute("layout", 0))
     results: list[Value] = []
     rows = [e.concat([d[t] for d in outputs], 1) for t in range(steps)] if c.wants(0) else []
-    if rows:  # [steps, batch, directions * hidden]
-        y = e.reshape(e.concat(rows, 0), (steps, batch, directions, hidden))
+    if rows:
+        joined = e.concat([e.reshape(row, (1, batch, directions * hidden)) for row in rows], 0)
+        y = e.reshape(joined, (steps, batch, directions, hidden))
         results.append(e.transpose(y, (1, 0, 2, 3) if by_batch else (0, 2, 1, 3)))
     else:
         results.append(outputs[0][0])
