@@ -253,7 +253,7 @@ def test_a_crash_says_where_the_reproducer_is(source: Path, here: Path, compile_
 
 
 def test_an_unforeseen_failure_is_one_message(source: Path, compile_: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(path: str) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("surprise")
 
     monkeypatch.setattr("boost_compile.tools.cli.read_program", broken)
@@ -264,7 +264,7 @@ def test_an_unforeseen_failure_is_one_message(source: Path, compile_: Compile, m
 
 
 def test_interrupted(source: Path, compile_: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: str) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("boost_compile.tools.cli.read_program", interrupted)

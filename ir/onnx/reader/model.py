@@ -14,6 +14,7 @@ from ...graph import Graph
 from ...naming import printable
 from ...program import Entry, Program, Schedule
 from ...types import TensorType
+from ..writer import DOMAIN as VIEWED
 from .conversion import Conversion, safe_name
 from .functions import inlined
 from .shape import ELEMENT_TYPES
@@ -83,6 +84,11 @@ def _check_texts(path: Path, model: Any) -> None:
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion]:
+    if any(entry.domain == VIEWED for entry in model.opset_import):
+        raise FormatError(
+            "an ONNX model of MindSpore's primitives, which boost-inspect wrote for viewers; it is not read back. Give "
+            "the file that it was written from, or write standard ONNX (--standard)"
+        )
     opset = _opset(model)
     tensors = Tensors(path)
     initializers = _taken_out(model)
