@@ -5,12 +5,16 @@ count, nor does the order of nodes that do not depend on each other. What counts
 operands, scopes, marks and links of nodes; results and interfaces of graphs; state, by name, with its bytes; schedule
 and target. What only records where a program came from (source file, header fields, pipeline, origins) does not.
 
+With ``computation`` only what is computed counts: primitives, attributes, types and operands of nodes, results, state
+and schedule; not scopes, names of primitives, marks, notes of graphs, addresses in types, nor the order of effects.
+
 A graph may have become several (accumulation makes two of one): each of them is compared with the graph it came from,
 and a node is removed only if none of them has it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -30,9 +34,11 @@ from .values import Constant, GraphRef, Node, Value
 
 __all__ = ["Detail", "GraphDiff", "NodeDiff", "ProgramDiff", "StateDiff", "diff"]
 _LONG = 120
+_ADDRESS = re.compile(r"@0x[0-9a-f]+")
+"""Part of the type of a value in place, as a process that exports happened to have it."""
 
 
-def diff(a: Program, b: Program) -> ProgramDiff:
+def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
     """What was done to ``a`` to make it ``b``. Programs need not be valid. Linear in nodes and operands."""
     pairs = _pair_graphs(a, b)
     matchings = [match(a.graphs[x], b.graphs[y]) for x, y in pairs]
@@ -43,7 +49,7 @@ def diff(a: Program, b: Program) -> ProgramDiff:
     told: set[Node] = set()
     for (x, y), matching in zip(pairs, matchings, strict=True):
         found = GraphDiff(x, y, sum(not x.graph.is_return(x) for x in matching.nodes if x.graph))
-        _compare_graphs(matching, found)
+        _compare_graphs(matching, found, computation)
         # Nodes that have no counterpart in any of the graphs that this one became, or was made of: told once.
         for nodes, kept in ((matching.a, kept_a), (matching.b, kept_b)):
             for node in (n for body in nodes.all_graphs() for n in body):
@@ -52,7 +58,7 @@ def diff(a: Program, b: Program) -> ProgramDiff:
                     before, after = (node, None) if kept is kept_a else (None, node)
                     kind: Kind = "removed" if after is None else "added"
                     found.nodes.append(NodeDiff(kind, before, after, order=_only_orders(node)))
-        found.nodes = [replace(n, by=blame.of(n)) for n in found.nodes]
+        found.nodes = [replace(n, by=blame.of(n)) for n in found.nodes if not (computation and n.order)]
         graphs.append(found)
     seen_a, seen_b = {x for x, _ in pairs}, {y for _, y in pairs}
     graphs += [_whole(a.graphs[name], name, None) for name in a.graphs if name not in seen_a]
@@ -124,7 +130,7 @@ def _split(pairs: list[tuple[str, str]]) -> list[Detail]:
     return found
 
 
-def _compare_graphs(m: Matching, found: GraphDiff) -> None:
+def _compare_graphs(m: Matching, found: GraphDiff, computation: bool) -> None:
     keys_a, keys_b = m.keys
     for f, g in m.bodies():
         if f is None or g is None:
@@ -142,7 +148,7 @@ def _compare_graphs(m: Matching, found: GraphDiff) -> None:
         for name, state in f.states.items():
             if name in g.states and g.states[name].type != state.type:
                 differ(f"state %{name}", str(state.type), str(g.states[name].type))
-        for what in ("attributes", "info"):
+        for what in () if computation else ("attributes", "info"):
             found.interface.extend(_mapping(f"{where}{what}: ", getattr(f, what), getattr(g, what)))
         if f.has_result != g.has_result or (f.has_result and not m.same(f.result, g.result)):
             differ("result", *(_shown(x.result) if x.has_result else "none" for x in (f, g)))
@@ -150,6 +156,8 @@ def _compare_graphs(m: Matching, found: GraphDiff) -> None:
             twin = m.nodes.get(node)
             if twin is not None:
                 details = _details(m, node, twin)
+                if computation:
+                    details = [(d, is_token) for d, is_token in details if not is_token and _computes(d)]
                 if details:
                     order = all(is_token for _, is_token in details)
                     found.nodes.append(NodeDiff("changed", node, twin, tuple(d for d, _ in details), order=order))
@@ -183,6 +191,13 @@ def _details(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
             found += _mapping(f"{what} ", left, right)
     waits = _only_orders(x) and _only_orders(y)
     return [(d, waits) for d in found] + [(d, waits or token) for d, token in _operands(m, x, y)]
+
+
+def _computes(detail: Detail) -> bool:
+    """Whether it is about what a node computes, and not about what it is called or where it comes from."""
+    if detail.what == "type":
+        return _ADDRESS.sub("", detail.before) != _ADDRESS.sub("", detail.after)
+    return detail.what not in ("scope", "instance") and not detail.what.startswith(("marks ", "primal "))
 
 
 def _only_orders(node: Node) -> bool:

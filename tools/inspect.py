@@ -40,6 +40,7 @@ SUFFIXES = {
 @click.option(
     "--diff", "other", metavar="FILE", help="What differs in this file (text, json, html): exit 1 if it does."
 )
+@click.option("--computation", is_flag=True, help="With --diff: not names, scopes, notes and the order of effects.")
 @cli.dimensions_option
 @click.option(
     "--standard", is_flag=True, help="With onnx: the network, in standard operators that any runtime executes."
@@ -61,6 +62,7 @@ def command(
     annotations: bool,
     open_: bool,
     other: str | None,
+    computation: bool,
     dimensions: dict[str, int],
     standard: bool,
     result: str | None,
@@ -94,7 +96,9 @@ def command(
     if other is not None:
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
-        _diff(file, other, "text" if chosen == "summary" else chosen, output)
+        _diff(file, other, "text" if chosen == "summary" else chosen, output, computation)
+    elif computation:
+        raise click.UsageError("--computation goes with --diff")
     if memory and chosen not in ("summary", "json"):
         raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
     if standard and (graph_name or scope or around):
@@ -198,7 +202,7 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
             _write(text, output)
 
 
-def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
+def _diff(a: str, b: str, format_: str, output: str | None, computation: bool) -> NoReturn:
     """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
     from .views.diff_view import FORMATS as DIFF_FORMATS
     from .views.diff_view import diff_as
@@ -212,7 +216,7 @@ def _diff(a: str, b: str, format_: str, output: str | None) -> NoReturn:
     from ..ir.errors import Error
 
     try:
-        found = diff(cli.read_program(a), cli.read_program(b))
+        found = diff(cli.read_program(a), cli.read_program(b), computation=computation)
         text = diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout))
     except (Error, OSError):
         raise

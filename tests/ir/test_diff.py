@@ -339,3 +339,31 @@ def test_a_copy_of_a_graph_is_a_difference() -> None:
     found = diff(a, b)
     assert not found.nodes()
     assert [str(d) for d in found.split] == ["graph: 'step' → 'step', 'again'"]
+
+
+def test_computation_is_what_counts_if_asked_for() -> None:
+    """Scopes, marks and the order of effects are no difference then; attributes, operands and types are."""
+    text = """
+state %w: float32[2]
+
+graph @step(%x: float32[2]) {
+  %a = AddN(%x, %w) {n = 2} : float32[2] scope("one")
+  %first = Assign(%w, %a, umonad)
+  %token = UpdateState(umonad, %first)
+  %second = Assign(%w, %x, %token)
+  %after = UpdateState(%token, %second)
+  %result = Depend(%a, %after)
+  return %result
+}
+"""
+    program = parse_program(text)
+    for old, new in (
+        ('scope("one")', 'scope("two")'),
+        ('scope("one")', 'instance("add") scope("one")'),
+        ('scope("one")', 'scope("one") marks {checkpoint = true}'),
+    ):
+        other = parse_program(text.replace(old, new))
+        assert diff(program, other)
+        assert not diff(program, other, computation=True)
+    for old, new in (("n = 2", "n = 3"), ("Assign(%w, %x, %token)", "Assign(%w, %a, %token)"), ("AddN", "Add")):
+        assert diff(program, parse_program(text.replace(old, new)), computation=True)

@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from boost_compile.ir.storage import load, save
+from boost_compile.ir.values import Op
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 from boost_compile.tools.views.page_file import page_file
@@ -97,7 +99,7 @@ def test_page(inspect_: Inspect, exported: Exported, program: Path, tmp_path: Pa
 
 
 def test_a_bug_is_no_difference(inspect_: Inspect, exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(a: object, b: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
     monkeypatch.setattr("boost_compile.ir.diff.diff", broken)
@@ -108,3 +110,19 @@ def test_errors(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
     assert_one_error(inspect_(exported("mlp"), "--diff", tmp_path / "none.mindir"), "boost-inspect", "none.mindir")
     for arguments in (["--format", "svg"], ["--scope", "x"]):
         assert_one_error(inspect_(exported("mlp"), "--diff", exported("mlp"), *arguments), "boost-inspect", "--diff")
+
+
+def test_only_what_is_computed_if_asked_for(exported: Exported, inspect_: Inspect, tmp_path: Path) -> None:
+    other = tmp_path / "other.mindir"
+    program = load(exported("mlp"))
+    for node in program.graphs["step"]:
+        node.scope = f"{node.scope}/elsewhere"
+    save(program, other)
+    assert inspect_(exported("mlp"), "--diff", other).code == 1
+    assert inspect_(exported("mlp"), "--diff", other, "--computation").code == 0
+    next(node for node in program.graphs["step"] if node.op.name == "Tanh" or node.op.name == "ReLU").op = Op("Sigmoid")
+    save(program, other)
+    done = inspect_(exported("mlp"), "--diff", other, "--computation")
+    assert done.code == 1
+    assert "Sigmoid" in done.out
+    assert_one_error(inspect_(exported("mlp"), "--computation"), "boost-inspect", "--computation goes with --diff")
