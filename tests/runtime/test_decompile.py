@@ -22,6 +22,12 @@ from tests.networks import CASES
 from tests.tools.support import assert_one_error, shell
 
 
+DIFFERS = {
+    "cosine_embedding": "squares of one value occur twice, and are paired crosswise",
+    "running_average": "the exporter protects a read by a copy of its own",
+}
+
+
 def flat(result: Any) -> list[np.ndarray]:
     if isinstance(result, (tuple, list)):
         return [array for item in result for array in flat(item)]
@@ -62,7 +68,7 @@ def test_it_computes_what_the_file_does(name: str, tmp_path: Path) -> None:
     again = load(export(imported(program, tmp_path).load().set_train(), batches[0], tmp_path / "again.mindir"))
     differences = diff(program, again, computation=True)
     assert not differences.state
-    if not program.graphs["step"].functions:
+    if not program.graphs["step"].functions and name not in DIFFERS:
         # The exporter cuts control flow into functions anew: around cells, and the condition of a loop twice.
         assert not differences, differences.nodes()[:3]
 
