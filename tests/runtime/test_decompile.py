@@ -21,7 +21,6 @@ from tests.ir.test_python_source import CORPUS, network
 from tests.networks import CASES
 from tests.tools.support import assert_one_error, shell
 
-
 DIFFERS = {
     "cosine_embedding": "squares of one value occur twice, and are paired crosswise",
     "running_average": "the exporter protects a read by a copy of its own",
