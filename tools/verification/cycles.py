@@ -61,6 +61,10 @@ class DifferentMicroBatches:
         return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
 
 
+SINGLE = 2.0**-23
+"""The rounding unit of float32."""
+
+
 class ShortCycle:
     """A cycle that ends early takes the average over the micro-batches that it had, and leaves nothing behind for the
     next one."""
@@ -77,7 +81,9 @@ class ShortCycle:
         c.subject.restart()
         deviations, shown = [], False
         for number, count in enumerate(dict.fromkeys((c.length - 1, 1, c.length))):
-            found, _, wanted = c.run_and_judge(number, count)
+            found, ran, wanted = c.run_and_judge(number, count)
+            if ran.last.overflow and c.reference.probe.unit > SINGLE:  # what is scaled leaves the range of halves
+                raise NotApplicable(f"a cycle of {count} overflows with this data, so there is no update to compare")
             deviations.append(found)
             shown = shown or moved(wanted, c.judged())
         lengths = f"{c.length - 1}, 1 and {c.length}" if c.length > 2 else "1 and 2"
