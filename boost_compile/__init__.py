@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .ir.program import Program
     from .passes.base import Pass
     from .passes.boost_document import from_boost_config
+    from .runtime.differentiation.differentiate import differentiate
     from .runtime.session import Session
     from .tools.budget import plan_memory
     from .tools.verification.report import Verification
@@ -25,6 +26,7 @@ _HOMES = {
     "Error": ".ir.errors",
     "Program": ".ir.program",
     "Session": ".runtime.session",
+    "differentiate": ".runtime.differentiation.differentiate",
     "from_boost_config": ".passes.boost_document",
     "passes": ".passes",
     "plan_memory": ".tools.budget",
@@ -48,7 +50,7 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     """Reads a MindIR, a forward model in ONNX, or a program that was saved, and finds the roles of a training graph's
     state (weight, slot, …). ``dimensions``: sizes of what an ONNX model leaves open, by name.
 
-    A file that is damaged is an :class:`Error` that says so. For a forward graph see :func:`differentiate`.
+    A file that is damaged is an :class:`Error` that says so. ``differentiate`` makes a training graph of a forward one.
     """
     from .ir.storage import load
     from .ir.training import assign_roles
@@ -84,27 +86,6 @@ def verify(
     from .tools.verification.verifier import verify
 
     return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
-
-
-def differentiate(
-    program: Program,
-    optimizer: str,
-    loss: str | None = None,
-    train: Sequence[str] = (),
-    freeze: Sequence[str] = (),
-    *,
-    training_mode: bool = False,
-) -> Program:
-    """The training program of a forward program: the graph with its backward part, by MindSpore's own autodiff, and an
-    optimizer of ``mindspore.nn`` (``"momentum{lr=0.01,momentum=0.9}"``).
-
-    ``loss``: one of ``mindspore.nn``, unless the graph returns its loss. ``train`` and ``freeze`` are globs of weights.
-    ``training_mode`` makes the BatchNorms of a graph that was exported for inference learn their statistics. The last
-    of ``reports`` says what was trained and what was not.
-    """
-    from .runtime.differentiation.differentiate import differentiate
-
-    return differentiate(program, optimizer, loss, train, freeze, training_mode=training_mode)
 
 
 def __getattr__(name: str) -> Any:

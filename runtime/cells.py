@@ -50,26 +50,15 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
         raise error
 
 
-class SumOverRanks(nn.Cell):  # type: ignore[misc]
-    """The sum of a tensor over all ranks of the job."""
+class OverRanks(nn.Cell):  # type: ignore[misc]
+    """A collective by itself: a tensor of this rank in, what ``collective`` makes of all ranks' out."""
 
-    def __init__(self) -> None:
+    def __init__(self, collective: ops.Primitive) -> None:
         super().__init__(auto_prefix=False)
-        self.sum = ops.AllReduce()
+        self.collective = collective
 
     def construct(self, values):  # type: ignore[no-untyped-def]
-        return self.sum(values)
-
-
-class GatherOverRanks(nn.Cell):  # type: ignore[misc]
-    """A tensor of all ranks, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__(auto_prefix=False)
-        self.gather = ops.AllGather()
-
-    def construct(self, values):  # type: ignore[no-untyped-def]
-        return self.gather(values)
+        return self.collective(values)
 
 
 class ProgramCell(nn.Cell):  # type: ignore[misc]

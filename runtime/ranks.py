@@ -115,9 +115,9 @@ class Exchange:
         if self.ranks.size == 1 or not values.size:
             return values
         if self._cell is None:
-            from .cells import SumOverRanks
+            from .cells import OverRanks
 
-            self._cell = SumOverRanks()
+            self._cell = OverRanks(mindspore.ops.AllReduce())
         return np.array(self._cell.compile_and_run(mindspore.Tensor(values)).asnumpy())
 
     def mean(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -144,9 +144,9 @@ class Exchange:
         flat = np.concatenate(raw)
         padded = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)]).view(np.int32)
         if self._gather is None:
-            from .cells import GatherOverRanks
+            from .cells import OverRanks
 
-            self._gather = GatherOverRanks()
+            self._gather = OverRanks(mindspore.ops.AllGather())
         all_ = np.array(self._gather.compile_and_run(mindspore.Tensor(padded)).asnumpy()).view(np.uint8)
         found: list[dict[str, np.ndarray]] = []
         for row in all_.reshape(self.ranks.size, -1):

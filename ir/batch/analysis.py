@@ -153,6 +153,14 @@ class Analysis:
         else:
             self._grow(value, want, tuple(path))
 
+    def demand_behind(self, node: Node, moves: Mapping[int, int], axes: Axes, otherwise: str) -> None:
+        """Operand 0 has to hold the batch on the axes that ``moves`` (of the operand, to the result's) brings to
+        ``axes``. Stuck, with the node and ``otherwise``, where there are none."""
+        back = {j: k for k, j in moves.items()}
+        if not set(axes) <= set(back):
+            raise Stuck(f"%{node.name} ({node.op.name}) {otherwise}")
+        self.demand(node, 0, {back[j]: s for j, s in axes.items()})
+
     def demand_label(self, value: Value, label: Label, path: tuple[int, ...] = ()) -> None:
         """The same for what a function returns."""
         if isinstance(label, tuple):

@@ -98,10 +98,7 @@ def _reduction(a: Analysis, node: Node) -> Label:
 
 
 def _grow_reduction(a: Analysis, node: Node, axes: Axes) -> None:
-    back = {j: k for k, j in _kept(node).items()}
-    if not set(axes) <= set(back):
-        raise Stuck(f"%{node.name} ({node.op.name}) has nothing that could grow with the batch")
-    a.demand(node, 0, {back[j]: s for j, s in axes.items()})
+    a.demand_behind(node, _kept(node), axes, "has nothing that could grow with the batch")
 
 
 def _layer_norm(a: Analysis, node: Node) -> Label:

@@ -51,10 +51,7 @@ def _move(a: Analysis, node: Node) -> Label:
 
 
 def _grow_move(a: Analysis, node: Node, axes: Axes) -> None:
-    back = {j: k for k, j in _moves(node).items()}
-    if not set(axes) <= set(back):
-        raise Stuck(f"%{node.name} ({node.op.name}) makes the axis that would have to grow with the batch")
-    a.demand(node, 0, {back[j]: s for j, s in axes.items()})
+    a.demand_behind(node, _moves(node), axes, "makes the axis that would have to grow with the batch")
 
 
 def _tile(a: Analysis, node: Node) -> Label:

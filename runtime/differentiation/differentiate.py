@@ -42,8 +42,9 @@ def differentiate(
 
     ``optimizer`` and ``loss`` name those of ``mindspore.nn`` with options: ``momentum{lr=0.01,momentum=0.9}``,
     ``softmax-cross-entropy``. Without ``loss`` the graph must return its loss. ``train`` and ``freeze`` are globs of
-    names of state. The last of ``reports`` says what was done. OptionError for names and options, PassError for a graph
-    that cannot be differentiated.
+    names of state. ``training_mode`` makes the BatchNorms of a graph that was exported for inference learn their
+    statistics. The last of ``reports`` says what was trained and what was not. OptionError for names and options,
+    PassError for a graph that cannot be differentiated.
     """
     updating = parse_spec(optimizer, "optimizer")
     check_optimizer(updating)
