@@ -17,7 +17,8 @@ class Centralization:
     """In the first cycle, from slots of zero, whatever an optimizer keeps that is linear in the gradient (a momentum, a
     first moment, the step of plain descent) has no mean over all axes but the first. Which state is linear is measured
     on the original's update. Judged before weight decay that comes after it, by the difference to an update with no
-    gradient. Tolerance: the rounding of a sum of elements of the size that they have before the mean is taken away."""
+    gradient. Tolerance: the rounding of a sum of elements of the size that they have before the mean is taken away, and
+    what was measured of the state's departure from being linear (a gradient far below RMSProp's epsilon)."""
 
     name = "centralization"
     promise = "updates of centralized weights have zero mean over all axes but the first"
@@ -38,7 +39,7 @@ class Centralization:
         found, shown, judged = EXACT, False, 0
         for weight in weights:
             rows = []
-            for name in linear:
+            for name, bent in linear.items():
                 if c.reference.serves(name) != weight or start[name].shape != start[weight].shape:
                     continue
                 # Decay behind centralization is in both; decay before it is centralized with the gradient. ASGD may
@@ -48,9 +49,9 @@ class Centralization:
                 size = float(np.abs(raw.expected.state[name].astype(np.float64) - zero[name]).max())
                 ours = min(
                     (
-                        _mean(after, start[name], size),
-                        _mean(after, zero[name], size),
-                        *([_mean(after, start[name], size, decayed=True)] if decayed else []),
+                        _mean(after, start[name], size, bent),
+                        _mean(after, zero[name], size, bent),
+                        *([_mean(after, start[name], size, bent, decayed=True)] if decayed else []),
                     ),
                     key=lambda d: d.excess,
                 )
@@ -70,26 +71,46 @@ class Centralization:
         return Result(self.name, status, detail, found, self.promise)
 
 
-def linear_states(c: Context, gradients: Values) -> tuple[Values, list[str]]:
+def linear_states(c: Context, gradients: Values) -> tuple[Values, dict[str, float]]:
     """The state after an update without gradient, and what is linear in the gradient: twice the gradient moves it
-    twice as far from there."""
+    twice as far from there. With it how far it is from that, at most.
+
+    Measured with gradients that move state no less than decay does, since the two enter most optimizers as one sum: the
+    root in RMSProp bends what is decayed even where its gradient is next to nothing."""
     start, batch = c.reference.initial, c.micro_batches(0)[-1]
-    none = {n: np.zeros_like(g) for n, g in gradients.items()}
-    twice = {n: g * g.dtype.type(2) for n, g in gradients.items()}
-    zero, one, two = (c.reference.update(start, batch, g) for g in (none, gradients, twice))
-    linear = []
-    for name in c.reference.trained:
-        if start[name].dtype.kind != "f" or not start[name].size:
-            continue
+
+    def update(factor: float) -> Values:
+        scaled = {n: g * g.dtype.type(factor * size[owners[n]]) for n, g in gradients.items()}
+        return c.reference.update(start, batch, scaled)
+
+    owners = {slot.name: slot.weights[0] for slot in c.reference.probe.gradients}
+    size = dict.fromkeys(owners.values(), 1.0)
+    names = [n for n in c.reference.trained if start[n].dtype.kind == "f" and start[n].size]
+    zero, one = c.reference.update(start, batch, {n: np.zeros_like(g) for n, g in gradients.items()}), update(1)
+    for name in names:
+        weight, moved = c.reference.serves(name), float(_distance(one, zero, name).max())
+        if weight in size and 0 < moved < np.inf:
+            by = float(_distance(zero, start, name).max()) / moved
+            size[weight] = max(size[weight], min(by, 2.0**20))
+    one, two = update(1), update(2)
+    linear = {}
+    for name in names:
         a, b = (x[name].astype(np.float64) - zero[name].astype(np.float64) for x in (one, two))
-        if np.abs(a).max() > 0 and np.abs(b - 2 * a).max() <= 1e-3 * np.abs(b).max():
-            linear.append(name)
+        bent = float(np.abs(b - 2 * a).max())
+        if np.abs(a).max() > 0 and bent <= 1e-3 * np.abs(b).max():
+            linear[name] = bent
     return zero, linear
 
 
-def _mean(state: np.ndarray, start: np.ndarray, whole: float = 0.0, decayed: bool = False) -> Deviation:
+def _distance(a: Values, b: Values, name: str) -> np.ndarray:
+    return np.abs(a[name].astype(np.float64) - b[name])
+
+
+def _mean(
+    state: np.ndarray, start: np.ndarray, whole: float = 0.0, bent: float = 0.0, decayed: bool = False
+) -> Deviation:
     """How far the means of a difference lie from zero; ``decayed``: from one multiple of the means of ``start``.
-    ``whole``: how large the difference was before the mean was taken from it."""
+    ``whole``: how large the difference was before the mean was taken from it; ``bent``: how far from linear."""
     difference = state.astype(np.float64) - start.astype(np.float64)
     axes = tuple(range(1, difference.ndim))
     means = difference.mean(axis=axes)
@@ -100,7 +121,7 @@ def _mean(state: np.ndarray, start: np.ndarray, whole: float = 0.0, decayed: boo
     size = float(np.abs(difference).max()) or np.inf
     unit = np.spacing(np.abs(state).max().astype(state.dtype)).astype(np.float64)
     # Each element is rounded when it is stored; the mean itself in the size of the gradient that it is taken from.
-    tolerance = float(unit) + NOISE * float(np.finfo(state.dtype).eps) * max(size, whole)
+    tolerance = float(unit) + NOISE * float(np.finfo(state.dtype).eps) * max(size, whole) + bent
     worst = float(means.max())
     return Deviation(
         "", worst, worst / size, worst / float(unit), tolerance / size, tolerance / float(unit), worst / tolerance
