@@ -28,6 +28,8 @@ FUSION = "fusion"
 _DECAY_OPERAND = {"AdamWeightDecay": 7}
 """Optimizers that decay the weight themselves, by an operand."""
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
+_DIVIDES_BY_RATE = frozenset({"ApplyFtrl"})
+"""Optimizers that make NaN of a learning rate of zero."""
 
 
 class ParameterGroups(Pass):
@@ -35,7 +37,8 @@ class ParameterGroups(Pass):
 
     ``match`` are globs over names (``*.bias``), ``rank`` restricts to matrices and filters, or to vectors; each use of
     the pass forms one group, later ones come on top. ``lr_factor`` multiplies the learning rate as the optimizer takes
-    it, whatever its schedule; with an optimizer that is not one primitive, it multiplies the step of the weight.
+    it, whatever its schedule; with an optimizer that is not one primitive, or a factor of zero where it divides by the
+    rate (FTRL), it multiplies the step of the weight.
     ``weight_decay`` replaces the decay: the term that is added to the gradient, or the optimizer's own coefficient.
     ``centralize`` tags for ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose
     gradients are communicated together; ``split_points`` numbers groups by position, 1 before the first of them.
@@ -161,7 +164,13 @@ class _Group:
     # -- learning rate ---------------------------------------------------------------------------------------
 
     def _rate(self, name: str, updates: list[Node]) -> None:
-        known = [node for node in updates if facts(node.op).rate is not None and written_operands(node)]
+        known = [
+            node
+            for node in updates
+            if facts(node.op).rate is not None
+            and written_operands(node)
+            and (self.lr_factor or node.op.name not in _DIVIDES_BY_RATE)
+        ]
         if len(known) == len(updates):
             for node in known:
                 at = facts(node.op).rate

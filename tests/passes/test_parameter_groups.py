@@ -106,6 +106,23 @@ def test_a_rate_of_a_composed_optimizer_multiplies_the_step(name: str, exported:
             assert not np.allclose(ours.state()[weight], before[weight], rtol=0, atol=1e-6)
 
 
+def test_a_rate_of_zero_stops_an_optimizer_that_divides_by_its_rate(tmp_path: Path) -> None:
+    """MindSpore's FTRL makes NaN of every weight whose group has a rate of zero."""
+    ftrl: Case = replace(CASES["mlp"], name="ftrl", optimizer=lambda ps: nn.FTRL(ps, learning_rate=0.1))
+    source = bc.load(str(export(ftrl, tmp_path)))
+    session = bc.Session(bc.compile(source, "parameter-groups{match=[*.bias],lr_factor=0}"))
+    before = session.state()
+    (batch,) = ftrl.batches(1)
+    session.step(*batch)
+    _, native_state = native.train_steps(ftrl, [batch])
+    after = session.state()
+    for name in ("hidden.weight", "output.weight"):
+        assert np.array_equal(after[name], native_state[name])
+    for name in ("hidden.bias", "output.bias"):
+        assert np.array_equal(after[name], before[name])
+        assert not np.array_equal(native_state[name], before[name])
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_the_decay_of_the_file_is_replaced_where_its_optimizer_has_one_too(decay: float, exported: Any) -> None:
     """The primitive SGD can decay by itself; MindSpore exports the decay in front of it."""
