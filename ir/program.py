@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,11 +174,15 @@ class Program:
             copy.state[name].data = data
         return copy
 
-    def prune_state(self) -> list[str]:
-        """Drops state that no graph uses any more; returns the names. A loss scale stays: the rule that changes it may
-        still be put in, by the pass that comes second."""
-        used = {name for graph in self.graphs.values() for name in graph.states}
-        gone = [name for name, v in self.state.items() if name not in used and v.role != "loss-scale"]
+    def used_state(self) -> set[str]:
+        """The names of the state that some graph uses."""
+        return {name for graph in self.graphs.values() for name in graph.states}
+
+    def drop_state(self, names: Iterable[str]) -> list[str]:
+        """Drops those of ``names`` that no graph uses any more, and returns them. For what a pass has made useless:
+        what the file brought and no graph ever used stays, since checkpoints of the native network hold it."""
+        used = self.used_state()
+        gone = [name for name in names if name in self.state and name not in used]
         for name in gone:
             del self.state[name]
         return gone

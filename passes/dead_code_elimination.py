@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from ..ir.calls import reachable_functions
 from ..ir.graph import Graph
-from ..ir.program import Program
+from ..ir.program import CYCLE_ROLES, Program
 from ..ir.report import PassResult
 from .base import Pass
 
 
 class DeadCodeElimination(Pass):
-    """Removes nodes, functions and state that no graph's result needs.
+    """Removes nodes, functions and state of the cycle that no graph's result needs.
 
     Reachability backwards from the return of each graph (as any compiler does it; LLVM's ADCE is the name for the
     optimistic form, which on a graph without free control flow is this one). An effect lives through its token: one
     that does not reach the return never ran in MindSpore either, so removing it preserves training. Inputs stay, they
-    are the graph's signature. State that no graph uses any more goes; it never changed anything, and the statistics
-    name it.
+    are the graph's signature. Accumulators, counters and carried values that no graph uses any more go, and the
+    statistics name them; what the file brought stays, since checkpoints hold it by name. A loss scale stays too: the
+    rule that changes it may still be put in, by the pass that comes second.
     """
 
     name = "dead-code-elimination"
@@ -29,7 +30,7 @@ class DeadCodeElimination(Pass):
             removed_nodes, removed_functions = _clean(graph)
             nodes += removed_nodes
             functions += removed_functions
-        state = program.prune_state()
+        state = program.drop_state([n for n, v in program.state.items() if v.role in CYCLE_ROLES - {"loss-scale"}])
         result.matched = result.changed = nodes + functions + len(state)
         result.statistics = {"nodes": nodes, "functions": functions, "state": state}
         names = f" ({', '.join(state[:3])}{', …' if len(state) > 3 else ''})" if state else ""

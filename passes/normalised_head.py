@@ -331,7 +331,7 @@ def _drop_bias(program: Program, graph: Graph) -> str:
     if plan.obstacle:
         raise PassError(f"the bias '{state.name}' of the last dense layer cannot be dropped: {plan.obstacle}")
     removal.apply(plan, lambda: _skip(add, product))
-    program.prune_state()
+    program.drop_state(plan.states)
     return state.name
 
 

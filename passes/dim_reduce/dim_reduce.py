@@ -70,6 +70,7 @@ class DimReduce(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         _refuse(program)
+        used = program.used_state()
         updating = updating_graphs(program)
         paths = {graph.name: _paths(graph) for graph in updating}
         trained = {p.weight for found in paths.values() for p in found}
@@ -109,7 +110,7 @@ class DimReduce(Pass):
             max_skipped=self.max_skipped or None,
             search=Search("trial", "judge", PENDING, self.max_trials, tuple(trial.kept)),
         )
-        gone = program.prune_state()
+        gone = program.drop_state(sorted(used))
 
         result.matched = result.changed = len(weights)
         for path in paths[updating[0].name]:

@@ -73,7 +73,7 @@ class LessBN(Pass):
         gone = [program.state[name] for name in sorted(plan.states)]
         if not self.dry_run and chosen:
             removal.apply(plan, lambda: _rewire(step, chosen))
-            program.prune_state()
+            program.drop_state(plan.states)
             result.changed = len(chosen)
         result.statistics = {
             "BatchNorms": len(norms),

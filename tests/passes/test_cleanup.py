@@ -34,9 +34,11 @@ class Counting:
 
 
 def test_dead_code_elimination_names_the_state_that_goes() -> None:
+    """An accumulator that nothing reads goes; a weight that nothing reads stays, checkpoints hold it."""
     program = parse_program("""
         state %kept: float32[2] role=weight
-        state %lost: float32[2] role=weight
+        state %unread: float32[2] role=weight
+        state %lost: float32[2] role=accumulator
         graph @step(%x: float32[2]) {
           %r = Load(%kept, umonad)
           %s = Load(%lost, umonad)
@@ -46,7 +48,7 @@ def test_dead_code_elimination_names_the_state_that_goes() -> None:
     """)
     result = compile_program(program, [DeadCodeElimination()])
     (report,) = result.reports
-    assert list(result.state) == ["kept"]
+    assert list(result.state) == ["kept", "unread"]
     assert list(result.graphs["step"].states) == ["kept"]
     assert report.statistics == {"nodes": 2, "functions": 0, "state": ["lost"]}
     assert report.summary == "removed 2 nodes, 0 functions, 1 state variables (lost)"

@@ -31,6 +31,13 @@ class Composition:
     checked: bool
 
 
+def regroups_sums(plan: Plan, passes: list[str]) -> bool:
+    """Whether a pass that changes nothing may still add in another order: a weight that is used twice has a gradient of
+    two parts, which the file adds up together with weight decay and an exchange between ranks before it."""
+    twice = any(call.how in ("tied", "decode") for call in plan.network.calls)
+    return twice and any(name_of(p) in ("data-parallel", "adasum") for p in passes)
+
+
 def rounding_unit(plan: Plan) -> float:
     return 2.0**-11 if any(layer.half for layer in plan.network.layers) else 2.0**-24
 

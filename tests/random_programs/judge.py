@@ -34,7 +34,7 @@ from tests.reference import Cells, Cycle, Run, overflowing
 
 from .agreement import agree, nearby
 from .build import make_case
-from .composition import ALONE, Composition, compose, rounding_unit
+from .composition import ALONE, Composition, compose, regroups_sums, rounding_unit
 from .outcome import FAILED, NOT_EXPORTED, NOT_FINITE, NOT_RUN, PASSED, REFUSED, SHOWS_NOTHING, Outcome
 from .pipelines import name_of, option_of, split
 from .plan import Plan
@@ -74,8 +74,9 @@ class Training:
             raise Stop(REFUSED, "load", str(error)) from error
 
     def cells_of(self, case: Case, centralized: frozenset[str]) -> Cells:
-        """Of this case; those of another are made for it alone."""
-        if case.network is not self.case.network:
+        """Of this case; those of another are made for it alone, and those that draw masks, from a generator that would
+        go on from where the last training left it."""
+        if case.network is not self.case.network or any(layer.op == "dropout" for layer in self.cell.network.layers):
             return Cells(case, centralized)
         key = (case.wrap is nn.TrainOneStepCell, centralized)
         if key not in self._cells:
@@ -162,7 +163,7 @@ class _Judge:
         a thing, or composed of MindSpore's parts."""
         changing = {name_of(p) for p in self.passes} - ALONE
         cell = self.plan.cell.name
-        if not changing and cell != "loss_scale":
+        if not changing and cell != "loss_scale" and not regroups_sums(self.plan, self.passes):
             losses, state = self._of_mindspore(
                 lambda case: native.train_steps(case, [cycle[0] for cycle in self.cycles]), self.case
             )
