@@ -43,11 +43,9 @@ class Centralization:
                 if c.reference.serves(name) != weight or start[name].shape != start[weight].shape:
                     continue
                 # Decay behind centralization is in both; decay before it is centralized with the gradient. ASGD may
-                # have both kinds.
+                # have both kinds; the mean of a single row, though, is a multiple of any other.
                 after = ran.state[name]
-                decayed = (
-                    zero[name].tobytes() != start[name].tobytes() and len(after) > 1
-                )  # one row is always a multiple of one
+                decayed = zero[name].tobytes() != start[name].tobytes() and len(after) > 1
                 size = float(np.abs(raw.expected.state[name].astype(np.float64) - zero[name]).max())
                 ours = min(
                     (

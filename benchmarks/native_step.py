@@ -1,0 +1,182 @@
+"""A training step against MindSpore's own ways to train: time of a micro-batch, per sample.
+
+All programs of a network run in one process, in turns, in the same MindSpore with the same settings.
+
+    python -m benchmarks.native_step            # prints the table
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn, ops
+
+import boost_compile as bc
+from benchmarks.networks import NETWORKS as LARGER
+from benchmarks.tables import table
+from tests.networks import CASES, Batch, Case, build, export
+
+N = 4
+ROUNDS, STEPS = 15, 8
+MEASURED = (("lenet_bn", 32), ("lenet_bn_adam", 32), ("resnet18", 8), ("resnet18_adam", 8), ("gpt_medium", 4))
+ACCUMULATE = f"gradient-accumulation{{steps={N}}}"
+Step = Callable[[Batch], Any]
+"""Consumes one micro-batch; what it returns can be waited for."""
+
+_add = ops.MultitypeFuncGraph("add")
+_clear = ops.MultitypeFuncGraph("clear")
+
+
+@_add.register("Tensor", "Tensor")
+def _add_gradient(accumulated, gradient):
+    return ops.assign_add(accumulated, gradient)
+
+
+@_clear.register("Tensor")
+def _clear_gradient(accumulated):
+    return ops.assign(accumulated, ops.zeros_like(accumulated))
+
+
+class Accumulate(nn.Cell):
+    """The first of the three cells of MindSpore's tutorial "Gradient accumulation"; N divides the loss's gradient, so
+    that the optimizer sees the mean as ours does."""
+
+    def __init__(self, network: nn.Cell, weights: ms.ParameterTuple, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+        self.network.set_grad()
+        self.weights, self.sums = weights, sums
+        self.grad = ops.GradOperation(get_by_list=True, sens_param=True)
+        self.map = ops.HyperMap()
+
+    def construct(self, *inputs):
+        loss = self.network(*inputs)
+        gradients = self.grad(self.network, self.weights)(*inputs, ops.fill(loss.dtype, loss.shape, 1.0 / N))
+        return ops.depend(loss, self.map(_add, self.sums, gradients))
+
+
+class Update(nn.Cell):
+    def __init__(self, optimizer: nn.Cell, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.sums = optimizer, sums
+
+    def construct(self):
+        return self.optimizer(self.sums)
+
+
+class Clear(nn.Cell):
+    def __init__(self, sums: ms.ParameterTuple) -> None:
+        super().__init__(auto_prefix=False)
+        self.sums = sums
+        self.map = ops.HyperMap()
+
+    def construct(self):
+        return self.map(_clear, self.sums)
+
+
+def tutorial(case: Case) -> Step:
+    built = build(case)
+    weights = built.optimizer.parameters
+    sums = weights.clone(prefix="sum", init="zeros")
+    first = Accumulate(built.loss_network, weights, sums)
+    second, third = Update(built.optimizer, sums), Clear(sums)
+    for cell in (first, second, third):
+        cell.set_train()
+    count = 0
+
+    def step(batch: Batch) -> Any:
+        nonlocal count
+        loss = first(*(ms.Tensor(x) for x in batch))
+        count += 1
+        if count % N == 0:
+            second()
+            third()
+        return loss
+
+    return step
+
+
+def native(case: Case) -> Step:
+    cell = build(case).train_step
+    return lambda batch: cell(*(ms.Tensor(x) for x in batch))
+
+
+def graph_cell(path: Path) -> Step:
+    cell = nn.GraphCell(ms.load(str(path)))
+    return lambda batch: cell(*(ms.Tensor(x) for x in batch))
+
+
+def session(program: bc.Program) -> Step:
+    made = bc.Session(program)
+    return lambda batch: made.step(*batch)
+
+
+def _wait(result: Any) -> None:
+    loss = result.loss if hasattr(result, "loss") else result
+    if isinstance(loss, ms.Tensor):
+        loss.asnumpy()
+
+
+def seconds(step: Step, batches: Sequence[Batch]) -> float:
+    """Mean of one micro-batch; waits for the device once, at the end."""
+    start = time.perf_counter()
+    for batch in batches:
+        result = step(batch)
+    _wait(result)
+    return (time.perf_counter() - start) / len(batches)
+
+
+def measure(case: Case, folder: Path) -> dict[str, list[float]]:
+    path = export(case, folder)
+    source = bc.load(str(path))
+    one = folder / "accumulated.mindir"
+    bc.compile(source, ACCUMULATE).save(str(one))
+    steps: dict[str, Step] = {
+        "TrainOneStepCell": native(case),
+        "GraphCell": graph_cell(path),
+        "Session.step": session(source),
+        "clean-up": session(bc.compile(source)),
+        "accumulation": session(bc.compile(source, ACCUMULATE)),
+        "fused": session(bc.compile(source, f"gradient-accumulation{{steps={N},split=fused}}")),
+        "one MindIR": graph_cell(one),
+        "tutorial": tutorial(case),
+    }
+    batches = case.batches(STEPS)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        seconds(step, batches)  # compiles
+    for _ in range(ROUNDS):
+        for name, step in steps.items():
+            times[name].append(seconds(step, batches))
+    return times
+
+
+def run() -> str:
+    rows = []
+    for name, size in MEASURED:
+        case = replace({**CASES, **LARGER}[name], batch_size=size)
+        with tempfile.TemporaryDirectory() as folder:
+            times = measure(case, Path(folder))
+        middle = {k: statistics.median(v) for k, v in times.items()}
+        base = middle["TrainOneStepCell"]
+        rows.append(
+            [
+                f"{name}, {size}",
+                f"{base * 1e3:.2f} ms",
+                *(f"{middle[k] / base:.2f}" for k in middle if k != "TrainOneStepCell"),
+                f"{middle['accumulation'] / middle['tutorial']:.2f}",
+            ]
+        )
+    columns = ["network, batch", *times, "accumulation by tutorial"]
+    return "\n".join(table(columns, rows))
+
+
+if __name__ == "__main__":
+    print(run())
