@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,12 +20,13 @@ def child_environment() -> dict[str, str]:
 
 
 def describe() -> str:
-    """One paragraph: processor, cores, memory, system, Python and libraries; how busy the machine was."""
+    """One paragraph: the day; processor, cores, memory, system, Python and libraries; how busy the machine was."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("protobuf", "numpy", "safetensors", "click"))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("mindspore", "protobuf", "numpy", "safetensors"))
     busy = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return (
-        f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GB; {platform.system()} {platform.machine()}; "
+        f"{date.today()}. {_processor()}, {os.cpu_count()} cores, {memory:.0f} GB; "
+        f"{platform.system()} {platform.machine()}; "
         f"{platform.python_implementation()} {platform.python_version()}; {libraries}. "
         f"Load average when it began, over 1, 5 and 15 minutes: {busy}."
     )

@@ -20,7 +20,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from benchmarks.machine import child_environment, describe
+from benchmarks.machine import child_environment
 from benchmarks.startup import COMMAND, COPY, WATCHED, Times, seconds
 from benchmarks.tables import ROOT, table
 
@@ -197,5 +197,4 @@ if __name__ == "__main__":
         print(json.dumps(_in_child(*sys.argv[2:])))
         sys.stdout.flush()
         os._exit(0)
-    print(describe(), "\n")
     print(run(tuple(sys.argv[1:]) or NETWORKS))

@@ -1,43 +1,70 @@
-"""Runs all benchmarks and writes `docs/benchmarks.md` (what `make bench` does).
+"""Runs benchmarks and writes their sections of `docs/benchmarks.md` (all of them: what `make bench` does).
 
-python -m benchmarks.run [--million]
+python -m benchmarks.run [--million] [SECTION ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
-from benchmarks import compile_cost, less_bn, machine, models, startup, step_time
-from benchmarks.peers.__main__ import run as peers
+from benchmarks.machine import child_environment, describe
 from benchmarks.tables import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench` (`benchmarks/run.py`). {machine}
+Written by `make bench` (`benchmarks/run.py`); `python -m benchmarks.run SECTION` measures one section anew, and
+`python -m benchmarks.SECTION` prints it. Above each stands when and where it was measured.
 
 Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
-step is measured, as it is in the commands. The graphs are synthetic (`benchmarks/synthetic.py`): built through the
-project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
-[accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`).
-"""
+step of the compiler is measured, as it is in the commands. The graphs are synthetic (`benchmarks/synthetic.py`): built
+through the project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
+[accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`)."""
+SECTIONS = {
+    "startup": "Whole runs of boost-compile",
+    "models": "Networks",
+    "compile_cost": "What a node costs",
+    "peers": "Other graph IRs",
+    "native_step": "A step against MindSpore's own",
+    "step_time": "What a pass costs in a step",
+    "less_bn": "What fewer BatchNorms save",
+    "memory": "Memory",
+    "scaling": "Large graphs and many ranks",
+}
+
+
+def _measured() -> dict[str, str]:
+    """The sections of the page as it stands, by heading."""
+    parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:] if PAGE.exists() else []
+    return {heading: body.strip() for heading, _, body in (part.partition("\n") for part in parts)}
+
+
+def _measure(section: str, options: list[str]) -> str:
+    """What a benchmark prints, in a process of its own: once MindSpore is imported, protobuf is slow."""
+    command = [sys.executable, "-m", f"benchmarks.{section}", *options]
+    done = subprocess.run(command, cwd=ROOT, env=child_environment(), stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--million", action="store_true", help="graphs of a million nodes, too (needs 8 GB)")
-    million = parser.parse_args().million
-    page = [INTRODUCTION.format(machine=machine.describe())]
-    page.append(f"## Whole runs of boost-compile\n\n{startup.run()}")
-    page.append(f"## Networks\n\n{models.run()}")
-    page.append(f"## What a node costs\n\n{compile_cost.run(million)}")
-    page.append(f"## Other graph IRs\n\n{peers()}")
-    page.append(f"## What a pass costs in a step\n\n{step_time.run()}")
-    page.append(f"## What fewer BatchNorms save\n\n{less_bn.run()}")
-    PAGE.write_text("\n\n".join(part.strip() for part in page) + "\n", encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
+    options = parser.parse_args()
+    unknown = [name for name in options.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no section {unknown[0]}: give any of {', '.join(SECTIONS)}")
+    found = _measured()
+    for name in options.sections or SECTIONS:
+        where = describe()
+        million = ["--million"] if options.million and name == "compile_cost" else []
+        found[SECTIONS[name]] = f"{where}\n\n{_measure(name, million)}"
+        sections = [f"## {heading}\n\n{found[heading]}" for heading in SECTIONS.values() if heading in found]
+        PAGE.write_text("\n\n".join([INTRODUCTION, *sections]) + "\n", encoding="utf-8")
+        print(f"{name}: wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

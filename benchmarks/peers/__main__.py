@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.compile_cost import Measured, measure
-from benchmarks.machine import child_environment, describe
+from benchmarks.machine import child_environment
 from benchmarks.synthetic import layers
 from benchmarks.tables import ROOT, table
 
@@ -128,5 +128,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.install:
         install()
-    print(describe(), "\n")
     print(run(arguments.python, arguments.sizes))
