@@ -26,6 +26,7 @@ from tests.networks import CASES, Batch, Case, build, export
 N = 4
 ROUNDS, STEPS = 15, 8
 MEASURED = (("lenet_bn", 32), ("lenet_bn_adam", 32), ("resnet18", 8), ("resnet18_adam", 8), ("gpt_medium", 4))
+CLEAN_UP = "effect-chain-minimization,common-subexpression-elimination,dead-code-elimination"
 ACCUMULATE = f"gradient-accumulation{{steps={N}}}"
 Step = Callable[[Batch], Any]
 """Consumes one micro-batch; what it returns can be waited for."""
@@ -142,7 +143,7 @@ def measure(case: Case, folder: Path) -> dict[str, list[float]]:
         "TrainOneStepCell": native(case),
         "GraphCell": graph_cell(path),
         "Session.step": session(source),
-        "clean-up": session(bc.compile(source)),
+        "clean-up": session(bc.compile(source, CLEAN_UP)),
         "accumulation": session(bc.compile(source, ACCUMULATE)),
         "fused": session(bc.compile(source, f"gradient-accumulation{{steps={N},split=fused}}")),
         "one MindIR": graph_cell(one),

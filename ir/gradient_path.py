@@ -121,17 +121,22 @@ class GradientPath:
         self.points.insert(self.points.index(point) + 1, after)
         return owner
 
-    def merge(self, stage: str, graph: Graph | None = None) -> None:
+    def merge(self, stage: str, totals: dict[tuple[Value, ...], Value]) -> None:
         """Makes the gradient at ``stage`` one value where it is several summands: their sum. Who adds them up gets
-        zeros in place of all but the first."""
-        point = self.at(stage, graph)
+        zeros in place of all but the first. ``totals`` are sums that exist, of weights with the same gradient (the two
+        biases of a recurrent cell), which may meet in the same place."""
+        point = self.at(stage)
         owner = point.graph
         if len(point.values) == 1 or owner is None:
             return
-        first, total = point.values[0], point.total()
+        first = point.values[0]
+        total = totals.get(point.values)
+        if total is None:
+            total = totals[point.values] = point.total()
         for user, i in point.takers:
             value = user.operand(i)
-            user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
+            if value in point.values:
+                user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
         point.values = (total,)
         point.takers = [(user, i) for user, i in point.takers if user.operand(i) is total]
 

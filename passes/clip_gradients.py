@@ -110,8 +110,9 @@ class ClipGradients(Pass):
         factors: list[Value | None] = [None] * len(paths)
         squares: list[Value] = []
         if self.by == "value":
+            totals: dict[tuple[Value, ...], Value] = {}
             for path in paths:
-                path.merge("clip")
+                path.merge("clip", totals)
         if self.by != "value" or self.report_norm:
             squares = _squares([path.at("clip") for path in paths])
         norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from boost_compile.tools.verification.centralization import _mean
 from boost_compile.tools.verification.derivative import measure
-from boost_compile.tools.verification.groups import _proximal
+from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import PASSED
 from boost_compile.tools.verification.subject import Subject
@@ -59,7 +59,7 @@ def test_the_derivative_knows_the_scale_of_the_training_cell(exported: Callable[
 
 
 def test_proximal_steps_are_not_proportional_to_their_rate(exported: Callable[[str], Path]) -> None:
-    found = {name: _proximal(bc.load(str(exported(f"mlp_{name}")))) for name in ("proximal_adagrad", "ftrl", "adam")}
+    found = {name: proximal_update(bc.load(str(exported(f"mlp_{name}")))) for name in ("proximal_adagrad", "ftrl", "adam")}
     assert found["adam"] is None
     assert found["ftrl"] is not None
     assert found["proximal_adagrad"] is not None

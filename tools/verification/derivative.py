@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.errors import Error
+from .base import runnable
 from .context import Context, NotApplicable, worst
 from .deterministic import without_dropout
 from .promises import print_names
@@ -103,7 +104,8 @@ def own_scale(c: Context) -> float | None:
     """By how much the original's gradients exceed the derivative of its loss (``sens`` of a TrainOneStepCell); None
     where they do not, or where that cannot be measured."""
     try:
-        slopes = measure(Reference(without_dropout(c.original), c.device), c.micro_batches(0)[0], c.seed)
+        original = runnable(c.original, c.promises, c.program.target)
+        slopes = measure(Reference(without_dropout(original), c.device), c.micro_batches(0)[0], c.seed)
     except Error:
         return None
     ratios = [s.said / s.seen[-1] for s in slopes or () if s.seen[-1]]

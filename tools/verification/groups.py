@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.program import Program
 from .centralization import linear_states
 from .changes import make_change
 from .context import Context, NotApplicable, moved, verdict, worst
 from .promises import GROUPS, covers
+from .proximal import proximal_update
 from .reference import Cycle, Values
 from .report import EXACT, Deviation, Result
 from .tolerance import Expected, deviation
@@ -34,7 +34,7 @@ class ParameterGroups:
         if c.tagged:
             raise NotApplicable("gradients are centralized behind the decay")
         factors, decays = self._given(c)
-        proximal = _proximal(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
+        proximal = proximal_update(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
         if proximal is not None:
             raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
         start = c.reference.initial
@@ -123,16 +123,6 @@ class ParameterGroups:
             if old.get(weight) == 0.0 and zero[weight].tobytes() != start[weight].tobytes():
                 apart.add(weight)
         return old, apart
-
-
-def _proximal(base: Program) -> str | None:
-    """An update that shrinks the weight by its rate, so that small ones stop at zero."""
-    for main in base.graphs.values():
-        for graph in main.all_graphs():
-            for node in graph:
-                if "Proximal" in node.op.name or "Ftrl" in node.op.name:
-                    return node.op.name
-    return None
 
 
 def _judge(name: str, state: Values, expected: Expected, factor: float) -> Deviation:

@@ -16,8 +16,7 @@ import numpy as np
 
 from ...ir.errors import AnatomyError, OptionError, RuntimeFailure
 from ...ir.program import Program
-from ...passes.legalize.legalize import needs_legalization
-from ...passes.manager import compile_program
+from .base import base_of
 from .bisection import find_guilty
 from .centralization import Centralization
 from .clipping import Clipping
@@ -30,7 +29,7 @@ from .freezing import FrozenWeights
 from .groups import ParameterGroups
 from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
-from .promises import LEGALIZE, Promises, print_names, read_promises
+from .promises import Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .report import FAILED, NOT_APPLICABLE, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
@@ -164,16 +163,6 @@ class _Job:
             return given_batches(self.data, count), []
         positive = [] if promises.weight is None else [promises.weight]
         return random_batches(graph, count, self.seed, positive)
-
-
-def base_of(original: Program, promises: Promises, target: str) -> Program:
-    """What is judged by: the original, or what is left of it after the passes that make another network of it, and in
-    primitives that can be run here."""
-    passes = [p for p in promises.passes if p in promises.network]
-    legalizing = promises.having(LEGALIZE) if needs_legalization(original, target) else []
-    if not passes and not legalizing:
-        return original
-    return compile_program(original, [*passes, *legalizing], allow_no_match=True, reproducer_directory=None)
 
 
 def _checked(p: Property, context: Context) -> Result:

@@ -1,0 +1,29 @@
+"""What a program is judged by: the original, as far as it can be run, behind the passes that make another network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.program import Program
+from ...passes.base import Pass
+from ...passes.legalize.legalize import needs_legalization
+from ...passes.manager import compile_program
+from .promises import LEGALIZE, Promises
+
+
+def base_of(original: Program, promises: Promises, target: str) -> Program:
+    """The original, or what is left of it after the passes that make another network of it, and in primitives that can
+    be run here."""
+    return _compiled(original, [p for p in promises.passes if p in promises.network], promises, target)
+
+
+def runnable(original: Program, promises: Promises, target: str) -> Program:
+    """The original itself, in primitives that can be run here."""
+    return _compiled(original, [], promises, target)
+
+
+def _compiled(original: Program, passes: Sequence[Pass], promises: Promises, target: str) -> Program:
+    legalizing = promises.having(LEGALIZE) if needs_legalization(original, target) else []
+    if not passes and not legalizing:
+        return original
+    return compile_program(original, [*passes, *legalizing], allow_no_match=True, reproducer_directory=None)
