@@ -20,7 +20,17 @@ from ..ir.collectives import (
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError, VerifyError
-from ..ir.gradient_path import GRADIENT, PART, STAGE, GradientPath, Use, gradient_paths, mark, updating_graphs
+from ..ir.gradient_path import (
+    GRADIENT,
+    NORMALISATION,
+    PART,
+    STAGE,
+    GradientPath,
+    Use,
+    gradient_paths,
+    mark,
+    updating_graphs,
+)
 from ..ir.graph import Graph, tensor_type
 from ..ir.network import BACKWARD, FORWARD, network_parts
 from ..ir.ops import CPU
@@ -32,7 +42,7 @@ from ..ir.values import Constant, Node, Value
 from .base import Pass
 from .crossings import takes_value
 from .exported_reductions import RANKS, SCOPE, take_out_reductions
-from .normalisation import COUNTED, NORMALISATION, change_divisor, declare_divisor, divide, find_divisor
+from .normalisation import COUNTED, change_divisor, declare_divisor, divide, find_divisor
 from .options import option
 from .parameter_groups import FUSION
 from .tally import TALLY, declare_tally, move_marks, tallies

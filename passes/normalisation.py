@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..ir.dtypes import cast
-from ..ir.gradient_path import STAGE, Use, mark
+from ..ir.gradient_path import NORMALISATION, STAGE, Use, mark
 from ..ir.graph import Graph, tensor_type
 from ..ir.types import DType
 from ..ir.values import Node, Value
 
-NORMALISATION = "normalisation"
 COUNTED = "counts_micro_batches"
 """Mark of a divisor that holds the number of micro-batches as a factor."""
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
@@ -38,7 +37,8 @@ def divide(graph: Graph, value: Value, divisor: Value, *, scope: str) -> Value:
     quotient of half-precision numbers is the same as in half precision."""
     dtype = tensor_type(value).dtype
     wide = DType.FLOAT32 if dtype in _HALF else dtype
-    # A division, not a multiplication by 1/N: that would round twice where N is no power of two.
+    # A division, not a multiplication by 1/N: that rounds twice where N is no power of two. Where it is one, the
+    # runtime multiplies (runtime/reciprocal.py).
     quotient = graph.create(
         "RealDiv",
         [cast(graph, value, wide, scope=scope), cast(graph, divisor, wide, scope=scope)],

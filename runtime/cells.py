@@ -50,6 +50,17 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
         raise error
 
 
+class FunctionRunner(GraphRunner):
+    """The same, with the graph as a function that is called (see :mod:`.dispatch`)."""
+
+    @mindspore.no_inline
+    def call(self, *inputs):  # type: ignore[no-untyped-def]
+        return self.graph(*inputs, *self.state)
+
+    def construct(self, *inputs):  # type: ignore[no-untyped-def]
+        return self.call(*inputs)
+
+
 class OverRanks(nn.Cell):  # type: ignore[misc]
     """A collective by itself: a tensor of this rank in, what ``collective`` makes of all ranks' out."""
 

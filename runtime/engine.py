@@ -20,11 +20,13 @@ from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
 from .anchor import anchor_state
 from .clearing import compute_zeros
+from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
 from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
 from .ranks import graph_of_ranks, join_ranks
+from .reciprocal import multiply_by_reciprocal
 from .seeding import seed_graph
 from .staggering import stagger_updates
 
@@ -71,7 +73,7 @@ class Engine:
         import mindspore
 
         from ..ir.mindir.writer import write_mindir
-        from .cells import GraphRunner
+        from .cells import FunctionRunner, GraphRunner
 
         target = self.device.lower()
         if self._shared:
@@ -88,7 +90,8 @@ class Engine:
                 )
         self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
         if self.device == "CPU":
-            graph = stagger_updates(compute_zeros(shorten_finite_tests(widen_half_updates(graph))))
+            graph = multiply_by_reciprocal(widen_half_updates(graph), program.micro_batches())
+            graph = stagger_updates(compute_zeros(shorten_finite_tests(graph)))
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"
@@ -99,7 +102,8 @@ class Engine:
                 loaded = mindspore.load(str(path))
             except Exception as e:
                 raise self._failure(graph, e) from e
-        return GraphRunner(loaded, [self.parameters[name] for name in graph.states])
+        runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
+        return runner(loaded, [self.parameters[name] for name in graph.states])
 
     def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs one graph on Tensors and returns its results, which may still be computing."""

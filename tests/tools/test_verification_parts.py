@@ -59,7 +59,9 @@ def test_the_derivative_knows_the_scale_of_the_training_cell(exported: Callable[
 
 
 def test_proximal_steps_are_not_proportional_to_their_rate(exported: Callable[[str], Path]) -> None:
-    found = {name: proximal_update(bc.load(str(exported(f"mlp_{name}")))) for name in ("proximal_adagrad", "ftrl", "adam")}
+    found = {
+        name: proximal_update(bc.load(str(exported(f"mlp_{name}")))) for name in ("proximal_adagrad", "ftrl", "adam")
+    }
     assert found["adam"] is None
     assert found["ftrl"] is not None
     assert found["proximal_adagrad"] is not None
