@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ class Engine:
 
     def __init__(self, program: Program, device: str, seed: int | None):
         _refuse_foreign_code(program)
+        _refuse_too_large(program)
         prepare_environment(program.graphs.values())
         _set_device(device)
         self.device = device
@@ -170,6 +172,19 @@ def _refuse_foreign_code(program: Program) -> None:
                 f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
                 f"runs code that the file names, which a session does not do. Export the network without it."
             )
+
+
+def _refuse_too_large(program: Program) -> None:
+    """A file of a few bytes may declare any amount of state that starts from zero."""
+    needed = sum(v.nbytes for v in program.state.values())
+    if not hasattr(os, "sysconf"):  # Windows
+        return
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise RuntimeFailure(
+            f"the program's state takes {needed / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of "
+            "memory (boost-inspect --memory shows what takes how much). Train a smaller network, or on a larger machine."
+        )
 
 
 def _set_device(device: str) -> None:

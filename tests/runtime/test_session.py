@@ -190,6 +190,18 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_state_that_no_machine_holds_is_refused_before_it_is_allocated():
+    program = parse_program("""
+        state %w: float32[1099511627776, 1024] role=weight
+        graph @step(%x: float32[2]) {
+          %r = Load(%w, umonad)
+          return %x
+        }
+    """)
+    with pytest.raises(bc.Error, match=r"state takes 4,194,304\.0 GB, and this machine has [\d,.]+ GB"):
+        bc.Session(program)
+
+
 def test_importing_the_package_loads_no_framework():
     run("import sys, boost_compile as bc; bc.Error; bc.Program; assert not {'mindspore', 'numpy'} & sys.modules.keys()")
 
