@@ -183,7 +183,7 @@ def _refuse_too_large(program: Program) -> None:
     if needed > there:
         raise RuntimeFailure(
             f"the program's state takes {needed / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of "
-            "memory (boost-inspect --memory shows what takes how much). Train a smaller network, or on a larger machine."
+            "memory (boost-inspect --memory shows what takes how much): train a smaller network, or on a larger one."
         )
 
 

@@ -89,3 +89,12 @@ def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:
     assert _mean(centred, start).excess > 1
     assert _mean(centred, start, whole).excess <= 1
     assert _mean(gradient, start, whole).excess > 1
+
+
+def test_the_derivative_knows_the_scale_of_a_file_that_needs_other_primitives(exported: Callable[[str], Path]) -> None:
+    """A training cell with a loss scale of its own, exported with primitives that the CPU lacks."""
+    original = bc.load(str(exported("scaled_lenet_adam")))
+    program = bc.compile(original, "normalised-head")
+    result = bc.verify(original, program, bisect=False).result("derivative")
+    assert result.status == PASSED
+    assert "with the original's loss scale of" in result.detail
