@@ -92,7 +92,7 @@ class Engine:
                 )
         self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
         if self.device == "CPU":
-            graph = multiply_by_reciprocal(widen_half_updates(graph), program.micro_batches())
+            graph = multiply_by_reciprocal(widen_half_updates(graph), program)
             graph = stagger_updates(compute_zeros(shorten_finite_tests(graph)))
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:

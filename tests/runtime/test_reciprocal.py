@@ -29,11 +29,11 @@ def test_by_a_power_of_two_the_bits_are_the_same(
     pipeline: str, graph: str, exported: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = bc.compile(bc.load(str(exported("mlp_adam"))), pipeline)
-    changed = multiply_by_reciprocal(program.graphs[graph], program.micro_batches())
+    changed = multiply_by_reciprocal(program.graphs[graph], program)
     assert divisions(program, graph) >= 4
     assert divisions(program, graph) - sum(node.op.name == "RealDiv" for node in changed) >= 3
     ours = bc.Session(program)
-    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, micro_batches: graph)
+    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, program: graph)
     divided = bc.Session(program)
     for batch in CASES["mlp_adam"].batches(2 * program.micro_batches()):
         for session in (ours, divided):
@@ -42,17 +42,29 @@ def test_by_a_power_of_two_the_bits_are_the_same(
         assert value.tobytes() == ours.state()[name].tobytes(), name
 
 
-def test_other_numbers_of_micro_batches_are_divided_by(exported: Any) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=3}")
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "gradient-accumulation{steps=3}",
+        "gradient-accumulation{steps=4},loss-scale{mode=static,init=1000}",
+        "gradient-accumulation{steps=4},loss-scale{mode=dynamic,init=1000}",
+        "gradient-accumulation{steps=4},loss-scale{mode=dynamic,init=1024,factor=3}",
+        "gradient-accumulation{steps=4},overflow-check{policy=skip-micro}",
+        "gradient-accumulation{steps=4,reduction=weighted,weight=loss}",
+    ],
+)
+def test_what_may_be_another_number_divides(pipeline: str, exported: Any) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), pipeline)
     graph = program.graphs["apply"]
-    assert multiply_by_reciprocal(graph, 3) is graph
+    assert divisions(program, "apply") >= 4
+    assert multiply_by_reciprocal(graph, program) is graph
 
 
 def test_a_short_cycle_rounds_once_more_at_most(exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step of plain descent is the gradient times the rate: one rounding of it more, and that of the sum."""
     program = bc.compile(bc.load(str(exported("mlp_sgd"))), "gradient-accumulation{steps=4}")
     ours = bc.Session(program)
-    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, micro_batches: graph)
+    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, program: graph)
     divided = bc.Session(program)
     before = ours.state()
     for session in (ours, divided):
