@@ -9,6 +9,7 @@ from ..ir.data import to_numpy
 from ..ir.gradient_path import NORMALISATION, STAGE
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program, StateVariable
+from ..ir.types import TensorType
 from ..ir.values import Constant, Node, State, Value
 
 SCOPE = "reciprocal"
@@ -67,10 +68,14 @@ def _divides_by_power_of_two(divisor: Node, program: Program) -> bool:
     """Whether it is the graph's divisor, and made of powers of two when a cycle is full."""
     normalises = False
     stack: list[Value] = [divisor]
+    seen: set[Value] = set()
     while stack:
         value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
         if isinstance(value, Node):
-            if value.op.name not in _KEEPING:
+            if value.op.name not in _KEEPING or not isinstance(value.type, TensorType) or value.type.size != 1:
                 return False
             normalises = normalises or value.marks.get(STAGE) == NORMALISATION
             stack.extend(value.operands[:1] if value.op.name == "Load" else value.operands)
