@@ -159,6 +159,16 @@ class _Judge:
     # -- native training ---------------------------------------------------------------------------------------
 
     def _natively(self) -> bool:
+        """As :meth:`_compared`; once more where masks are drawn: on a busy machine MindSpore's Dropout was seen to draw
+        others, once in some thousand cases, and a fault of ours would show again."""
+        try:
+            return self._compared()
+        except AssertionError:
+            if not any(layer.op == "dropout" for layer in self.plan.network.layers):
+                raise
+            return self._compared()
+
+    def _compared(self) -> bool:
         """Whether there is a native training to compare with: of the cell itself, bit for bit, where no pass changes
         a thing, or composed of MindSpore's parts."""
         changing = {name_of(p) for p in self.passes} - ALONE
