@@ -159,8 +159,8 @@ class _Judge:
     # -- native training ---------------------------------------------------------------------------------------
 
     def _natively(self) -> bool:
-        """As :meth:`_compared`; once more where masks are drawn: on a busy machine MindSpore's Dropout was seen to draw
-        others, once in some thousand cases, and a fault of ours would show again."""
+        """As :meth:`_compared`; once more where masks are drawn: on a stalling machine such a case failed once in some
+        thousand, and could not be made to fail again. A fault of ours would."""
         try:
             return self._compared()
         except AssertionError:
