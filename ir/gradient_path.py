@@ -35,9 +35,6 @@ GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
 """Marks of nodes: the weight whose gradient starts at this node, or several that have the same one (and which summand
 of it the node is), and the stage that the node is."""
 
-NORMALISATION = "normalisation"
-"""The stage of the scalar that all gradients of a graph are divided by."""
-
 _PASSING = frozenset({"Cast", "Depend", "TensorMove", "Identity"})
 _SCALING = frozenset({"Mul", "RealDiv", "Div", "Muls", "Divs"})
 _CLIPPING = frozenset({"ClipByValue", "Minimum", "Maximum", "Select", "ClampTensor", "ClampScalar"})

@@ -17,12 +17,12 @@ from ..ir.collectives import (
     group_of,
     is_collective,
 )
+from ..ir.divisor import NORMALISATION, find_divisor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError, VerifyError
 from ..ir.gradient_path import (
     GRADIENT,
-    NORMALISATION,
     PART,
     STAGE,
     GradientPath,
@@ -42,7 +42,7 @@ from ..ir.values import Constant, Node, Value
 from .base import Pass
 from .crossings import takes_value
 from .exported_reductions import RANKS, SCOPE, take_out_reductions
-from .normalisation import COUNTED, change_divisor, declare_divisor, divide, find_divisor
+from .normalisation import COUNTED, change_divisor, declare_divisor, divide
 from .options import option
 from .parameter_groups import FUSION
 from .tally import TALLY, declare_tally, move_marks, tallies

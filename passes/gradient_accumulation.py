@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir.attributes import TensorValue, scalar_tensor
+from ..ir.divisor import find_divisor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import OptionError, PassError
@@ -17,7 +18,7 @@ from ..ir.types import DType, TensorType, tensor
 from ..ir.values import Constant, Node, Value
 from .base import Pass
 from .micro_batch_weight import find_weight, scalar_weight
-from .normalisation import declare_divisor, divide, find_divisor, forget_divisor
+from .normalisation import declare_divisor, divide, forget_divisor
 from .options import option
 from .overflow_check import EACH, SKIPPED
 from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone

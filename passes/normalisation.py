@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..ir.divisor import NORMALISATION, divides, find_divisor
 from ..ir.dtypes import cast
-from ..ir.gradient_path import NORMALISATION, STAGE, Use, mark
+from ..ir.gradient_path import STAGE, Use, mark
 from ..ir.graph import Graph, tensor_type
 from ..ir.types import DType
 from ..ir.values import Node, Value
@@ -18,11 +19,6 @@ from ..ir.values import Node, Value
 COUNTED = "counts_micro_batches"
 """Mark of a divisor that holds the number of micro-batches as a factor."""
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
-
-
-def find_divisor(graph: Graph) -> Node | None:
-    """The scalar that gradients are divided by, None where nothing divides them yet."""
-    return next((n for n in graph if n.marks.get(STAGE) == NORMALISATION), None)
 
 
 def declare_divisor(node: Node, *, counted: bool = False) -> Node:
@@ -53,15 +49,8 @@ def change_divisor(graph: Graph, make: Callable[[Node], Node]) -> bool:
     old = find_divisor(graph)
     if old is None:
         return False
-    # A loss scale is a divisor and multiplies the seeds too: those stay.
-    _replace(old, make, [(user, i) for user, i in old.use_sites() if _divides(user, i)])
+    _replace(old, make, [(user, i) for user, i in old.use_sites() if divides(user, i)])
     return True
-
-
-def _divides(user: Node, i: int) -> bool:
-    if user.op.name == "Cast":
-        return all(_divides(u, at) for u, at in user.use_sites())
-    return user.op.name == "RealDiv" and i == 1
 
 
 def change_count(graph: Graph, make: Callable[[Node], Node]) -> None:

@@ -6,7 +6,7 @@ from math import frexp
 
 from ..ir.attributes import TensorValue, scalar_tensor
 from ..ir.data import to_numpy
-from ..ir.gradient_path import NORMALISATION, STAGE
+from ..ir.divisor import find_divisor, quotients
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program, StateVariable
 from ..ir.types import TensorType
@@ -27,15 +27,16 @@ def multiply_by_reciprocal(graph: Graph, program: Program) -> Graph:
     ranks is no power of two.
     """
     length = program.micro_batches()
-    if length & (length - 1) or not _divisions(graph, program):
+    divisor = find_divisor(graph)
+    if length & (length - 1) or divisor is None or not _is_power_of_two(divisor, program):
         return graph
-    copy = graph.clone()[0]
-    for divisor, quotients in _divisions(copy, program).items():
+    copy, twin = graph.clone()
+    for by, divisions in quotients(twin[divisor]).items():  # type: ignore[arg-type]
         # Where the divisor is cast, so is one: the type of the quotients.
-        with copy.inserting_before(quotients[0]):
-            one = copy.constant(scalar_tensor(tensor_type(divisor).dtype, 1.0))
-            reciprocal = copy.create("RealDiv", [one, divisor], scope=SCOPE)
-        for node in quotients:
+        one = copy.constant(scalar_tensor(tensor_type(by).dtype, 1.0))
+        with copy.inserting_before(divisions[0]):
+            reciprocal = copy.create("RealDiv", [one, by], scope=SCOPE)
+        for node in divisions:
             with copy.inserting_before(node):
                 product = copy.create("Mul", [node.operand(0), reciprocal], scope=node.scope, sources=[node])
             node.replace_uses(product)
@@ -44,17 +45,7 @@ def multiply_by_reciprocal(graph: Graph, program: Program) -> Graph:
     return copy
 
 
-def _divisions(graph: Graph, program: Program) -> dict[Node, list[Node]]:
-    """What is divided by the divisor of the graph, or a cast of it."""
-    found: dict[Node, list[Node]] = {}
-    for node in graph:
-        divisor = node.operand(1) if node.op.name == "RealDiv" else None
-        if isinstance(divisor, Node) and (divisor in found or _divides_by_power_of_two(divisor, program)):
-            found.setdefault(divisor, []).append(node)
-    return found
-
-
-def _power_of_two(number: float) -> bool:
+def _has_one_bit(number: float) -> bool:
     return frexp(number)[0] == 0.5
 
 
@@ -64,9 +55,8 @@ def _scales(variable: StateVariable, program: Program) -> list[float]:
     return [float(variable.initial.item()), *factors]
 
 
-def _divides_by_power_of_two(divisor: Node, program: Program) -> bool:
-    """Whether it is the graph's divisor, and made of powers of two when a cycle is full."""
-    normalises = False
+def _is_power_of_two(divisor: Node, program: Program) -> bool:
+    """Whether a divisor is made of powers of two when a cycle is full."""
     stack: list[Value] = [divisor]
     seen: set[Value] = set()
     while stack:
@@ -77,15 +67,14 @@ def _divides_by_power_of_two(divisor: Node, program: Program) -> bool:
         if isinstance(value, Node):
             if value.op.name not in _KEEPING or not isinstance(value.type, TensorType) or value.type.size != 1:
                 return False
-            normalises = normalises or value.marks.get(STAGE) == NORMALISATION
             stack.extend(value.operands[:1] if value.op.name == "Load" else value.operands)
         elif isinstance(value, State):
             variable = program.state[value.name]
-            if variable.role == "loss-scale" and not all(map(_power_of_two, _scales(variable, program))):
+            if variable.role == "loss-scale" and not all(map(_has_one_bit, _scales(variable, program))):
                 return False
         elif isinstance(value, Constant) and isinstance(value.value, TensorValue):
-            if not _power_of_two(to_numpy(value.value.type, value.value.data).item()):
+            if not _has_one_bit(to_numpy(value.value.type, value.value.data).item()):
                 return False
         elif not isinstance(value, Constant):
             return False
-    return normalises
+    return True

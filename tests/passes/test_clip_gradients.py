@@ -16,6 +16,7 @@ from tests import reference
 from tests.boundary import LAST, assert_same_training, check, every_other, slow, train, train_file, train_in
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, export, names
+from tests.networks.recurrent import FEATURES
 from tests.reference import Clip, LossScale
 
 Exported = Callable[[str], Path]
@@ -62,13 +63,13 @@ def test_shared_and_tied_weights_count_once(exported: Exported, name: str) -> No
     check(train(bc.compile(source, clipping("global-norm", ACTIVE)), source, plain), run, source)
 
 
-class CellsInTurn(nn.Cell):
+class UnrolledLSTM(nn.Cell):
     """MindSpore's cell has two biases with the same gradient, which is a sum over time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.LSTMCell(4, 3)
-        self.head = nn.Dense(3, 5)
+        self.cell = nn.LSTMCell(FEATURES, 3)
+        self.head = nn.Dense(3, 4)
 
     def construct(self, x):
         h = ops.zeros((x.shape[0], 3), ms.float32)
@@ -81,21 +82,13 @@ class CellsInTurn(nn.Cell):
 @pytest.mark.parametrize("split", ["apply", "fused"])
 def test_elements_of_a_gradient_that_two_weights_share(split: str, tmp_path: Path) -> None:
     """Behind an overflow check both gradients enter one branch as the same two summands."""
-    mlp = CASES["mlp_momentum_decay"]
-    case = replace(mlp, name="cells", network=CellsInTurn, batch=lambda rng, n: (normal(rng, n, 3, 4), digits(rng, n)))
+    optimizer = CASES["mlp_momentum_decay"].optimizer
+    case = replace(CASES["lstm"], name="unrolled_lstm", network=UnrolledLSTM, optimizer=optimizer)
     source = bc.load(str(export(case, tmp_path)))
     data = case.cycles(3, 2)
     run = reference.train(case, data, clip=Clip("value", 0.01))
     program = bc.compile(source, f"overflow-check,{accumulating(2, split)},{clipping('value', 0.01)}")
     check(train(program, source, data), run, source)
-
-
-def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def digits(rng: np.random.Generator, size: int) -> np.ndarray:
-    return rng.integers(0, 5, size).astype(np.int32)
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *slow(*OTHERS)])

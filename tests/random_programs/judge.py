@@ -40,6 +40,9 @@ from .pipelines import name_of, option_of, split
 from .plan import Plan
 
 CYCLES = 3
+SAME_MASKS = 5
+"""Steps in which MindSpore's Dropout on CPU draws the same for the same seed; then they depend on how it found, by
+measuring, that a kernel is best shared among threads (docs/mindir.md)."""
 T = TypeVar("T")
 
 
@@ -159,18 +162,11 @@ class _Judge:
     # -- native training ---------------------------------------------------------------------------------------
 
     def _natively(self) -> bool:
-        """As :meth:`_compared`; once more where masks are drawn: on a stalling machine such a case failed once in some
-        thousand, and could not be made to fail again. A fault of ours would."""
-        try:
-            return self._compared()
-        except AssertionError:
-            if not any(layer.op == "dropout" for layer in self.plan.network.layers):
-                raise
-            return self._compared()
-
-    def _compared(self) -> bool:
         """Whether there is a native training to compare with: of the cell itself, bit for bit, where no pass changes
         a thing, or composed of MindSpore's parts."""
+        draws = any(layer.op == "dropout" for layer in self.plan.network.layers)
+        if draws and sum(map(len, self.cycles)) > SAME_MASKS:
+            return False
         changing = {name_of(p) for p in self.passes} - ALONE
         cell = self.plan.cell.name
         if not changing and cell != "loss_scale" and not regroups_sums(self.plan, self.passes):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from boost_compile.runtime import dispatch, engine
+from boost_compile.runtime.cells import FunctionRunner, GraphRunner
 from boost_compile.runtime.dispatch import as_function
 
 import boost_compile as bc
@@ -31,6 +32,8 @@ def test_a_graph_that_is_called_computes_the_same(name: str, tmp_path: Path, mon
     for called in (True, False):
         monkeypatch.setattr(engine, "as_function", lambda graph, device, called=called: called)
         sessions.append(bc.Session(program, seed=3))
+    kinds = [{type(runner) for runner in session._engine._runners.values()} for session in sessions]
+    assert kinds == [{FunctionRunner}, {GraphRunner}]
     for batch in case.batches(4):
         ours, plain = (session.step(*batch) for session in sessions)
         assert ours.loss == plain.loss

@@ -63,6 +63,7 @@ def test_what_may_be_another_number_divides(pipeline: str, exported: Any) -> Non
 def test_a_short_cycle_rounds_once_more_at_most(exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step of plain descent is the gradient times the rate: one rounding of it more, and that of the sum."""
     program = bc.compile(bc.load(str(exported("mlp_sgd"))), "gradient-accumulation{steps=4}")
+    assert multiply_by_reciprocal(program.graphs["apply"], program) is not program.graphs["apply"]
     ours = bc.Session(program)
     monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, program: graph)
     divided = bc.Session(program)
