@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from html import escape
+from html import escape as escape_markup
 from itertools import groupby
 
 from ...ir.diff_text import SIGNS, Lines, heading, sections
 from ...ir.difference import Detail, GraphDiff, Kind, NodeDiff, ProgramDiff
+from .. import cli
 from .page_file import page_file
 
 MOST = 200
 """How many nodes of one scope the page lists."""
 _OPEN = 30
 """A section of at most so many nodes is open from the start."""
+
+
+def escape(text: str) -> str:
+    """Text as HTML, whatever it holds."""
+    return escape_markup(cli.harmless(text))
 
 
 def diff_page(found: ProgramDiff, a: str, b: str) -> str:

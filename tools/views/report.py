@@ -76,10 +76,15 @@ def _environment() -> Any:
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined, finalize=_harmless,
     )  # fmt: skip
     environment.filters.update(bytes=cli.print_bytes, count=cli.print_count)
     return environment
+
+
+def _harmless(value: Any) -> Any:
+    """Names in the page's text; what is markup or a script already stays as it is, to the character."""
+    return cli.harmless(value) if type(value) is str else value
 
 
 def _policy(scripts: list[str]) -> str:
@@ -90,7 +95,7 @@ def _policy(scripts: list[str]) -> str:
 
 def _embedded(document: Any) -> str:
     """JSON that can stand inside a script element, whatever its strings hold."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    text = cli.harmless(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
