@@ -1,0 +1,71 @@
+"""The options of boost-run, and what can be said of them before anything is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ...ir.errors import RuntimeFailure
+from .. import cli
+from .evaluation import place_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What was asked for. ``arguments`` are the words of the command line, for the ranks of a job and for the command
+    that resumes it."""
+
+    arguments: tuple[str, ...]
+    program: str
+    data: str
+    epochs: int
+    device: str
+    batch_size: int | None
+    seed: int
+    shuffle: bool
+    load: str | None
+    resume: str | None
+    save: str | None
+    save_every: int | None
+    save_minutes: float | None
+    keep: int
+    evaluate: str | None
+    allow_nonfinite: bool
+    ranks: int
+    check_replicas: int | None
+    sync: str
+    master_port: int | None
+    log_dir: str | None
+    as_json: bool
+
+    @property
+    def states_kept(self) -> int:
+        """How many saved states stay beside each other: one where nothing is saved on the way."""
+        return 1 if self.save_every is None and self.save_minutes is None else self.keep
+
+    def check(self) -> None:
+        """Raises click.UsageError for options that do not fit together, and Error for files that are not there."""
+        if self.load is not None and self.resume is not None:
+            raise click.UsageError("--load and --resume exclude each other: --resume loads too")
+        for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
+            if given is not None and self.save is None:
+                raise click.UsageError(f"{flag} needs --save: where to?")
+        for path in filter(None, (self.data, self.load)):
+            check_readable(path)
+        if self.resume is not None:
+            from ...runtime.retention import previous_states
+
+            if not previous_states(Path(self.resume)):
+                check_readable(self.resume)
+        if self.save is not None:
+            cli.check_writable(self.save)
+        if self.evaluate is not None:
+            check_readable(place_of(self.evaluate)[0])
+
+
+def check_readable(path: str) -> None:
+    if not os.path.isfile(path):
+        raise RuntimeFailure(f"{path}: no such file")

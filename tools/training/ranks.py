@@ -1,0 +1,50 @@
+"""The training in several ranks: what is checked before any starts, and the job as one training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.errors import RuntimeFailure
+from .report import merged
+
+if TYPE_CHECKING:
+    from ...ir.program import Program
+    from .job import Job
+
+
+def train_in_ranks(job: Job, program: Program) -> dict[str, Any]:
+    """Starts the ranks, watches them to the end, and returns what is to be reported."""
+    _check_ranks(job, program)
+    from ..jobs.running import Job as Processes
+    from ..jobs.watch import run_job
+
+    shown = False if job.as_json else None
+    return merged(run_job(Processes(job.ranks, job.arguments, job.master_port, job.log_dir, job.save, shown)))
+
+
+def schedule() -> None:
+    """The process in which msrun lets the ranks of a job find each other; returns when the job is over."""
+    import mindspore
+    from mindspore import communication
+
+    mindspore.set_device("CPU")
+    communication.init()
+
+
+def _check_ranks(job: Job, program: Program) -> None:
+    """What every rank would find out, before any starts."""
+    from ...ir.adasum import check_ranks, needs_job
+    from ...ir.collectives import collectives
+    from ...runtime.data import Shard, open_source
+    from ...runtime.plan import plan_turns
+
+    graphs = program.graphs.values()
+    if not any(needs_job(graph) or any(True for _ in collectives(graph)) for graph in graphs):
+        raise RuntimeFailure(
+            f"the program has nothing that ranks do together: {job.ranks} of them would train {job.ranks} different "
+            f"networks. Compile it with the pass data-parallel or adasum"
+        )
+    for graph in graphs:
+        check_ranks(graph, job.ranks)
+    first = plan_turns(program, program.schedule.variant(0))[0].consumer
+    open_source(job.data, program.graphs[first], job.batch_size, False, 0, Shard(0, job.ranks))

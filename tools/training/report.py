@@ -1,0 +1,91 @@
+"""What boost-run says at its end: one document, as JSON or as a table."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from .. import cli
+
+if TYPE_CHECKING:
+    from ...runtime.fit import History
+    from .job import Job
+
+
+def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
+    """What one rank, or a process that is alone, has to say."""
+    return {
+        "program": job.program,
+        "data": job.data,
+        "device": job.device,
+        "ranks": ranks,
+        "epochs": [
+            {
+                "number": e.number,
+                "loss": e.loss,
+                "micro_batches": e.micro_batches,
+                "samples": e.samples,
+                "dropped": e.dropped,
+                "seconds": e.seconds,
+                "evaluation": e.evaluation,
+            }
+            for e in history.epochs
+        ],
+        "cycles": len(history.cycles),
+        "losses": history.losses,
+        "skipped_updates": sum(not c.updated for c in history.cycles),
+        "flushed": history.flushed,
+        "saved": job.save,
+    }
+
+
+def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The job as one training: mean losses, all samples; what all ranks share, and the evaluation, from the first."""
+    merged = dict(documents[0])
+    merged["losses"] = [fmean(losses) for losses in zip(*(d["losses"] for d in documents), strict=True)]
+    merged["epochs"] = [
+        {
+            **epochs[0],
+            "loss": fmean(e["loss"] for e in epochs),
+            "samples": sum(e["samples"] for e in epochs),
+            "seconds": max(e["seconds"] for e in epochs),
+        }
+        for epochs in zip(*(d["epochs"] for d in documents), strict=True)
+    ]
+    return merged
+
+
+def print_report(document: dict[str, Any]) -> None:
+    """The table of epochs on stdout, and what is to be noted about them."""
+    out = cli.console()
+    if not document["epochs"]:
+        out.print("Nothing was left to train: --epochs says up to which epoch.")
+    else:
+        numbers = ("epoch", "loss", "samples", "samples/s")
+        evaluated = any(e["evaluation"] is not None for e in document["epochs"])
+        shown = cli.table("", *numbers, *(["evaluation"] if evaluated else []), numbers=numbers)
+        for e in document["epochs"]:
+            speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
+            row = [str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed]
+            if evaluated:
+                row.append("" if e["evaluation"] is None else cli.escape(str(e["evaluation"])))
+            shown.add_row(*row)
+        out.print(shown)
+    out.print("; ".join(_notes(document)) + ".", soft_wrap=True)
+    if not all(math.isfinite(loss) for loss in document["losses"]):
+        out.print("The loss was not finite in places.", style="yellow")
+    if document["saved"] is not None:
+        out.print(f"Saved the state to {cli.escape(document['saved'])}.", soft_wrap=True)
+
+
+def _notes(document: dict[str, Any]) -> list[str]:
+    notes = [f"{document['cycles']} optimizer steps" + (f" on {document['ranks']} ranks" * (document["ranks"] > 1))]
+    if document["skipped_updates"]:
+        notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
+    if document["flushed"]:
+        notes.append(f"the last with {document['flushed']} micro-batches only")
+    dropped = sum(e["dropped"] for e in document["epochs"])
+    if dropped:
+        notes.append(f"{dropped} samples left out, they did not fill a micro-batch")
+    return notes
