@@ -58,14 +58,16 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     return assign_roles(load(path, dimensions))
 
 
-def compile(program: Program, passes: str | Sequence[Pass]) -> Program:
+def compile(program: Program, passes: str | Sequence[Pass], *, allow_no_match: bool = False) -> Program:
     """A new program, rewritten by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes.
 
-    The argument is left as it is; ``reports`` of the result says what each pass did.
+    The argument is left as it is; ``reports`` of the result says what each pass did. A pass that matches nothing is an
+    :class:`Error`; with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all that
+    ``from_boost_config`` makes), a warning.
     """
     from .passes.manager import compile_program
 
-    return compile_program(program, passes)
+    return compile_program(program, passes, allow_no_match=allow_no_match)
 
 
 def verify(

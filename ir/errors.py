@@ -27,6 +27,10 @@ class PassError(Error):
     """A pass cannot do what was asked on this program (no match, unsupported structure)."""
 
 
+class NotApplicable(PassError):
+    """A pass finds no place for itself in this network. Raised before anything is changed."""
+
+
 class RuntimeFailure(Error):
     """Running a program failed for a reason the user can mend: wrong shapes, missing state, no device."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +12,7 @@ from ..ir.report import PassResult
 from .options import declared_options, option
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
+    from typing_extensions import Self, dataclass_transform
 
     from ..ir.program import Program
 else:
@@ -55,6 +56,8 @@ class Pass:
     again after its own passes."""
     may_match_nothing: ClassVar[bool] = False
     """True for clean-ups, which need nothing to do; any other pass fails when it matches nothing."""
+    optional: ClassVar[bool] = False
+    """Whether this one only warns when it matches nothing: set for a single pass by :meth:`as_optional`."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -68,6 +71,12 @@ class Pass:
                 object.__setattr__(self, name, declared.check(getattr(self, name)))
             except OptionError as error:
                 raise OptionError(f"pass '{self.name}': {error}") from None
+
+    def as_optional(self) -> Self:
+        """The same pass, ``name?`` in a pipeline: where it matches nothing, that is a warning and no error."""
+        twin = copy.copy(self)
+        object.__setattr__(twin, "optional", True)
+        return twin
 
     @classmethod
     def summary(cls) -> str:
@@ -92,6 +101,7 @@ class Pass:
     def run(self, program: Program) -> PassResult:
         """Rewrites ``program`` in place (the manager hands over a private copy) and says what was done.
 
-        Raise PassError for a program that the pass cannot handle, before anything is changed.
+        Raise PassError for a program that the pass cannot handle, before anything is changed; NotApplicable where the
+        network has no place for the pass at all, which an optional pass may meet.
         """
         raise TypeError(f"pass '{self.name}' has no run method")

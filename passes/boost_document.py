@@ -94,8 +94,9 @@ def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None 
     """The pipeline text for a configuration of ``mindspore.boost``: the dictionary of ``AutoBoost``, or its JSON file.
 
     ``level`` (O0, O1, O2) decides in mode ``auto``, and in mode ``manual`` for switches that are not given. The text is
-    what :func:`compile` takes, empty where nothing is switched on. What a user of ``mindspore.boost`` may not expect is
-    a BoostNote warning. OptionError for unknown keys, wrong values, and what is missing.
+    what :func:`compile` takes, empty where nothing is switched on. Its passes are optional: one that matches nothing
+    in a network is a NoMatchWarning. What a user of ``mindspore.boost`` may not expect is a BoostNote warning.
+    OptionError for unknown keys, wrong values, and what is missing.
     """
     if isinstance(config, (str, os.PathLike)):
         where, config = os.fspath(config), read_document(config)
@@ -152,12 +153,12 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
     """The passes behind a switch that is on."""
     values, common = _values(document, switch), _values(document, "common")
     if switch == "less_bn":
-        yield "less-bn"
+        yield _text("less-bn")
         if values["fn_flag"]:
-            yield "normalised-head"
+            yield _text("normalised-head")
         if values["gc_flag"]:
-            yield "tag-gradient-centralization"
-            yield "lower-gradient-centralization"
+            yield _text("tag-gradient-centralization")
+            yield _text("lower-gradient-centralization")
         # Split points fuse the communication between ranks. Unasked, upstream splits in the middle; we leave it be.
         points = common["gradient_split_groups"]
         if isinstance(points, int):
@@ -180,11 +181,13 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
     elif switch == "dim_reduce":
         yield _text("dim-reduce", basis=_basis(values, where), **{name: values[name] for name in SAME_NAME})
     else:
-        yield "group-loss-scale"
+        yield _text("group-loss-scale")
 
 
 def _text(name: str, **options: Any) -> str:
-    return f"{name}{{{','.join(f'{key}={print_value(value)}' for key, value in options.items())}}}"
+    """An optional pass: a configuration serves many networks, and upstream says nothing where it finds nothing."""
+    shown = ",".join(f"{key}={print_value(value)}" for key, value in options.items())
+    return f"{name}?{{{shown}}}" if shown else f"{name}?"
 
 
 def _basis(values: Mapping[str, Any], where: str) -> str:

@@ -33,7 +33,7 @@ options of that pass."""
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """``passes`` is None if the document does not say; ``notes`` are for the user."""
+    """``passes``, all optional, is None if the document does not say; ``notes`` are for the user."""
 
     passes: list[Pass] | None
     target: str | None = None
@@ -69,7 +69,12 @@ def read_configuration(path: str | os.PathLike[str] | None, level: str | None = 
             raise OptionError(f"{where}: pipeline: {error}") from None
     elif pipeline is not None:
         passes = [_pass(table, f"{where}: {print_path(['pipeline', i])}") for i, table in enumerate(pipeline)]
-    return Configuration(passes, document.get("target"))
+    return Configuration(_optional(passes), document.get("target"))
+
+
+def _optional(passes: list[Pass] | None) -> list[Pass] | None:
+    """A configuration serves many networks, so a pass that has nothing to do in one of them does not stop it."""
+    return None if passes is None else [p if p.may_match_nothing else p.as_optional() for p in passes]
 
 
 def _of_boost(document: Mapping[str, Any], level: str | None, where: str) -> Configuration:

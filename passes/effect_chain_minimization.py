@@ -10,7 +10,7 @@ from .base import Pass
 
 
 class EffectChainMinimization(Pass):
-    """Rebuilds the effect tokens from what every effect reads and writes (:mod:`boost_compile.ir.token_chain`).
+    """Rebuilds the effect tokens from what every effect reads and writes.
 
     An exported graph chains its reads with its updates and lists plain values that only ordered its buffers. Afterwards
     the updates stand in one sequence and reads beside it; dead reads, chain links and packaging nodes are gone. The

@@ -8,7 +8,7 @@ from ..ir.attributes import scalar_tensor
 from ..ir.calls import bindings
 from ..ir.choice import INTERVAL, KINDS, LONGEST, SEEDS, Choice
 from ..ir.effects import Effects
-from ..ir.errors import PassError
+from ..ir.errors import NotApplicable, PassError
 from ..ir.flops import estimated_flops
 from ..ir.gradient_path import GRADIENT, gradient_paths, updating_graphs
 from ..ir.graph import Graph
@@ -63,7 +63,9 @@ class GradientFreeze(Pass):
         layers = layers_by_depth(program)
         groups = min(self.groups, len(layers))
         if groups < 2:
-            raise PassError(f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze")
+            raise NotApplicable(
+                f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze"
+            )
         base = {name: graph for name, graph in program.graphs.items() if name in program.schedule.graphs()}
         program.add_state(CYCLE, tensor("int32"), "counter")
         for graph in base.values():

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ..ir.attributes import scalar_tensor
 from ..ir.effects import Effects
-from ..ir.errors import OptionError, PassError, nearest
+from ..ir.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
 from ..ir.graph import Graph
 from ..ir.linearity import Seed, find_seeds, scale_seeds
@@ -127,7 +127,9 @@ class GroupLossScale(Pass):
         if not self.match:
             n = min(self.groups, len(layers))
             if n < 2:
-                raise PassError(f"the network has {len(layers)} layer with trained weights: there is nothing to group")
+                raise NotApplicable(
+                    f"the network has {len(layers)} layer with trained weights: there is nothing to group"
+                )
             if n < self.groups:
                 result.miss("groups", f"the network has {n} layers with trained weights, so {n} groups")
             ends = [k * len(layers) // n for k in range(n + 1)]

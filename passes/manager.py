@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
 
-from ..ir.errors import Error, OptionError, PassError, VerifyError, nearest
+from ..ir.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ..ir.gradient_path import STAGES
 from ..ir.program import Program
 from ..ir.report import PassResult
@@ -22,7 +22,7 @@ from .reproducer import write_reproducer
 
 
 class NoMatchWarning(UserWarning):
-    """A pass that was asked for matched nothing, and that was allowed."""
+    """A pass that was asked for matched nothing, and that was allowed, or the pass optional."""
 
 
 class InternalError(Exception):
@@ -52,9 +52,9 @@ def compile_program(
     of what ran. With ``verify_each`` the program is verified before the first and after every pass.
 
     Raises OptionError for a pipeline that cannot be read, PassError if a pass cannot handle the program or matched
-    nothing (``allow_no_match`` makes that a NoMatchWarning), VerifyError for a program that was broken from the start,
-    BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
-    ``reproducer_directory`` is None).
+    nothing (for an optional pass, ``less-bn?``, and for all with ``allow_no_match`` a NoMatchWarning), VerifyError for
+    a program that was broken from the start, BrokenProgram or InternalError for a pass with a bug (after writing a file
+    to repeat it, unless ``reproducer_directory`` is None).
     """
     if isinstance(passes, str):
         passes = parse_pipeline(passes)
@@ -75,8 +75,9 @@ def compile_program(
         if not instrumentation.may_run(p, number):
             continue
         before = instrumentation.before(p, current)
+        lenient = allow_no_match or p.optional
         try:
-            result = _run(p, current)
+            result = _run(p, current, lenient=lenient)
             if verify_each:
                 _verify_after(p, current)
         except Exception as error:
@@ -86,7 +87,7 @@ def compile_program(
             _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
         instrumentation.after(p, current, before)
         if not result.matched and not p.may_match_nothing:
-            _matched_nothing(p, result, done, allow_no_match)
+            _matched_nothing(p, result, done, lenient)
         current.reports.append(result)
         done.append(p)
     current.pipeline = _joined(current.pipeline, done)
@@ -149,13 +150,19 @@ def _stage(p: Pass) -> int:
     return STAGES.index(p.stage)
 
 
-def _run(p: Pass, program: Program) -> PassResult:
+def _run(p: Pass, program: Program, *, lenient: bool) -> PassResult:
     if program.schedule.search is not None and not p.may_match_nothing and p.stage != "all-reduce":
         how = "they exclude each other" if p.late else "ask for both in one pipeline"
         raise PassError(f"the optimizer of this program is a line search, behind which '{p.name}' finds nothing: {how}")
     _set_editor(program, p.name)
     start = perf_counter()
-    result = p.run(program)
+    try:
+        result = p.run(program)
+    except NotApplicable as error:
+        if not lenient:
+            raise
+        result = p.result()
+        result.miss("the network", str(error))
     seconds = perf_counter() - start
     _set_editor(program, "")
     if not isinstance(result, PassResult):
@@ -201,7 +208,9 @@ def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed:
     why = f" ({'; '.join(reasons)})" if reasons else ""
     message = f"pass '{p.name}' matched nothing{_already_run(done)}{why}"
     if not allowed:
-        raise PassError(f"{message}. Leave it out, or allow it with allow_no_match (--allow-no-match)")
+        raise PassError(
+            f"{message}. Leave it out, write '{p.name}?', or allow it with allow_no_match (--allow-no-match)"
+        )
     warnings.warn(message, NoMatchWarning, stacklevel=3)
 
 
@@ -222,7 +231,7 @@ def _report_bug(
         # earlier ones again: nothing needs to be kept for a crash that mostly does not happen.
         replayed = program.copy()
         for earlier in done:
-            _run(earlier, replayed)
+            _run(earlier, replayed, lenient=True)
         replayed.pipeline = _joined(program.pipeline, done)
         path = write_reproducer(replayed, pipeline, what, Path(directory))
     where = f"\n  rerun with: boost-compile {path} --passes '{pipeline}'" if path else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..ir.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.calls import without_tokens
 from ..ir.effects import Effects
-from ..ir.errors import PassError
+from ..ir.errors import NotApplicable, PassError
 from ..ir.graph import Graph
 from ..ir.network import BACKWARD, FORWARD
 from ..ir.new_weight import new_name, plan_repeat, repeat_update
@@ -220,9 +220,9 @@ def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
     raise _refusal(product, f"the gradient of '{info.name}' is no product with the layer's input")
 
 
-def _refusal(product: Node, reason: str) -> PassError:
+def _refusal(product: Node, reason: str) -> NotApplicable:
     where = f"%{product.name} ({product.op.name}, scope {product.scope})"
-    return PassError(f"the last dense layer, {where}, cannot be normalised: {reason}")
+    return NotApplicable(f"the last dense layer, {where}, cannot be normalised: {reason}")
 
 
 # -- rewriting -----------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Pipeline text: ``gradient-accumulation{steps=4,reduction=mean},overflow-check`` to passes and back.
 
     pipeline = [pass {"," pass}]
-    pass     = name ["{" [option {"," option}] "}"]
+    pass     = name ["?"] ["{" [option {"," option}] "}"]
     option   = name "=" value
     value    = word | "quoted" | "[" [value {"," value}] "]"
 
-White space between them means nothing. Quoted strings are JSON's.
+White space between them means nothing. Quoted strings are JSON's. A pass with ``?`` is optional: where it matches
+nothing, that is a warning and no error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def _print_pass(p: Pass, all_options: bool) -> str:
         for name, value in p.options().items()
         if all_options or declared[name].default is REQUIRED or value != declared[name].default
     ]
-    return f"{p.name}{{{','.join(shown)}}}" if shown else p.name
+    name = f"{p.name}?" if p.optional else p.name
+    return f"{name}{{{','.join(shown)}}}" if shown else name
 
 
 class _Parser:
@@ -91,7 +93,8 @@ class _Parser:
             self.expect(",", f"pass '{passes[-1].name}'")
 
     def one_pass(self) -> Pass:
-        name, name_at = self.word("the name of a pass")
+        word, name_at = self.word("the name of a pass")
+        name = word.removesuffix("?")
         try:
             cls = find(name)
         except OptionError as error:
@@ -121,7 +124,8 @@ class _Parser:
         if missing:
             self.fail(f"pass '{name}' needs option {missing[0]}", name_at)
         try:
-            return cls(**values)
+            made = cls(**values)
+            return made.as_optional() if word != name else made
         except OptionError as error:
             self.fail(str(error), name_at)
 

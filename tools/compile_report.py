@@ -106,8 +106,8 @@ def print_report(outcome: Outcome) -> None:
                 out.print(f"  {cli.escape(line)}", soft_wrap=True)
         if not r.preserves:
             out.print(f"{r.name} changes training: results differ from the source's on purpose.", style="yellow")
-    for name in _matched_nothing(outcome):
-        out.print(f"Warning: {name} matched nothing (allowed by --allow-no-match).", style="yellow")
+    for name, allowed in _matched_nothing(outcome):
+        out.print(f"Warning: {name} matched nothing ({allowed}).", style="yellow")
     _print_written(outcome, out)
 
 
@@ -188,6 +188,12 @@ def size_on_disk(path: str) -> int:
     return os.path.getsize(path)
 
 
-def _matched_nothing(outcome: Outcome) -> list[str]:
+def _matched_nothing(outcome: Outcome) -> list[tuple[str, str]]:
+    """Each pass that matched nothing, and why that was no error."""
     cleanups = {p.name for p in outcome.passes if p.may_match_nothing}
-    return [r.name for r in outcome.reports if not r.matched and r.name not in cleanups]
+    optional = {p.name for p in outcome.passes if p.optional}
+    return [
+        (r.name, "it is optional" if r.name in optional else "allowed by --allow-no-match")
+        for r in outcome.reports
+        if not r.matched and r.name not in cleanups
+    ]

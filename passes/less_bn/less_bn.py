@@ -61,6 +61,8 @@ class LessBN(Pass):
         step = the_step(program, self.name)
         found = anatomy(step)
         norms = batch_norms(found)
+        if not norms:
+            result.miss(step.name, "the forward part has no BatchNorm")
         removal = Removal(found.graph, found.parts, found.weights)
         chosen = self._choose(found, norms, removal, result)
         plan = _together(removal, chosen)

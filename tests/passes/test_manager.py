@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.errors import AnatomyError, Error, OptionError, PassError, VerifyError
+from boost_compile.ir.errors import AnatomyError, Error, NotApplicable, OptionError, PassError, VerifyError
 from boost_compile.ir.program import Program
 from boost_compile.ir.report import PassResult
 from boost_compile.ir.text import parse_program, print_program
@@ -55,6 +55,15 @@ class Negate(Pass):
                         user.set_operand(i, new)
                     result.changed += 1
         return result
+
+
+class Placeless(Pass):
+    """Fits no network."""
+
+    name = "placeless"
+
+    def run(self, program: Program) -> PassResult:
+        raise NotApplicable("there is no place")
 
 
 class Nothing(Pass):
@@ -142,7 +151,7 @@ STAGED = {name: staged(name) for name in STAGES}
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Negate, Nothing, Idle, Crash, Break, Refuse, Wrong, *STAGED.values()):
+    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Refuse, Wrong, *STAGED.values()):
         monkeypatch.setitem(REGISTRY, cls.name, cls)
 
 
@@ -253,7 +262,7 @@ def test_a_pass_that_matches_nothing_fails(program: Program) -> None:
     assert str(caught.value) == (
         "pass 'nothing' matched nothing, after negate "
         "(site 0: too small; site 1: too small; site 2: too small; and 2 more). Leave it out, "
-        "or allow it with allow_no_match (--allow-no-match)"
+        "write 'nothing?', or allow it with allow_no_match (--allow-no-match)"
     )
 
 
@@ -261,6 +270,22 @@ def test_matching_nothing_can_be_allowed(program: Program) -> None:
     with pytest.warns(NoMatchWarning, match="pass 'nothing' matched nothing"):
         result = compile_program(program, "nothing", allow_no_match=True)
     assert len(result.reports[0].misses) == 5
+
+
+def test_an_optional_pass_may_match_nothing(program: Program) -> None:
+    with pytest.warns(NoMatchWarning, match="pass 'nothing' matched nothing, after negate"):
+        result = compile_program(program, "negate,nothing?,idle")
+    assert [r.name for r in result.reports] == ["negate", "nothing", "idle"]
+    assert result.pipeline == "negate{times=1},nothing?,idle"
+
+
+def test_an_optional_pass_may_find_no_place_for_itself(program: Program) -> None:
+    with pytest.raises(NotApplicable, match="no place"):
+        compile_program(program, "placeless")
+    for pipeline, allowed in (("placeless?", False), ("placeless", True)):
+        with pytest.warns(NoMatchWarning, match=r"matched nothing \(the network: there is no place\)"):
+            result = compile_program(program, pipeline, allow_no_match=allowed)
+        assert result.reports[0].matched == 0
 
 
 def test_cleanups_may_match_nothing(program: Program) -> None:

@@ -53,6 +53,16 @@ def test_summary_is_the_first_line() -> None:
     assert Sample.summary() == "Does nothing, with options of every kind."
 
 
+def test_an_optional_pass_is_told_by_its_mark() -> None:
+    passes = parse_pipeline("sample?{count=2}, needy{factor=1},sample?")
+    assert [p.optional for p in passes] == [True, False, True]
+    assert passes[0] == Sample(count=2)
+    assert print_pipeline(passes) == "sample?{count=2},needy{factor=1},sample?"
+    assert not Sample(count=2).optional
+    with pytest.raises(OptionError, match=r"unknown pass 'sample\?'"):
+        parse_pipeline("sample??")
+
+
 def test_every_registered_pass_describes_itself() -> None:
     for name, cls in REGISTRY.items():
         assert cls.name == name

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from boost_compile.ir.storage import load
-from boost_compile.passes import REGISTRY, Pass, option, parse_pipeline
+from boost_compile.passes import REGISTRY, NoMatchWarning, Pass, option, parse_pipeline
 from boost_compile.passes.configuration import read_configuration
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command
 
@@ -248,7 +248,7 @@ def test_the_command_line_replaces_what_the_document_gives_too(flags: list[str],
     passes = parse_pipeline(done.out.strip())
     assert sorted(p.name for p in passes) == ["gradient-accumulation", "overflow-check"]
     assert next(p for p in passes if p.name == "gradient-accumulation").options()["steps"] == 8
-    assert done.err.startswith("Note: a.json: the command line replaces 'gradient-accumulation{steps=4,")
+    assert done.err.startswith("Note: a.json: the command line replaces 'gradient-accumulation?{steps=4,")
     assert done.err.count("Note") == 1
 
 
@@ -289,6 +289,54 @@ def test_the_document_sets_the_target_and_the_command_line_another(compile_: Com
     assert "Note: a.toml: --target ascend replaces target 'gpu'" in done.err
     done = compile_("small.ir", "--config", write("only.toml", "target = 'gpu'"), "-o", "c.boost")
     assert (load("c.boost").target, load("c.boost").pipeline) == ("gpu", DEFAULT_PIPELINE)
+
+
+TRAINED = """
+state %w: float32[2]<1.0, 2.0> role=weight
+state %rate: float32[]<0.5> role=hyperparameter
+graph @step(%x: float32[2]) -> (loss) {
+  %read = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+  %y = Mul(%x, %read) : float32[2] primal {unique_id = "2"}
+  %loss = ReduceSum(%y, (), false, false) : float32[] primal {unique_id = "3"}
+  %seed = OnesLike(%y) : float32[2] primal {forward_unique_id = "3"}
+  %gradient = Mul(%seed, %x) : float32[2] primal {forward_unique_id = "2"}
+  %wait = UpdateState(umonad, %y)
+  %done = ApplyGradientDescent(%w, %rate, %gradient, %wait) : float32[2]
+  %end = UpdateState(%wait, %done)
+  %out = Depend(%loss, %end)
+  return %out
+}
+"""
+
+
+def test_what_a_document_or_a_level_asks_for_may_match_nothing(compile_: Compile) -> None:
+    write("small.ir", TRAINED)
+    config = write("a.json", {"pipeline": [{"pass": "less-bn"}, {"pass": "dead-code-elimination"}]})
+    done = compile_("small.ir", "--config", config, "-o", "a.boost")
+    assert (done.code, done.err) == (0, "")
+    assert "Warning: less-bn matched nothing (it is optional)." in done.out
+    assert "step: the forward part has no BatchNorm" in done.out
+    assert [r.name for r in load("a.boost").reports] == ["less-bn", "dead-code-elimination"]
+    done = compile_("small.ir", "--config", config, "-p", "less-bn", "-o", "b.boost")
+    assert_one_error(done, "boost-compile", "pass 'less-bn' matched nothing", "write 'less-bn?'")
+    assert not Path("b.boost").exists()
+
+
+def test_a_level_serves_a_network_without_residual_blocks(exported: Callable[[str], Path], compile_: Compile) -> None:
+    """LeNet with BatchNorms: nothing for less-bn, all else is done."""
+    done = compile_(exported("lenet_bn"), "--level", "O1", "-o", "a.boost", "-q")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    changed = {r.name: r.changed > 0 for r in load("a.boost").reports}
+    assert [name for name in changed if not changed[name]] == ["less-bn"]
+    assert changed["normalised-head"]
+    assert changed["gradient-freeze"]
+    source = bc.load(exported("lenet_bn"))
+    with pytest.warns(NoMatchWarning, match=r"'less-bn' matched nothing \(.*not inside a residual block"):
+        bc.compile(source, bc.from_boost_config({"boost": {"mode": "manual", "less_bn": True}}))
+    with pytest.warns(NoMatchWarning):
+        assert not bc.compile(source, "less-bn", allow_no_match=True).reports[0].changed
+    with pytest.raises(bc.Error, match="matched nothing"):
+        bc.compile(source, "less-bn")
 
 
 def test_an_empty_pipeline_does_nothing_and_is_none_of_the_default(compile_: Compile) -> None:
