@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 
 class Error(Exception):
-    """Base of every error with a cause outside this program: it says what, where and what to do."""
+    """Base of every error with a cause outside this program: it says what, where and what to do.
+
+    ``message`` holds for every door. Where Python and the commands have other words for what to do, ``python`` and
+    ``command`` say it: ``str(error)`` ends with the one, the commands show the other (:meth:`at_command`). An option
+    that not all commands have stands behind the name of one that has it: ``boost-compile --accumulate``.
+    """
+
+    def __init__(self, message: str = "", *, python: str = "", command: str = ""):
+        super().__init__(_joined(message, python))
+        self.message = message
+        self.python = python
+        self.command = command
+
+    def at_command(self) -> str:
+        """The message in the words of the commands."""
+        return _joined(self.message, self.command)
+
+    def behind(self, prefix: str, kind: type[E]) -> E:
+        """An error of another kind that says the same, behind ``prefix``."""
+        return kind(prefix + self.message, python=self.python, command=self.command)
+
+
+E = TypeVar("E", bound=Error)
+
+
+def _joined(message: str, remedy: str) -> str:
+    return f"{message} {remedy}" if message and remedy else message or remedy
 
 
 class FormatError(Error):

@@ -519,5 +519,6 @@ def _not_linear(node: Node, why: str) -> AnatomyError:
     return AnatomyError(
         f"graph '{_home(node)}': the derivative of the loss passes through {node!r} (scope '{node.scope}'), but {why}: "
         "the gradients behind it would not be those of a scaled loss. If the primitive is linear in its first operand "
-        f"that carries the derivative, say so with assume_linear=[{node.op.name}]; else train without a loss scale."
+        f"that carries the derivative, say so with loss-scale{{assume_linear=[{node.op.name}]}}; else train without a "
+        "loss scale."
     )

@@ -209,7 +209,9 @@ def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed:
     message = f"pass '{p.name}' matched nothing{_already_run(done)}{why}"
     if not allowed:
         raise PassError(
-            f"{message}. Leave it out, write '{p.name}?', or allow it with allow_no_match (--allow-no-match)"
+            f"{message}. Leave it out, write '{p.name}?', or",
+            python="allow it with allow_no_match=True",
+            command="allow it with boost-compile --allow-no-match",
         )
     warnings.warn(message, NoMatchWarning, stacklevel=3)
 

@@ -45,6 +45,12 @@ class Source(Protocol):
         """The micro-batches of epoch ``number``, counted from 0, without the first ``start``."""
 
 
+FEED_BY_HAND = {
+    "python": "Feed such inputs with session.step().",
+    "command": "Export a cell that returns its loss, and whose inputs all have a row a sample.",
+}
+
+
 def open_source(
     data: Any, graph: Graph, batch_size: int | None, shuffle: bool, seed: int, shard: Shard = Shard()
 ) -> Source:
@@ -52,11 +58,13 @@ def open_source(
     size = micro_batch_size(graph)
     if size is not None and batch_size not in (None, size):
         raise RuntimeFailure(
-            f"graph '{graph.name}' was exported for micro-batches of {size}, batch_size={batch_size} was asked for. "
-            f"Leave batch_size out, or export with Tensor(shape=[None, …]) for any size."
+            f"graph '{graph.name}' was exported for micro-batches of {size}, not of {batch_size}. Export it with "
+            f"Tensor(shape=[None, …]) for any size,",
+            python="or leave out batch_size.",
+            command="or leave out boost-run --batch-size.",
         )
     if batch_size is not None and batch_size < 1:
-        raise RuntimeFailure(f"batch_size={batch_size}: give at least 1.")
+        raise RuntimeFailure(f"micro-batches of {batch_size} samples: give at least 1.")
     if isinstance(data, (str, os.PathLike)):
         if Path(data).suffix != ".npz":
             raise RuntimeFailure(f"{data}: training data is read from .npz files (numpy.savez).")
@@ -76,9 +84,17 @@ def open_source(
             f"cannot train on a {type(data).__name__}: give a tuple of arrays, an .npz path or a mindspore.dataset."
         )
     if size is None and batch_size is None:
-        raise RuntimeFailure(f"graph '{graph.name}' takes micro-batches of any size: say batch_size=….")
+        raise _size_missing(graph)
     order_seed = seed if shuffle else None
     return ArraySource(arrays, graph, size or batch_size or 1, static=size is not None, seed=order_seed, shard=shard)
+
+
+def _size_missing(graph: Graph) -> RuntimeFailure:
+    return RuntimeFailure(
+        f"graph '{graph.name}' takes micro-batches of any size.",
+        python="Say how many samples one has: batch_size=….",
+        command="Say how many samples one has: boost-run --batch-size B.",
+    )
 
 
 def micro_batch_size(graph: Graph) -> int | None:
@@ -87,13 +103,17 @@ def micro_batch_size(graph: Graph) -> int | None:
     for value in graph.inputs:
         if not isinstance(value.type, TensorType) or not value.type.shape:
             raise RuntimeFailure(
-                f"input '{value.name}' ({value.type}) of graph '{graph.name}' has no batch dimension: use step()."
+                f"input '{value.name}' ({value.type}) of graph '{graph.name}' has no batch dimension, by which data is "
+                f"divided into micro-batches.",
+                **FEED_BY_HAND,
             )
         sizes.append(max(value.type.shape[0], -1))
     if len(set(sizes)) > 1:
         shapes = ", ".join(f"{v.name}: {v.type}" for v in graph.inputs)
         raise RuntimeFailure(
-            f"the inputs of graph '{graph.name}' differ in their first dimension ({shapes}): use step()."
+            f"the inputs of graph '{graph.name}' differ in their first dimension ({shapes}), by which data is divided "
+            f"into micro-batches.",
+            **FEED_BY_HAND,
         )
     return None if sizes[0] == -1 else sizes[0]
 
@@ -174,7 +194,7 @@ class DatasetSource:
         first = graph.inputs[0].type
         if isinstance(first, TensorType) and len(shapes[0]) == len(first.shape) - 1:
             if size is None:
-                raise RuntimeFailure(f"graph '{graph.name}' takes micro-batches of any size: say batch_size=….")
+                raise _size_missing(graph)
             dataset = dataset.batch(size)
         self.dataset, self.size, self.static, self.seed = dataset, size, static, seed
         self.shard = Shard() if _is_divided(dataset) else shard

@@ -49,11 +49,15 @@ class DataPosition:
             before, now = self.order.get(name), order.get(name)
             if before != now:
                 raise RuntimeFailure(
-                    f"cannot go on where the state was saved: {words} {_shown(before)} then and {_shown(now)} now. "
-                    f"Use the same, or load the state without its position (load_state, --load)."
+                    f"cannot go on where the state was saved: {words} {_shown(before)} then and {_shown(now)} now.",
+                    **WITHOUT_POSITION,
                 )
 
 
+WITHOUT_POSITION = {
+    "python": "Use the same, or train on from the start of the data: fit without resume.",
+    "command": "Use the same, or load the state without its position: boost-run --load.",
+}
 WORDS = {
     "samples": "the number of samples was",
     "batch": "the samples of a micro-batch over all ranks were",

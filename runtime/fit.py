@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
-from .data import Shard, open_source
+from .data import FEED_BY_HAND, Shard, open_source
 from .data_position import DataPosition, Order
 from .progress import Bar, Tally, progress_bar
 
@@ -123,7 +123,7 @@ def fit(
     program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set.
     """
     if epochs < 1:
-        raise RuntimeFailure(f"epochs={epochs}: give at least 1.")
+        raise RuntimeFailure(f"{epochs} epochs: give at least 1.")
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise RuntimeFailure(
@@ -258,8 +258,11 @@ class _Run:
                 if not math.isfinite(loss):
                     raise RuntimeFailure(
                         f"the loss of step {step} is {loss}, and the update of its cycle has been applied. Load a "
-                        f"state from before it, then lower the learning rate or look for bad values in the data; "
-                        f"compile with 'overflow-check' to skip such updates, or set allow_nonfinite=True to train on."
+                        f"state from before it, then lower the learning rate or look for bad values in the data;",
+                        python="compile with 'overflow-check' to skip such updates, or set allow_nonfinite=True to "
+                        "train on.",
+                        command="boost-compile --check-overflow makes a program that skips such updates, and "
+                        "boost-run --allow-nonfinite trains on.",
                     )
         losses = [loss for _, loss in self.cycle_losses]
         cycle = Cycle(self.cycles, _mean(losses), len(losses), last.updated, last.overflow)
@@ -273,7 +276,9 @@ class _Run:
 
         for step, result in self.unread:
             if result.loss is None:
-                raise RuntimeFailure(f"graph '{result.graph}' returns no loss, which fit needs: use step().")
+                raise RuntimeFailure(
+                    f"graph '{result.graph}' returns no loss, which this training needs.", **FEED_BY_HAND
+                )
             loss = float(np.mean(result.loss))
             self.cycle_losses.append((step, loss))
             self.epoch_losses.append(loss)

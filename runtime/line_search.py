@@ -51,7 +51,7 @@ class LineSearch:
             raise RuntimeFailure(
                 f"{position} micro-batches of a cycle are pending in this state, and the line search at the cycle's "
                 "end needs them again, but they are not there: only what Session.save writes holds them. "
-                "Save the state at the end of a cycle (StepResult.ended_cycle), or call flush() first."
+                "Save the state at the end of a cycle (StepResult.ended_cycle), or end the cycle early first."
             )
         if not position:
             self._kept.clear()

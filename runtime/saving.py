@@ -38,9 +38,9 @@ class SaveEvery(Callback):
         keep: int = 1,
         signals: bool = True,
     ):
-        for name, value in (("cycles", cycles), ("minutes", minutes), ("keep", keep)):
+        for value, what in ((cycles, "cycles"), (minutes, "minutes"), (keep, "kept states")):
             if value is not None and value <= 0:
-                raise RuntimeFailure(f"{name}={value}: give a number above 0.")
+                raise RuntimeFailure(f"SaveEvery with {value} {what}: give a number above 0.")
         self.path = path
         self.cycles = cycles
         self.sync = sync
@@ -87,5 +87,7 @@ class SaveEvery(Callback):
         self._save(session)
         session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
         raise Stopped(
-            f"training was asked to stop, and {self.path} holds its state: --resume, or fit(resume=True), goes on"
+            f"training was asked to stop, and {self.path} holds its state:",
+            python="fit(resume=True) goes on",
+            command="boost-run --resume goes on",
         )

@@ -15,7 +15,7 @@ from ..ir.program import Program
 from ..ir.types import DType, TensorType
 from . import draws
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
-from .data_position import NOTE, DataPosition
+from .data_position import NOTE, WITHOUT_POSITION, DataPosition
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
 from .line_search import LineSearch
@@ -47,7 +47,9 @@ class Session:
         self, program: Program, device: str = "CPU", seed: int | None = None, check_replicas: int | None = None
     ):
         if check_replicas is not None and check_replicas < 1:
-            raise RuntimeFailure(f"check_replicas={check_replicas}: give a number of cycles, at least 1.")
+            raise RuntimeFailure(
+                f"replicas cannot be checked every {check_replicas} cycles: give a number of cycles, at least 1."
+            )
         self.program = program
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
@@ -251,14 +253,17 @@ class Session:
             for name in given:
                 if name not in known:
                     raise RuntimeFailure(
-                        f"{origin} holds '{name}', which the program does not know{nearest(name, list(known))}. "
-                        f"strict=False skips such names."
+                        f"{origin} holds '{name}', which the program does not know{nearest(name, list(known))}.",
+                        python="strict=False skips such names.",
+                        command="boost-run --load … --partial skips such names.",
                     )
             missing = [name for name in known if name not in given]
             if missing:
                 raise RuntimeFailure(
                     f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'"
-                    f"{nearest(missing[0], list(given))}. strict=False keeps their values."
+                    f"{nearest(missing[0], list(given))}.",
+                    python="strict=False keeps their values.",
+                    command="boost-run --load … --partial keeps their values.",
                 )
         values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
         data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
@@ -301,7 +306,7 @@ class Session:
         ranks as before load each its own.
         """
         if sync not in ("none", "average"):
-            raise RuntimeFailure(f"sync={sync!r}: give 'none' or 'average'.")
+            raise RuntimeFailure(f"no way to write BatchNorm statistics is called '{sync}': give 'none' or 'average'.")
         values = self.state()
         if self._search is not None:
             values |= pack_kept(self._search.kept())
@@ -337,8 +342,8 @@ class Session:
         if own.runs and self._drawn_with not in (None, own.seed):
             raise RuntimeFailure(
                 f"cannot go on where the state was saved: the session drew random numbers from the seed "
-                f"{self._drawn_with} then and from {own.seed} now. Use the same, or load the "
-                "state without its position (load_state, --load)."
+                f"{self._drawn_with} then and from {own.seed} now.",
+                **WITHOUT_POSITION,
             )
         lost = self._engine.unrepeatable
         if lost:

@@ -118,9 +118,9 @@ def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
     if isinstance(error, internal):
         fail(name, INTERNAL_FAILURE, f"internal: {error}\n  please report this, with that file")
     if isinstance(error, VerifyError):
-        fail(name, BAD_INPUT, f"the graph is not valid: {error}")
+        fail(name, BAD_INPUT, f"the graph is not valid: {error.at_command()}")
     if isinstance(error, Error):
-        fail(name, BAD_INPUT, str(error))
+        fail(name, BAD_INPUT, error.at_command())
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         fail(name, BAD_INPUT, f"{error.filename}: {what}" if error.filename else what)
@@ -295,7 +295,7 @@ def check_writable(output: str) -> None:
     if not os.path.isdir(directory):
         raise OptionError(f"cannot write '{output}': there is no directory '{os.path.dirname(output)}'")
     if not os.access(directory, os.W_OK):
-        raise OptionError(f"cannot write '{output}': its directory is not writable (choose another with -o)")
+        raise OptionError(f"cannot write '{output}': its directory is not writable; choose another")
 
 
 class OptionalValueCommand(click.Command):

@@ -21,6 +21,7 @@ from .jobs import rank
 @click.option("--seed", type=int, default=0, show_default=True, help="For the order of samples and random primitives.")
 @click.option("--shuffle/--no-shuffle", default=True, help="Reorder the samples each epoch [on].")
 @click.option("--load", metavar="PATH", help="Start from this state (.safetensors, .ckpt or .npz).")
+@click.option("--partial", is_flag=True, help="With --load: only what both have, by name and shape (fine-tuning).")
 @click.option("--resume", metavar="PATH", help="Go on where --save wrote this state, up to --epochs in all.")
 @click.option("--save", metavar="PATH", help="Write the state there after training (.safetensors or .ckpt).")
 @click.option("--save-every", type=click.IntRange(min=1), metavar="K", help="And after every K-th optimizer step.")

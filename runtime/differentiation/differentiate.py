@@ -119,7 +119,9 @@ def _check_loss(graph: Graph) -> None:
     type_ = result_value(graph).type
     if not isinstance(type_, TensorType) or not type_.dtype.is_float or type_.shape not in ((), (1,)):
         raise OptionError(
-            f"graph '{graph.name}' returns {type_}, which is no loss: name one with loss (--loss softmax-cross-entropy)"
+            f"graph '{graph.name}' returns {type_}, which is no loss.",
+            python="Name one: loss='softmax-cross-entropy'",
+            command="Name one: boost-compile --loss softmax-cross-entropy",
         )
 
 

@@ -23,7 +23,10 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
             assert node.graph is not None
             node.set_operand(_IS_TRAINING[node.op.name], node.graph.constant(True))
         else:
-            report.miss(node.scope or node.name, "BatchNorm in inference mode keeps its statistics (--training-mode)")
+            report.miss(
+                node.scope or node.name,
+                "BatchNorm in inference mode keeps its statistics (boost-compile --training-mode)",
+            )
     report.statistics["batch_norms_switched"] = len(resting) if switch else 0
     report.statistics["dropouts"] = sum(n.op.name in _DROPOUT for part in graph.all_graphs() for n in part)
 

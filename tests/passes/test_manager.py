@@ -262,7 +262,7 @@ def test_a_pass_that_matches_nothing_fails(program: Program) -> None:
     assert str(caught.value) == (
         "pass 'nothing' matched nothing, after negate "
         "(site 0: too small; site 1: too small; site 2: too small; and 2 more). Leave it out, "
-        "write 'nothing?', or allow it with allow_no_match (--allow-no-match)"
+        "write 'nothing?', or allow it with allow_no_match=True"
     )
 
 

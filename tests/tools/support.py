@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from typing import Any
 import click
 import pytest
 from boost_compile.tools import cli
+
+from tests.advice import wrong_advice
+
+PYTHON_ARGUMENTS = re.compile(r"\b(strict|allow_nonfinite|resume|batch_size|allow_no_match|dimensions|evaluate)=")
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,15 @@ def process(module: str, *arguments: object, stdin: str = "") -> Shell:
 
 
 def assert_one_error(shell: Shell, command: str, *fragments: str) -> None:
-    """Exit 2, nothing on stdout, and one message on stderr that holds the fragments; no traceback."""
+    """Exit 2, nothing on stdout, and one message on stderr that holds the fragments; no traceback, and no advice that
+    the command's user cannot follow."""
     assert shell.code == 2, shell
     assert shell.out == ""
     assert shell.err.startswith(f"{command}: error: ")
     assert shell.err.count("error:") == 1
     assert "Traceback" not in shell.err
+    # The options of passes are written like Python's arguments, and right in a command.
+    assert [fault for fault in wrong_advice(shell.err, [command]) if "is Python" not in fault] == []
+    assert not PYTHON_ARGUMENTS.search(shell.err), shell.err
     for fragment in fragments:
         assert fragment in shell.err, shell.err

@@ -27,6 +27,7 @@ class Job:
     seed: int
     shuffle: bool
     load: str | None
+    partial: bool
     resume: str | None
     save: str | None
     save_every: int | None
@@ -50,6 +51,8 @@ class Job:
         """Raises click.UsageError for options that do not fit together, and Error for files that are not there."""
         if self.load is not None and self.resume is not None:
             raise click.UsageError("--load and --resume exclude each other: --resume loads too")
+        if self.partial and self.load is None:
+            raise click.UsageError("--partial says how to --load: load what?")
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")

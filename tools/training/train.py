@@ -8,6 +8,7 @@ from .. import cli
 from ..jobs.folder import JobFolder
 from ..jobs.rank import Rank
 from .evaluation import function_at
+from .loading import load
 from .report import document_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     session = Session(program, device=job.device, seed=job.seed, check_replicas=job.check_replicas)
     rank = Rank(session.ranks.rank, JobFolder.of_environment())
     if job.load is not None:
-        session.load_state(job.load)
+        load(session, job.load, job.partial)
     if job.resume is not None:
         load_newest(session, job.resume)
     # Once is enough: the weights are the same on all ranks.

@@ -52,7 +52,7 @@ class Clipping:
             raise NotApplicable("no cycle of this data updates")
         detail = ", ".join(f"{side} (data times {factor:g})" for side, factor in sides.items())
         if "above" not in sides:
-            return Result(self.name, VACUOUS, "no gradient reached the limit: give other --data", None, self.promise)
+            return Result(self.name, VACUOUS, "no gradient reached the limit: give other data", None, self.promise)
         return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
 
 

@@ -14,6 +14,7 @@ from ...ir.types import DType, TensorType
 from .ranges import upper_bound
 from .reference import Batch
 
+GIVE_DATA = "give real micro-batches as data (boost-verify --data FILE.npz)"
 OPEN = 4
 """The size of a dimension that the export left open."""
 
@@ -31,7 +32,7 @@ def random_batches(graph: Graph, count: int, seed: int, positive: Sequence[str] 
     for value in graph.inputs:
         type_ = value.type
         if not isinstance(type_, TensorType):
-            raise RuntimeFailure(f"input '{value.name}' is {type_}: give data for it with --data")
+            raise RuntimeFailure(f"input '{value.name}' is {type_}: {GIVE_DATA}")
         shape = tuple(OPEN if d < 0 else d for d in type_.shape)
         if type_.dtype.is_float:
             dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value

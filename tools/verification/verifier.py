@@ -22,7 +22,7 @@ from .centralization import Centralization
 from .clipping import Clipping
 from .context import Context, NotApplicable
 from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
-from .data import file_batches, given_batches, random_batches
+from .data import GIVE_DATA, file_batches, given_batches, random_batches
 from .derivative import Derivative
 from .deterministic import without_dropout
 from .freezing import FrozenWeights
@@ -75,7 +75,9 @@ def verify(
     Raises RuntimeFailure where the data shows nothing (losses that are not finite, no gradients): give other data.
     """
     if cycles < 2:
-        raise OptionError(f"cycles={cycles}: two at least, since what a cycle leaves behind shows in the next one")
+        raise OptionError(
+            f"{cycles} cycles are too few: two at least, since what a cycle leaves behind shows in the next one"
+        )
     start = perf_counter()
     promises = read_promises(program)
     references = {} if references is None else references
@@ -126,7 +128,7 @@ class _Job:
         try:
             reference = self._reference(base, promises)
         except AnatomyError as error:
-            raise AnatomyError(f"this original cannot serve as a reference: {error}") from error
+            raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
         _check_data(reference, batches)
@@ -174,7 +176,7 @@ def _checked(p: Property, context: Context) -> Result:
         except NotApplicable as reason:
             result = Result(p.name, NOT_APPLICABLE, str(reason), None, p.promise)
         except RuntimeFailure as error:
-            result = Result(p.name, FAILED, f"it does not run: {error}", None, p.promise)
+            result = Result(p.name, FAILED, f"it does not run: {error.at_command()}", None, p.promise)
     return replace(result, seconds=perf_counter() - start)
 
 
@@ -191,29 +193,28 @@ def _same_inputs(base: Program, program: Program) -> None:
 
 def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
     """RuntimeFailure where this data would show nothing."""
-    hint = "give real micro-batches with --data FILE.npz"
     try:
         with np.errstate(all="ignore"):
             micros = [reference.micro(reference.initial, batch) for batch in batches[:2]]
     except RuntimeFailure as error:
         raise RuntimeFailure(
-            f"the original does not run on this data: {error}. If the data is to blame, {hint}"
+            f"the original does not run on this data: {error.at_command()}. If the data is to blame, {GIVE_DATA}"
         ) from error
     for micro in micros:
         for name, value in micro.outputs.items():
             if isinstance(value, float) and not np.isfinite(value):
-                raise RuntimeFailure(f"with this data the original's {name} is {value}: {hint}")
+                raise RuntimeFailure(f"with this data the original's {name} is {value}: {GIVE_DATA}")
     if not all(m.finite for m in micros):
         _, after = reference.step(reference.initial, batches[0])
         # A training cell with a check of its own may begin with a loss scale that is too large.
         if not all(np.isfinite(after[w]).all() for w in reference.probe.weights):
-            raise RuntimeFailure(f"with this data the original's gradients are not finite: {hint}")
+            raise RuntimeFailure(f"with this data the original's gradients are not finite: {GIVE_DATA}")
     if not any(np.any(g) for m in micros for g in m.gradients.values()):
-        raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {hint}")
+        raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {GIVE_DATA}")
     different = any(a.tobytes() != b.tobytes() for a, b in zip(batches[0], batches[1], strict=True))
     alike = all(micros[0].gradients[n].tobytes() == micros[1].gradients[n].tobytes() for n in micros[0].gradients)
     if not different or alike:
-        raise RuntimeFailure(f"vacuous: different micro-batches of this data give the same gradients: {hint}")
+        raise RuntimeFailure(f"vacuous: different micro-batches of this data give the same gradients: {GIVE_DATA}")
 
 
 def versions() -> Mapping[str, str]:

@@ -37,7 +37,8 @@ def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None
     try:
         graph, conversion = _converted(path, model, dimensions or {})
     except FormatError as error:
-        raise FormatError(f"{path}: {printable(str(error))}") from None
+        message, python, command = (printable(text) for text in (error.message, error.python, error.command))
+        raise FormatError(f"{path}: {message}", python=python, command=command) from None
     return Program(
         graphs={"step": graph},
         state=conversion.state,
@@ -87,7 +88,7 @@ def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[G
     if any(entry.domain == VIEWED for entry in model.opset_import):
         raise FormatError(
             "an ONNX model of MindSpore's primitives, which boost-inspect wrote for viewers; it is not read back. Give "
-            "the file that it was written from, or write standard ONNX (--standard)"
+            "the file that it was written from, or write standard ONNX (boost-inspect --standard)"
         )
     opset = _opset(model)
     tensors = Tensors(path)
@@ -169,8 +170,9 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
         shown = ", ".join(missing)
         first = next(iter(missing))
         raise FormatError(
-            f"the model leaves sizes open: {shown}. Say what they are: --dim {first}=8 (in Python: "
-            f"dimensions={{'{first}': 8}})"
+            f"the model leaves sizes open: {shown}.",
+            python=f"Say what they are: dimensions={{'{first}': 8}}",
+            command=f"Say what they are: boost-compile --dim {first}=8",
         )
     del model.graph.value_info[:]
     for info in model.graph.output:

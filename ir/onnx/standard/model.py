@@ -131,7 +131,8 @@ def _translate(program: Program, network: Network, w: Writing, values: dict[str,
             f"{len(unsupported)} nodes of the network cannot be written as standard ONNX:\n  "
             + "\n  ".join(unsupported[:_LISTED])
             + more
-            + "\n  Name a node before them with --result, or write the graph for viewers: without --standard."
+            + "\n  Name a node before them as the result (boost-inspect --result), or write the graph for viewers "
+            "(boost-inspect --format onnx)."
         )
     return states
 
