@@ -15,6 +15,7 @@ from ..ir.graph import Graph
 from ..ir.types import TensorType
 from .checkpoint import read_npz
 from .data_position import Order
+from .environment import numpy_mismatch
 
 Batch = tuple[Any, ...]
 
@@ -185,7 +186,8 @@ class DatasetSource:
     def __init__(
         self, dataset: Any, graph: Graph, size: int | None, static: bool, seed: int = 0, shard: Shard = Shard()
     ):
-        shapes = dataset.output_shapes()
+        with _told_of_numpy():
+            shapes = dataset.output_shapes()
         if len(shapes) != len(graph.inputs):
             raise RuntimeFailure(
                 f"the dataset has {len(shapes)} columns ({', '.join(dataset.get_col_names())}), "
@@ -218,7 +220,7 @@ class DatasetSource:
         group: list[Batch] = []
         with self._seeded(number):
             batches = self.dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
-        for batch in batches:
+        for batch in _read(batches):
             size = size or len(batch[0])
             if len(group) == self.shard.ranks:
                 # Its short batch was not the last one after all: the step says what is wrong with its shape.
@@ -259,6 +261,31 @@ class DatasetSource:
             yield
         finally:
             config.set_seed(before)
+
+
+def _read(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches. RuntimeFailure where numpy 2 keeps MindSpore from reading one."""
+    while True:
+        with _told_of_numpy():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+@contextmanager
+def _told_of_numpy() -> Iterator[None]:
+    """MindSpore's GeneratorDataset and NumpySlicesDataset ask numpy for an array of each value without a copy, which
+    numpy 2 refuses for anything that is no array yet (a Python number, a numpy scalar)."""
+    try:
+        yield
+    except RuntimeError as error:
+        mismatch = numpy_mismatch()
+        if mismatch is None or "Unable to avoid copy" not in str(error):
+            raise
+        raise RuntimeFailure(
+            f"the dataset cannot be read. {mismatch}; or let the dataset give arrays alone: numpy.asarray(label)"
+        ) from error
 
 
 def _is_divided(dataset: Any) -> bool:

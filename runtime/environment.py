@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 
 from ..ir.errors import RuntimeFailure
@@ -17,6 +18,9 @@ log = logging.getLogger("boost_compile")
 
 SLOW_CONVOLUTIONS = ("2.9.", "2.10.")
 """MindSpore releases whose oneDNN runs convolutions of more than one point some 60 times slower with AVX-512."""
+
+BUILT_FOR_NUMPY_1 = ("2.8.", "2.9.", "2.10.")
+"""MindSpore releases whose extension was compiled with numpy 1.x. 2.8 and 2.9 declare it, 2.10 does not."""
 
 OLD_PROTOBUF = ("2.8.", "2.9.")
 """MindSpore releases whose generated protobuf code the fast form of protobuf 4 and newer refuses."""
@@ -31,6 +35,8 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
       MindSpore was imported, but not after it ran anything.
     - ``MS_COMPILER_CACHE_ENABLE=0`` in place of another value: the cache returns the graph of an older file.
 
+    Also warns, once a process, of a numpy that MindSpore was not built for.
+
     Raises :class:`RuntimeFailure` when MindSpore is not installed, or not importable with the protobuf that is.
     """
     try:
@@ -40,6 +46,7 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
             "running a program needs MindSpore, which is not installed: pip install mindspore"
         ) from None
     _check_protobuf(version)
+    _warn_of_numpy()
     unset = "ONEDNN_MAX_CPU_ISA" not in os.environ
     if unset and version.startswith(SLOW_CONVOLUTIONS) and any(_convolves(graph) for graph in graphs):
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
@@ -64,6 +71,24 @@ def _convolves(graph: Graph) -> bool:
     nodes = (node for part in graph.all_graphs() for node in part if node.op.name in kinds)
     weights = (node.operand(1).type for node in nodes if node.num_operands > 1)
     return any(not isinstance(w, TensorType) or any(size != 1 for size in w.shape[2:]) for w in weights)
+
+
+def numpy_mismatch() -> str | None:
+    """What to say where numpy 2 or newer is installed beside a MindSpore that was built for numpy 1; None elsewhere."""
+    import numpy as np
+
+    mindspore = metadata.version("mindspore")
+    if not mindspore.startswith(BUILT_FOR_NUMPY_1) or int(np.__version__.partition(".")[0]) < 2:
+        return None
+    return f"MindSpore {mindspore} is built for numpy 1.x, numpy {np.__version__} is installed: pip install 'numpy<2'"
+
+
+@cache
+def _warn_of_numpy() -> None:
+    """A session's graphs run all the same: what fails is outside of them."""
+    message = numpy_mismatch()
+    if message is not None:
+        log.warning("%s. As it is, building networks and reading datasets can fail.", message)
 
 
 def _check_protobuf(mindspore: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mindspore as ms
+import mindspore.dataset as ds
 import numpy as np
 import pytest
 from boost_compile.runtime.fit import Callback
@@ -48,6 +49,22 @@ def test_every_source_gives_the_same_trajectory(exported, digits, tmp_path):
         ]
         assert history.dropped == 4
         assert_same_state(session.state(), by_hand.state())
+
+
+def test_a_dataset_of_plain_labels_trains_or_is_refused_with_the_remedy(exported, digits, monkeypatch):
+    """mindspore.dataset cannot read numbers that are no arrays with numpy 2, which the project does not install."""
+    x, y = digits
+    slices = ds.NumpySlicesDataset((x, y), ["x", "y"], shuffle=False)
+    if np.__version__.startswith("1."):
+        assert session_of(exported).fit(slices).losses == session_of(exported).fit((x, y), shuffle=False).losses
+
+    def labels():  # says what numpy 2 says
+        yield x[0], y[:1]
+        raise ValueError("Unable to avoid copy while creating an array as requested.")
+
+    monkeypatch.setattr(np, "__version__", "2.4.6")
+    with pytest.raises(bc.Error, match=r"numpy 2\.4\.6 is installed: pip install 'numpy<2'"):
+        session_of(exported).fit(ds.GeneratorDataset(labels, ["x", "y"]))
 
 
 def test_shuffling_is_repeatable_by_seed_and_differs_between_epochs(exported, digits, tmp_path):

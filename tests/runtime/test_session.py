@@ -253,6 +253,15 @@ def test_a_convolution_setting_of_the_user_stays():
     assert kept.stderr == ""
 
 
+@pytest.mark.parametrize(("mindspore", "numpy", "said"), [("2.10.0", "2.4.6", 1), ("2.11.0", "2.4.6", 0)])
+def test_a_numpy_that_mindspore_was_not_built_for_is_said_once(mindspore, numpy, said):
+    code = f"from importlib import metadata; metadata.version = lambda name: {mindspore!r}; "
+    code += f"import numpy; numpy.__version__ = {numpy!r}; "
+    code += PREPARE.format(graph=GRAPH.format(op="MatMul", weight="4,3"), then="pass")
+    done = run(code)
+    assert done.stderr.count(f"numpy {numpy} is installed: pip install 'numpy<2'") == said
+
+
 def test_a_protobuf_that_mindspore_cannot_be_imported_with_is_named_before_it_tries():
     code = (
         "from importlib import metadata; metadata.version = lambda name: '{}'\n"
