@@ -76,8 +76,9 @@ def _array(file: IO[bytes], what: str, size: int) -> Any:
 
 def _header(file: IO[bytes], what: str, size: int) -> tuple[Any, tuple[int, ...], bool]:
     """Element type, shape and whether columns come first; what follows in a file of ``size`` bytes fits them."""
-    from numpy.lib import format as npy
+    from numpy.lib import format
 
+    npy: Any = format  # typed from numpy 2 on
     version = npy.read_magic(file)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
     if read is None:

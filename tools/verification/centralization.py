@@ -121,7 +121,8 @@ def _centralized(c: Context, gradients: Values) -> Values:
 
 
 def _distance(a: Values, b: Values, name: str) -> np.ndarray:
-    return np.abs(a[name].astype(np.float64) - b[name])
+    found: np.ndarray = np.abs(a[name].astype(np.float64) - b[name])
+    return found
 
 
 def _mean(

@@ -131,7 +131,8 @@ def _judge(name: str, state: Values, expected: Expected, factor: float) -> Devia
         return deviation(name, state[name], expected.state[name], before)
 
     def times(after: np.ndarray) -> np.ndarray:
-        return (before + factor * (after.astype(np.float64) - before)).astype(before.dtype)
+        wide: np.ndarray = before + factor * (after.astype(np.float64) - before)
+        return wide.astype(before.dtype)
 
     # Multiplied by the factor is what has been rounded to a weight: as much larger is the rounding.
     unit = np.spacing(np.maximum(np.abs(before), np.abs(expected.state[name])))

@@ -6,6 +6,7 @@ import numpy as np
 
 from .context import Context, NotApplicable, state_equal
 from .promises import CHECK, LOSS_SCALE
+from .reference import Batch
 from .report import EXACT, FAILED, PASSED, Deviation, Result
 from .tolerance import compare
 
@@ -149,7 +150,7 @@ class ScaleRule:
         return Result(self.name, status, detail, EXACT if status == PASSED else None, self.promise)
 
 
-def _spoiled(batches: list[tuple[np.ndarray, ...]], at: int, gradient: int, value: np.float32) -> list[tuple]:  # type: ignore[type-arg]
+def _spoiled(batches: list[Batch], at: int, gradient: int, value: np.float32) -> list[Batch]:
     """The micro-batches with the poison in one of them; no gradient has the number -1."""
     return [
         (*b, np.array(gradient if i == at else -1, np.int32), np.array(value if i == at else 0, np.float32))
