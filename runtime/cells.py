@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import mindspore
@@ -96,3 +96,21 @@ class ProgramCell(nn.Cell):  # type: ignore[misc]
 
     def __call__(self, *inputs: Any) -> Any:
         return self._step(inputs)
+
+
+class NetworkCell(GraphRunner):
+    """The evaluation network as a Cell, over the Parameters of a session; see :class:`.prediction.Prediction`."""
+
+    def __init__(
+        self,
+        graph: Any,
+        state: Iterable[mindspore.Parameter],
+        predict: Callable[[Sequence[Any]], tuple[Any, ...]],
+    ):
+        super().__init__(graph, state)
+        self._predict = predict
+        self.set_train(False)
+
+    def __call__(self, *inputs: Any) -> Any:
+        outputs = self._predict(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs

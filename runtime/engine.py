@@ -72,11 +72,6 @@ class Engine:
         return _parameter(replace(variable, type=type_, data=data))
 
     def _load(self, program: Program, graph: Graph, seed: int | None) -> Any:
-        import mindspore
-
-        from ..ir.mindir.writer import write_mindir
-        from .cells import FunctionRunner, GraphRunner
-
         target = self.device.lower()
         if self._shared:
             graph = graph.clone()[0]
@@ -94,6 +89,15 @@ class Engine:
         if self.device == "CPU":
             graph = multiply_by_reciprocal(widen_half_updates(graph), program)
             graph = stagger_updates(compute_zeros(shorten_finite_tests(graph)))
+        return self.runner_of(program, graph)
+
+    def runner_of(self, program: Program, graph: Graph) -> Any:
+        """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
+        import mindspore
+
+        from ..ir.mindir.writer import write_mindir
+        from .cells import FunctionRunner, GraphRunner
+
         graph = anchor_state(graph)
         with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
             path = Path(folder) / "program.mindir"
@@ -109,12 +113,16 @@ class Engine:
 
     def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs one graph on Tensors and returns its results, which may still be computing."""
+        return self.call(self._runners[name], self.graphs[name], (*inputs, *self.draws.next(name)))
+
+    def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Runs a graph by what :meth:`runner_of` made for it."""
         try:
-            result = self._runners[name](*inputs, *self.draws.next(name))
+            result = runner(*inputs)
         except Error:
             raise
         except Exception as e:
-            raise self._failure(self.graphs[name], e) from e
+            raise self._failure(graph, e) from e
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     def read(self, name: str) -> Any:

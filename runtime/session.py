@@ -26,6 +26,7 @@ from .result import StepResult
 
 if TYPE_CHECKING:
     from .fit import Callback, Evaluate, History
+    from .prediction import Prediction
     from .progress import Bar
 
 log = logging.getLogger("boost_compile")
@@ -66,6 +67,7 @@ class Session:
         self._drawn_with: int | None = None
         """The seed with which the loaded state drew random numbers; None where it does not say."""
         self._unread: StepResult | None = None
+        self._predictions: dict[str | None, Prediction] = {}
         self._resume()
 
     @property
@@ -172,6 +174,35 @@ class Session:
             return outputs[0] if len(outputs) == 1 else outputs
 
         return ProgramCell(self._engine.parameters.values(), step, self._resume)
+
+    def predict(self, *inputs: Any) -> Any:
+        """What the network computes from these inputs, with the present weights: a numpy array, or a tuple of them
+        where it has several outputs (heads), in the order in which the graph computes them.
+
+        Inputs are those of the network, in the order of the file; labels are none of them. BatchNorm uses its
+        statistics, dropout does nothing, no state changes, and the number of samples may be another than in training.
+        The result is what the loss is taken of; :meth:`network` takes another node. bfloat16 comes as float32.
+        """
+        import mindspore
+        import numpy as np
+
+        found = self._prediction(None).run(inputs)
+        wide = [v.astype(mindspore.float32) if v.dtype == mindspore.bfloat16 else v for v in found]
+        arrays = tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def network(self, result: str | None = None) -> Any:
+        """The evaluation network as an ``nn.Cell`` over the session's Parameters, as ``network_auto_process_eval`` of
+        ``mindspore.boost`` gives it: for ``Model(session.network(), loss, metrics=…).eval(…)``, or as part of another
+        Cell. ``result`` names the node whose value it returns, instead of what the loss is taken of."""
+        return self._prediction(result).cell
+
+    def _prediction(self, result: str | None) -> Prediction:
+        from .prediction import Prediction
+
+        if result not in self._predictions:
+            self._predictions[result] = Prediction(self._engine, self.program, result)
+        return self._predictions[result]
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
         turn = self._turns[self._position]
@@ -368,7 +399,8 @@ class Session:
 
         if self.ranks.rank != 0:
             return "the first rank exports"
-        return str(export_onnx(Path(path), self.program, self.state(), result, version("boost-compile")))
+        written = export_onnx(Path(path), self.program, self.state(), result, version("boost-compile"))
+        return f"exported {written}"
 
     def _differing(self, statistics: bool) -> list[str]:
         """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm

@@ -41,7 +41,7 @@ ELEMENTWISE = frozenset({
     "BinaryCrossEntropyWithLogitsBackward", "KLDivLoss", "KLDivLossGrad", "KLDiv", "SmoothL1Loss",
     "SmoothL1LossGrad", "MSELossExt", "MSELossGradExt", "L1LossExt", "L1LossBackwardExt",
     "SigmoidCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogitsGrad", "SoftMarginLoss", "SoftMarginLossGrad",
-    "LogSigmoidGrad",
+    "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad",
 })  # fmt: skip
 """Element by element, numpy's broadcasting; a kernel may reduce the result to a number. Also what works along one axis
 and leaves the shape as it is: it does so at any extent."""

@@ -30,4 +30,4 @@ def write_standard_onnx(program: Program, output: str, result: str | None, state
     from ...runtime.checkpoint import read_state
 
     values = {} if state is None else read_state(state)
-    return str(export_onnx(Path(output), program, values, result, version("boost-compile")))
+    return f"exported {export_onnx(Path(output), program, values, result, version('boost-compile'))}"

@@ -112,6 +112,16 @@ def _hard_sigmoid(w: Writing, node: Node) -> Names:
     return w.add("HardSigmoid", w.inputs(node, 1), alpha=1 / 6, beta=0.5)
 
 
+def _l2_normalize(w: Writing, node: Node) -> Names:
+    """x over the root of the sum of its squares, which is at least epsilon."""
+    (x,) = w.inputs(node, 1)
+    axis = node.attributes.get("axis", 0)
+    axes = [int(a) for a in axis] if isinstance(axis, (tuple, list)) else [int(axis)]
+    squares = w.add("ReduceSumSquare", [x, w.ints(axes)], keepdims=1)
+    least = w.scalar(node, float(node.attributes.get("epsilon", 1e-4)))
+    return w.add("Div", [x, w.add("Sqrt", [w.add("Max", [squares, least])])])
+
+
 def _softmax(op: str, w: Writing, node: Node) -> Names:
     axis = plain(node, 1, -1)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -204,6 +214,7 @@ RULES: dict[str, Rule] = {
     "FastGeLU": partial(_silu, 1.702),
     "SiLU": partial(_silu, 1.0),
     "HSigmoid": _hard_sigmoid,
+    "L2Normalize": _l2_normalize,
     "Softmax": partial(_softmax, "Softmax"),
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
     "Cast": _cast,

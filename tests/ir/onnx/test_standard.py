@@ -51,4 +51,4 @@ def test_what_has_no_standard_operator_is_listed_and_nothing_is_written(tmp_path
         export_onnx(tmp_path / "network.onnx", program)
     assert not (tmp_path / "network.onnx").exists()
     with pytest.raises(PassError, match="has no node 'nowhere'"):
-        export_onnx(tmp_path / "network.onnx", program, node="nowhere")
+        export_onnx(tmp_path / "network.onnx", program, result="nowhere")

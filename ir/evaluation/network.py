@@ -1,0 +1,122 @@
+"""The evaluation network of a program, as a program of its own that shares the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..calls import reachable_functions
+from ..errors import PassError, nearest
+from ..graph import Graph
+from ..program import Entry, Program, Schedule
+from ..values import Node, Value
+from .inference import draws, rest
+from .outputs import is_training, network_outputs, results_of
+
+GRAPH = "network"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``program`` has one graph, ``network``, which returns ``outputs`` and writes nothing, and of the state what that
+    graph reads; the data are those of the training program.
+
+    ``left_out``: inputs of the training graph that the network does not take. ``ends_at``: the nodes of the training
+    graph that it returns. ``is_whole``: there was no backward part, so nothing but effects was left out. ``drawing``:
+    the primitives in it that still draw at random.
+    """
+
+    program: Program
+    left_out: tuple[str, ...]
+    ends_at: tuple[str, ...]
+    is_whole: bool
+    drawing: tuple[str, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.program.graphs[GRAPH]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(v.name for v in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.graph.outputs
+
+    def __str__(self) -> str:
+        what = "the whole graph" if self.is_whole else f"the network, as far as {', '.join(self.ends_at)}"
+        text = f"{what}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}, {len(self.program.state)} weights"
+        text += f"; without {', '.join(self.left_out)}" if self.left_out else ""
+        text += "" if self.is_whole else "; without loss, backward part and optimizer"
+        return text + (f"; still draws at random: {', '.join(self.drawing)}" if self.drawing else "")
+
+
+def evaluation(program: Program, result: str | None = None) -> Evaluation:
+    """The network of ``program`` as it predicts: the forward part up to the values that the loss is taken of
+    (:func:`.outputs.network_outputs`), or up to the node called ``result``; the whole of a graph that has no backward
+    part. What that means for BatchNorm, Dropout and state that the forward part writes: :func:`.inference.rest`.
+
+    The counterpart of ``network_auto_process_eval`` of ``mindspore.boost``. PassError where there is no such network.
+    """
+    source, found, is_whole = _found(program, result)
+    ends_at = tuple(_place(value) for value in found.values())
+    graph, twin = source.clone(GRAPH)
+    # A tuple that holds the outputs keeps them in sight while nodes behind them are replaced.
+    kept = graph.create("MakeTuple", [twin[value] for value in found.values()])
+    rest(graph, kept)
+    _drop_unused(graph, is_whole)
+    graph.outputs = tuple(found)
+    taken = set(graph.inputs)
+    made = Program(
+        graphs={GRAPH: graph},
+        state={name: program.state[name] for name in graph.states},
+        schedule=Schedule((Entry(GRAPH),)),
+        name=program.name,
+        target=program.target,
+        metadata=dict(program.metadata),
+        source=dict(program.source),
+    )
+    return Evaluation(
+        program=made,
+        left_out=tuple(v.name for v in source.inputs if twin[v] not in taken),
+        ends_at=ends_at,
+        is_whole=is_whole,
+        drawing=tuple(dict.fromkeys(node.op.name for node in draws(graph))),
+    )
+
+
+def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Value], bool]:
+    """The graph that holds the network, its outputs, and whether that is all of it."""
+    name = next((e.graph for e in program.schedule.cycle if program.graphs[e.graph].inputs), None)
+    if name is None:
+        raise PassError("no graph of the program takes an input: there is no network to evaluate")
+    graph = program.graphs[name]
+    if result is not None:
+        nodes = {n.name: n for n in graph}
+        if result not in nodes:
+            raise PassError(
+                f"graph '{name}' has no node '{result}'{nearest(result, list(nodes))}; "
+                "boost-inspect --format text shows their names"
+            )
+        return graph, {result: nodes[result]}, False
+    if is_training(graph):
+        return graph, network_outputs(program, graph), False
+    return graph, results_of(graph), True
+
+
+def _place(value: Value) -> str:
+    scope = value.scope if isinstance(value, Node) else ""
+    return f"%{value.name} ({scope})" if scope else f"%{value.name}"
+
+
+def _drop_unused(graph: Graph, is_whole: bool) -> None:
+    """Functions and states that nothing refers to any more; of a training graph the inputs too."""
+    reached = reachable_functions(graph)
+    for name in [name for name in graph.functions if name not in reached]:
+        del graph.functions[name]
+    for body in graph.all_graphs():
+        for name in [name for name, value in body.states.items() if not value.uses]:
+            del body.states[name]
+    if not is_whole:
+        graph.inputs[:] = [v for v in graph.inputs if v.uses]

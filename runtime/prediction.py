@@ -1,0 +1,109 @@
+"""The evaluation network of a program on the Parameters of a session: nothing is copied, and it writes nothing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ..ir.batch.resize import batch_inputs, plan_resize
+from ..ir.errors import PassError, RuntimeFailure
+from ..ir.evaluation import evaluation
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.types import TensorType
+from .engine import Engine
+from .inputs import to_tensors
+
+_MOST_SIZES = 8
+"""Batch sizes of which a graph is kept each, where no graph takes them all."""
+
+
+class Prediction:
+    """Runs the network of ``program``, up to the node ``result`` if given, on ``engine``'s Parameters.
+
+    Any number of samples is taken, as far as the graph allows: by one graph that leaves the batch open, or else by one
+    for each size.
+    """
+
+    def __init__(self, engine: Engine, program: Program, result: str | None = None):
+        self.evaluation = evaluation(program, result)
+        self._engine = engine
+        self._any = self._open()
+        self._sized: OrderedDict[int, tuple[Graph, Any]] = OrderedDict()
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs as Tensors, which may still be computing. RuntimeFailure for inputs that do not fit."""
+        graph, runner = self._any if self._any is not None else self._of_size(inputs)
+        tensors = to_tensors(graph, inputs)
+        if self._any is not None:
+            self._check_sizes(graph, tensors)
+        return self._engine.call(runner, graph, tensors)
+
+    @cached_property
+    def cell(self) -> Any:
+        """As an ``nn.Cell``. Called, it takes what :meth:`run` takes; within a Cell that MindSpore compiles, any number
+        of samples where one graph takes them all, else that of training."""
+        from .cells import NetworkCell
+
+        _, runner = self._any if self._any is not None else self._of_size(())
+        return NetworkCell(runner.graph, runner.state, self.run)
+
+    def _open(self) -> tuple[Graph, Any] | None:
+        """One graph for any number of samples, or for inputs without a batch; None where there is none."""
+        graph = self.evaluation.graph
+        try:
+            size, inputs = batch_inputs(graph)
+        except PassError:  # open already, or no input has a batch
+            return self._runner(graph)
+        try:
+            open_, _ = graph.clone()
+            plan_resize(open_, size, inputs, None).apply()
+        except PassError:
+            return None
+        return self._runner(open_)
+
+    def _of_size(self, inputs: Sequence[Any]) -> tuple[Graph, Any]:
+        graph = self.evaluation.graph
+        size, batched = batch_inputs(graph)
+        wanted = self._samples(graph, batched, inputs)
+        if wanted is None:
+            wanted = size
+        if wanted not in self._sized:
+            self._sized[wanted] = self._runner(graph if wanted == size else self._resized(size, batched, wanted))
+            while len(self._sized) > _MOST_SIZES:
+                self._sized.popitem(last=False)
+        self._sized.move_to_end(wanted)
+        return self._sized[wanted]
+
+    def _samples(self, graph: Graph, batched: dict[str, int], inputs: Sequence[Any]) -> int | None:
+        """How many samples the inputs hold; None where their shapes do not say, which :func:`.to_tensors` tells."""
+        import numpy as np
+
+        for value, given in zip(graph.inputs, inputs, strict=False):
+            if value.name in batched:
+                shape = tuple(given.shape) if hasattr(given, "shape") else np.shape(given)
+                return int(shape[0]) if shape else None
+        return None
+
+    def _resized(self, size: int, batched: dict[str, int], wanted: int) -> Graph:
+        graph, _ = self.evaluation.graph.clone()
+        try:
+            plan_resize(graph, size, batched, wanted).apply()
+        except PassError as error:
+            raise RuntimeFailure(f"predict was given {wanted} samples and takes {size} only: {error}") from error
+        return graph
+
+    def _runner(self, graph: Graph) -> tuple[Graph, Any]:
+        return graph, self._engine.runner_of(self.evaluation.program, graph)
+
+    def _check_sizes(self, graph: Graph, tensors: Sequence[Any]) -> None:
+        """Inputs that share an open batch must have as many samples."""
+        sizes: dict[str, int] = {}
+        for value, tensor in zip(graph.inputs, tensors, strict=True):
+            if isinstance(value.type, TensorType) and value.type.shape[:1] == (-1,):
+                sizes[value.name] = int(tensor.shape[0])
+        if len(set(sizes.values())) > 1:
+            shown = ", ".join(f"{name} {n}" for name, n in sizes.items())
+            raise RuntimeFailure(f"the inputs hold different numbers of samples: {shown}.")
