@@ -99,8 +99,9 @@ def _put(graph: Graph, fx: Effects, node: Node, name: str, operands: list[Value]
 
 
 def _read(fx: Effects, value: Value, scope: str) -> Value:
-    is_state = isinstance(value, State) or (isinstance(value, Input) and getattr(value.type, "ref", ""))
-    return fx.load(value, scope=scope) if is_state else value
+    if isinstance(value, State) or (isinstance(value, Input) and isinstance(value.type, TensorType) and value.type.ref):
+        return fx.load(value, scope=scope)
+    return value
 
 
 # -- state that the forward part writes -----------------------------------------------------------------------------
