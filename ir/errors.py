@@ -14,18 +14,25 @@ class Error(Exception):
     """
 
     def __init__(self, message: str = "", *, python: str = "", command: str = ""):
-        super().__init__(_joined(message, python))
+        super().__init__(message)
         self.message = message
         self.python = python
         self.command = command
+        self.postscript = ""
+        """Lines at the end of both wordings."""
+
+    def __str__(self) -> str:
+        return _joined(self.message, self.python) + self.postscript
 
     def at_command(self) -> str:
         """The message in the words of the commands."""
-        return _joined(self.message, self.command)
+        return _joined(self.message, self.command) + self.postscript
 
     def behind(self, prefix: str, kind: type[E]) -> E:
         """An error of another kind that says the same, behind ``prefix``."""
-        return kind(prefix + self.message, python=self.python, command=self.command)
+        made = kind(prefix + self.message, python=self.python, command=self.command)
+        made.postscript = self.postscript
+        return made
 
 
 E = TypeVar("E", bound=Error)

@@ -193,8 +193,7 @@ def _joined(pipeline: str, done: Sequence[Pass]) -> str:
 
 def _add_context(error: Error, p: Pass, done: Sequence[Pass]) -> None:
     """Says in which pass an error arose, and what had run before it."""
-    if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{error.args[0]}\n  in pass '{p.name}'{_already_run(done)}",)
+    error.postscript += f"\n  in pass '{p.name}'{_already_run(done)}"
 
 
 def _already_run(done: Sequence[Pass]) -> str:

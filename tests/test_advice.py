@@ -64,8 +64,9 @@ def test_the_commands_can_do_what_their_errors_advise():
     seen, wrong, both = 0, [], 0
     for where, text, python in messages():
         own = next((doors for start, doors in OWN_FOLDERS.items() if where.startswith(start)), list(OPTIONS))
-        # A pass may say how its own options, or those of another pass, are to be set.
-        faults = [f for f in wrong_advice(text, own) if not (where.startswith("passes/") and f.endswith("is Python"))]
+        # The options of passes are written like Python's arguments.
+        of_passes = where.startswith(("passes/", "tools/verification/"))
+        faults = [f for f in wrong_advice(text, own) if not (of_passes and f.endswith("is Python"))]
         wrong += [f"{where}: {fault}: {text.strip()}" for fault in faults]
         both += bool(python)
         seen += 1
