@@ -27,6 +27,7 @@ from .naming import printable
 from .program import ROLES, Entry, Program, Schedule, StateVariable
 from .report import Miss, PassResult
 from .search import Search
+from .suffixes import TEXT_SUFFIXES, form_of
 from .types import MAX_RANK, DType, TensorType
 from .values import Origin
 
@@ -39,8 +40,8 @@ TARGETS = ("cpu", "gpu", "ascend")
 
 
 def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
-    """Reads a program directory, a ``.mindir`` file, an ``.onnx`` model or the text form (``.txt``); state stays mapped
-    from the file. ``dimensions``: sizes of what an ONNX model leaves open.
+    """Reads a program directory, a ``.mindir`` file, an ``.onnx`` model or the text form (``.ir``, ``.txt``); state
+    stays mapped from the file. ``dimensions``: sizes of what an ONNX model leaves open.
 
     Raises FormatError, naming path and place, for anything that is missing, damaged or of another kind.
     """
@@ -48,11 +49,11 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     if path.is_dir():
         return _load_directory(path)
     _check_unfinished(path)
-    if path.suffix == ".txt" and path.is_file():
+    if path.suffix in TEXT_SUFFIXES and path.is_file():
         from .text import parse_program
 
         try:
-            return parse_program(path.read_text(encoding="utf-8"))
+            return parse_program(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError:
             raise FormatError(f"{path}: not the text form of a program: it is not UTF-8") from None
         except OSError as error:
@@ -82,18 +83,20 @@ def check_state(program: Program) -> None:
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """``NAME.mindir`` writes one self-contained MindIR, ``NAME.txt`` the text form, anything else a program directory.
+    """``NAME.boost`` (or a name without a suffix) writes a program directory, ``NAME.mindir`` one self-contained
+    MindIR, ``NAME.ir`` or ``NAME.txt`` the text form.
 
-    What stood there before is replaced at once when the new one is complete. Raises Error when the place cannot be
-    written, or something stands there that is no program.
+    What stood there before is replaced at once when the new one is complete. Raises Error when the suffix is another,
+    the place cannot be written, or something stands there that is no program.
     """
     path = Path(path)
     if not path.name:
         raise Error(f"'{path}' names no file: give a name such as program.boost")
+    form = form_of(str(path))
     with explained(path):
-        if path.suffix == ".mindir":
+        if form == "mindir":
             _save_mindir(program, path)
-        elif path.suffix == ".txt":
+        elif form == "text":
             from .text import print_program
 
             with replacing_file(path) as file:

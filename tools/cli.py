@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ..ir.program import Program
 
-TEXT_SUFFIXES = (".ir", ".txt")
 BAD_INPUT, INTERNAL_FAILURE, INTERRUPTED = 2, 1, 130
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
 _CONTINUED = re.compile(r"(\A|\n(?=  ))((?:.|\n(?!  ))*)")
@@ -249,18 +248,15 @@ def read_program(path: str, dimensions: Mapping[str, int] | None = None) -> Prog
 
 
 def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
-    from ..ir.errors import FormatError
-
-    if path == "-" or path.endswith(TEXT_SUFFIXES):
+    if path == "-":
+        from ..ir.errors import FormatError
         from ..ir.text import parse_program
 
-        where = "standard input" if path == "-" else path
-        raw = sys.stdin.buffer.read() if path == "-" else _read(path)
         try:
-            text = raw.decode("utf-8")
+            text = sys.stdin.buffer.read().decode("utf-8")
         except UnicodeDecodeError:
-            raise FormatError(f"{where}: not UTF-8 text, so no text form of a program") from None
-        return parse_program(text, where)
+            raise FormatError("standard input: not UTF-8 text, so no text form of a program") from None
+        return parse_program(text, "standard input")
     from ..ir.storage import load
 
     return load(path, dimensions)
@@ -280,11 +276,6 @@ dimensions_option = click.option(
     "--dim", "dimensions", multiple=True, metavar="NAME=SIZE", callback=_dimensions,
     help="The size of a dimension that an ONNX model leaves open.",
 )  # fmt: skip
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as f:
-        return f.read()
 
 
 def check_writable(output: str) -> None:

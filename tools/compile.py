@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from . import cli
+from .outputs import check_output
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -60,6 +61,7 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("--centralize", is_flag=True, help="Centralize the gradients of dense and convolution weights.")
 @click.option("--data-parallel", is_flag=True, help="Exchange gradients between ranks, for boost-run --ranks.")
 @click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
+@click.option("--force", is_flag=True, help="Replace OUT though it is a file of another kind.")
 @cli.dimensions_option
 @click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
 @click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
@@ -124,6 +126,7 @@ class Job:
     centralize: bool
     data_parallel: bool
     emit: str | None
+    force: bool
     target: str | None
     allow_no_match: bool
     verify_each: bool
@@ -228,12 +231,16 @@ class Job:
 
     def destination(self) -> tuple[str, str]:
         """(path or ``-``, what to emit), checked against each other."""
-        by_suffix = _kind(self.output) if self.output is not None else None
+        from ..ir.suffixes import form_of
+
+        by_suffix = None
+        if self.output is not None:
+            by_suffix = "text" if self.output == "-" else form_of(self.output)
         emit = self.emit or by_suffix or "program"
         if self.output is not None:
             if self.output == "-" and emit != "text":
                 raise click.UsageError("'-o -' prints text: use it with --emit text, or name a file")
-            if emit != by_suffix and not (emit == "text" and by_suffix == "program"):
+            if emit != by_suffix:
                 raise click.UsageError(f"'{self.output}' is named like a {by_suffix} but --emit says {emit}")
             return self.output, emit
         given = self.input or "-"
@@ -242,12 +249,6 @@ class Job:
         if os.path.exists(stem + suffix) and os.path.samefile(stem + suffix, given):
             suffix = ".compiled" + suffix
         return stem + suffix, emit
-
-
-def _kind(path: str) -> str:
-    if path == "-" or path.endswith(cli.TEXT_SUFFIXES):
-        return "text"
-    return "mindir" if path.endswith(".mindir") else "program"
 
 
 def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
@@ -265,7 +266,7 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
     if output == "-" and as_json:
         raise click.UsageError("'-o -' and --json both want stdout: name a file")
     if output != "-":
-        cli.check_writable(output)
+        check_output(output, (job.input, job.config), force=job.force)
     cli.pause_collector()
     with _timed(job, "read"):
         source = cli.read_program(job.input, job.dimensions)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from . import cli
+from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -20,6 +20,8 @@ SUFFIXES = {
     ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx",
     ".json": "json", ".html": "html",
 }  # fmt: skip
+NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".json",), "python": ("",)}
+"""The suffixes of formats that -o does not choose by itself."""
 
 
 @click.command("boost-inspect", context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,6 +51,7 @@ SUFFIXES = {
 @click.option("--state", metavar="FILE", help="With --standard: trained weights, from boost-run --save.")
 @click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
+@click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.version_option(package_name="boost-compile")
 def command(
     file: str,
@@ -69,6 +72,7 @@ def command(
     state: str | None,
     memory: bool,
     check: bool,
+    force: bool,
 ) -> None:
     """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
     stdin).
@@ -84,7 +88,7 @@ def command(
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
     """
-    chosen = format_ or (SUFFIXES.get(os.path.splitext(output)[1].lower()) if output else None) or "summary"
+    chosen = _format(format_, output, memory)
     for given, flag, needs in (
         (original, "--original", "html"),
         (annotations, "--annotations", "text"),
@@ -96,7 +100,10 @@ def command(
     if other is not None:
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
-        _diff(file, other, "text" if chosen == "summary" else chosen, output, computation)
+        chosen = "text" if chosen == "summary" else chosen
+        if output is not None and output != "-":
+            check_output(output, (file, other), force=force, recognised=chosen != "text")
+        _diff(file, other, chosen, output, computation)
     elif computation:
         raise click.UsageError("--computation goes with --diff")
     if memory and chosen not in ("summary", "json"):
@@ -110,8 +117,8 @@ def command(
     if original is not None and (graph_name or scope or around):
         raise click.UsageError("--original compares whole programs: leave out --graph, --scope and --around")
     cli.pause_collector()
-    if output is not None:
-        cli.check_writable(output)
+    if output is not None and output != "-":
+        check_output(output, (file, original, state), force=force, recognised=chosen not in ("summary", "anatomy"))
     from .views.selection import narrowed, only_graph
     from .views.shown import shown
 
@@ -136,6 +143,20 @@ def command(
         _write(page, output, page=True)
     else:
         _show(view, chosen, output, annotations, open_)
+
+
+def _format(given: str | None, output: str | None, memory: bool) -> str:
+    """What to show: as --format says, or as -o ends. Both must agree, so that no text lands in a file of a picture."""
+    if output is None or output == "-":
+        return given or "summary"
+    if given is None:
+        chosen = check_suffix(output, SUFFIXES)
+        return "summary" if memory and chosen == "text" else chosen
+    suffixes = NAMED_LIKE.get(given) or tuple(s for s, format_ in SUFFIXES.items() if format_ == given)
+    if suffix_of(output) not in ("", *suffixes):
+        named = "a folder, without a suffix" if given == "python" else f"a name that ends with {' or '.join(suffixes)}"
+        raise click.UsageError(f"'{output}' is not named like {given}: give {named}")
+    return given
 
 
 def _standard(program: Program, output: str | None, result: str | None, state: str | None) -> None:
@@ -211,8 +232,6 @@ def _diff(a: str, b: str, format_: str, output: str | None, computation: bool) -
     if format_ not in DIFF_FORMATS:
         raise click.UsageError(f"--diff goes with --format {', '.join(DIFF_FORMATS)}, not with {format_}")
     cli.pause_collector()
-    if output is not None:
-        cli.check_writable(output)
     from ..ir.diff import diff
     from ..ir.errors import Error
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import cli
+from .outputs import check_output, check_suffix
 
 if TYPE_CHECKING:
     from .reduction.checks import Check
@@ -30,6 +31,7 @@ _EVERY = 50
 @click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of one --check or --verify.")
 @click.option("--max-tests", type=click.IntRange(1), default=1000, show_default=True, help="Stop after so many tests.")
 @click.option("-o", "--output", metavar="FILE", help="Where the text goes [NAME-reduced.ir].")
+@click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.version_option(package_name="boost-compile")
 def command(
@@ -41,6 +43,7 @@ def command(
     timeout: float | None,
     max_tests: int,
     output: str | None,
+    force: bool,
     quiet: bool,
 ) -> None:
     """Shrinks FILE, which shows a failure, to a minimal case: leaves out passes, graphs, outputs, effects, scopes and
@@ -53,20 +56,21 @@ def command(
     --check CMD         any command: the same exit status as for FILE itself
 
     Exit status: 0 reduced, and what was written was checked to fail; 2 bad input, or FILE does not fail."""
-    from ..ir.errors import OptionError
+    from ..ir.atomic import replacing_file
+    from ..ir.suffixes import TEXT_SUFFIXES
     from .reduction.reducer import reduce
 
     target = output or f"{Path(file).stem}-reduced.ir"
-    if Path(target).resolve() == Path(file).resolve():
-        raise OptionError(f"the result would overwrite {file}: choose another with -o")
-    cli.check_writable(target)
+    check_output(target, (file,), force=force)
+    check_suffix(target, dict.fromkeys(TEXT_SUFFIXES, "text"))
     program = cli.read_program(file)
     check = _check(file, pipeline, verify, command_, match, timeout)
     before = sum(g.total_nodes() for g in program.graphs.values())
     found = reduce(program, check, max_tests=max_tests, progress=_nothing if quiet else _progress())
     text = _text(found, check, target)
     _confirm(text, found, check)
-    Path(target).write_text(text, encoding="utf-8")
+    with replacing_file(Path(target)) as stream:
+        stream.write(text.encode())
     after = sum(g.total_nodes() for g in found.program.graphs.values())
     click.echo(f"{target}: {after} of {before} nodes, {found.tests} tests{'; stopped' if found.spent else ''}")
     click.echo(f"  {found.failure}\n  rerun with: {check.rerun(target, found.passes)}")
@@ -93,7 +97,9 @@ def _check(
 
 def _named_in(file: str) -> str | None:
     """The passes that the head of a crash file names."""
-    if not file.endswith(cli.TEXT_SUFFIXES):
+    from ..ir.suffixes import TEXT_SUFFIXES
+
+    if not file.endswith(TEXT_SUFFIXES):
         return None
     found = _RERUN.search(Path(file).read_text(encoding="utf-8", errors="replace")[:4096])
     return found[1] if found else None

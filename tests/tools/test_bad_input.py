@@ -108,7 +108,7 @@ def test_text_that_does_not_parse(here: Path, refused: Refused) -> None:
 
 def test_text_that_is_no_text(here: Path, refused: Refused) -> None:
     write(here, "bad.ir", JPEG)
-    refused(("bad.ir",), "bad.ir: not UTF-8 text")
+    refused(("bad.ir",), "bad.ir: not the text form of a program: it is not UTF-8")
 
 
 def test_text_that_does_not_verify(here: Path, refused: Refused) -> None:

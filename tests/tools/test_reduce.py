@@ -175,7 +175,7 @@ def test_errors(reduce_: Reduce, exported: Exported, tmp_path: Path) -> None:
     for arguments, fragment in (
         ((source, "--passes", "dead-code-elimination", "-o", target), "nothing to reduce"),
         ((source, "-o", target), "--passes PIPELINE"),
-        ((source, "--passes", "dead-code-elimination", "-o", source), "overwrite"),
+        ((source, "--passes", "dead-code-elimination", "-o", source), "is the input"),
         ((source, "--check", "false", "-o", target), "{}"),
         ((source, "--check", "false {}", "--verify", "-o", target), "leave out"),
         ((source, "--passes", "no-such-pass", "-o", target), "no-such-pass"),

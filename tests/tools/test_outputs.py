@@ -1,0 +1,107 @@
+"""What the commands replace, and what they never do: files that stand where -o points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from boost_compile.tools import compile as compile_command
+from boost_compile.tools import inspect as inspect_command
+from boost_compile.tools import reduce as reduce_command
+
+import boost_compile as bc
+
+from .support import assert_one_error, shell
+
+TEXT = """state %w: float32[2]<1.0, 2.0> role=weight
+graph @step(%x: float32[2]) -> (loss) {
+  %read = Load(%w, umonad)
+  %y = Add(%x, %read)
+  return %y
+}
+"""
+COMMANDS = {
+    "boost-compile": compile_command.command,
+    "boost-inspect": inspect_command.command,
+    "boost-reduce": reduce_command.command,
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("small.ir").write_text(TEXT)
+    return lambda line: shell(capsys, COMMANDS[line.split()[0]], *line.split()[1:])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "boost-compile small.ir -o small.ir",
+        "boost-compile small.ir -o ./small.ir --force",
+        "boost-compile model.mindir -o model.mindir",
+        "boost-compile model.boost -o model.boost",
+        "boost-compile small.ir --config own.json -o own.json --emit text",
+        "boost-inspect small.ir -o small.ir",
+        "boost-inspect model.boost --original small.ir --format html -o small.ir",
+        "boost-inspect small.ir --diff model.txt -o model.txt",
+        "boost-reduce small.ir --check false -o small.ir",
+    ],
+)
+def test_an_input_is_never_replaced(run, line: str) -> None:
+    program = bc.load("small.ir")
+    for name in ("model.mindir", "model.boost", "model.txt"):
+        program.save(name)
+    Path("own.json").write_text('{"passes": []}')
+    before = {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
+    done = run(line)
+    assert_one_error(done, line.split()[0])
+    assert {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "boost-compile small.ir -o model.onnx",
+        "boost-compile small.ir -o model.pt",
+        "boost-compile small.ir --emit text -o some.py",
+        "boost-inspect small.ir -o cnn.png",
+        "boost-inspect small.ir -o page",
+        "boost-inspect small.ir --format json -o page.html",
+        "boost-inspect small.ir --format python -o network.py",
+        "boost-reduce small.ir --check false -o reduced.mindir",
+    ],
+)
+def test_a_suffix_that_says_nothing_is_an_error(run, line: str) -> None:
+    done = run(line)
+    assert_one_error(done, line.split()[0], line.split()[-1])
+    assert [p.name for p in Path().iterdir()] == ["small.ir"]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("boost-compile small.ir -q -o notes.txt", "notes.txt"),
+        ("boost-compile small.ir -q -o other.mindir", "other.mindir"),
+        ("boost-inspect small.ir -o notes.txt", "notes.txt"),
+        ("boost-inspect small.ir -o data.json", "data.json"),
+        ("boost-inspect small.ir -o page.html", "page.html"),
+        ("boost-inspect small.ir -o model.onnx", "model.onnx"),
+    ],
+)
+def test_a_file_of_another_kind_wants_force(run, line: str, name: str) -> None:
+    Path(name).write_text("my notes\n")
+    assert_one_error(run(line), line.split()[0], name, "--force")
+    assert Path(name).read_text() == "my notes\n"
+    assert run(f"{line} --force").code == 0
+    assert b"my notes" not in Path(name).read_bytes()
+    assert run(line).code == 0, "what the command wrote itself is replaced without asking"
+
+
+def test_python_names_the_forms_too(run) -> None:
+    program = bc.load("small.ir")
+    with pytest.raises(bc.Error, match=r"model\.onnx.*\.boost.*\.mindir"):
+        program.save("model.onnx")
+    assert not Path("model.onnx").exists()
+    program.save("again.ir")
+    assert bc.load("again.ir").state.keys() == program.state.keys()
