@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from ..ir.errors import RuntimeFailure
 
 NOTE = "boost_compile.data_position"
 """The name of the position among the notes of a state file."""
 
-Order = Mapping[str, int | None]
-"""What decides which samples a micro-batch holds: number of samples, size of a micro-batch over all ranks, seed."""
+EndOfEpoch = Literal["carry", "flush", "drop"]
+"""What happens to a cycle that is incomplete when an epoch ends; see :func:`.fit.fit`."""
+ENDS: tuple[EndOfEpoch, ...] = get_args(EndOfEpoch)
+END = "end_of_epoch"
+
+Order = Mapping[str, int | str | None]
+"""What decides which samples a micro-batch holds, and which micro-batches a cycle: number of samples, size of a
+micro-batch over all ranks, seed, what happens at the end of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,12 @@ class DataPosition:
             fields = json.loads(text)
             numbers = (fields["epoch"], fields["micro_batch"], fields["cycle"])
             order = dict(fields["order"])
-            whole = [*numbers, *(value for value in order.values() if value is not None)]
+            order.setdefault(END, "carry")
+            whole = [*numbers, *(value for name, value in order.items() if value is not None and name != END)]
         except (ValueError, TypeError, KeyError, RecursionError):
             raise RuntimeFailure(f"{where}: its note of the position in the data cannot be read.") from None
+        if order[END] not in ENDS:
+            raise RuntimeFailure(f"{where}: its note of the position in the data knows another end of an epoch.")
         if not all(type(value) is int for value in whole) or min(numbers) < 0:
             raise RuntimeFailure(f"{where}: its note of the position in the data holds no whole numbers.")
         return cls(*numbers, order)
@@ -62,8 +72,9 @@ WORDS = {
     "samples": "the number of samples was",
     "batch": "the samples of a micro-batch over all ranks were",
     "seed": "the seed of the order of samples was",
+    END: "what happens to an incomplete cycle at the end of an epoch was",
 }
 
 
-def _shown(value: int | None) -> str:
+def _shown(value: int | str | None) -> str:
     return "not set" if value is None else str(value)

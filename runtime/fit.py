@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
 from .data import FEED_BY_HAND, Shard, open_source
-from .data_position import DataPosition, Order
+from .data_position import END, ENDS, DataPosition, EndOfEpoch, Order
 from .progress import Bar, Tally, progress_bar
 
 if TYPE_CHECKING:
@@ -25,20 +25,22 @@ Evaluate = Callable[["Session"], Any]
 @dataclass(frozen=True, slots=True)
 class Cycle:
     """One optimizer step. ``number`` counts from 1, on from the last one where training was resumed; ``loss`` is the
-    mean over its micro-batches that this fit ran (NaN if it ran none of them)."""
+    mean over its micro-batches that this fit ran (NaN if it ran none of them). ``micro_batches`` counts all of them;
+    ``flushed`` says that the cycle ended with fewer than a whole one has."""
 
     number: int
     loss: float
     micro_batches: int
     updated: bool
     overflow: bool | None
+    flushed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit); ``dropped``
-    counts the samples at its end that did not fill a micro-batch; ``seconds`` is training alone, without
-    ``evaluation``."""
+    counts the samples at its end that were left out, on all ranks: they did not fill a micro-batch or, with
+    ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``."""
 
     number: int
     loss: float
@@ -51,11 +53,20 @@ class Epoch:
 
 @dataclass(slots=True)
 class History:
-    """``flushed`` is how many micro-batches the short last cycle had, 0 if the training ended with a complete one."""
+    """What a training did: its optimizer steps and its epochs, in order."""
 
     cycles: list[Cycle] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
-    flushed: int = 0
+
+    @property
+    def flushed(self) -> int:
+        """How many micro-batches the short last cycle had, 0 if the training ended with a complete one."""
+        return self.cycles[-1].micro_batches if self.cycles and self.cycles[-1].flushed else 0
+
+    @property
+    def short_cycles(self) -> list[Cycle]:
+        """The cycles that were flushed: they had fewer micro-batches than a whole one."""
+        return [cycle for cycle in self.cycles if cycle.flushed]
 
     @property
     def losses(self) -> list[float]:
@@ -64,7 +75,7 @@ class History:
 
     @property
     def dropped(self) -> int:
-        """Samples left out because they did not fill a micro-batch, over all epochs."""
+        """Samples left out at the ends of epochs, see :class:`Epoch`."""
         return sum(epoch.dropped for epoch in self.epochs)
 
 
@@ -101,6 +112,7 @@ def fit(
     allow_nonfinite: bool = False,
     resume: bool = False,
     shard: bool = True,
+    end_of_epoch: EndOfEpoch = "carry",
 ) -> History:
     """Trains for ``epochs`` over ``data`` and returns what happened.
 
@@ -109,7 +121,13 @@ def fit(
     ``shuffle`` epoch e, from 0, takes the rows in the order ``numpy.random.default_rng((seed, e)).permutation(rows)``.
     A micro-batch has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``.
     Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is
-    open). Cycles run on across epochs; the one that is incomplete at the end is flushed.
+    open).
+
+    ``end_of_epoch`` says what happens where an epoch ends in the middle of a cycle. ``"carry"``: the cycle goes on in
+    the next epoch, and only the one that is incomplete at the end of the training is flushed (ends with an update from
+    the micro-batches it has). ``"flush"``: it is flushed, so each epoch ends with an update. ``"drop"``: the
+    micro-batches at the end of the epoch that do not fill a cycle are not run at all, and their samples are counted as
+    dropped.
 
     In a job of several ranks each is given the same data and takes its own part (see :class:`.data.Shard`), so that N
     ranks train as one process with N times the batch; ``shard=False`` says that the data is this rank's part already.
@@ -122,8 +140,11 @@ def fit(
     A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
     program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set.
     """
+    session.check_trains()
     if epochs < 1:
         raise RuntimeFailure(f"{epochs} epochs: give at least 1.")
+    if end_of_epoch not in ENDS:
+        raise RuntimeFailure(f"end_of_epoch={end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise RuntimeFailure(
@@ -132,21 +153,36 @@ def fit(
             )
     part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
     source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
-    start = _start(session, source.order) if resume else DataPosition(0, 0, 0, source.order)
+    order = {**source.order, END: end_of_epoch}
+    start = _start(session, order) if resume else DataPosition(0, 0, 0, order)
+    batches = source.batches
+    if end_of_epoch == "drop" and batches is not None:
+        batches -= batches % session.cycle_length
     with progress_bar(progress) as bar, _begun(session, callbacks):
-        run = _Run(session, callbacks, allow_nonfinite, start, bar, source.batches, epochs)
+        run = _Run(session, callbacks, allow_nonfinite, start, bar, batches, epochs)
         for number in range(start.epoch, epochs):
             consumed = start.micro_batch if number == start.epoch else 0
             run.begin_epoch(number, consumed)
-            for batch in source.epoch(number, consumed):
-                run.step(batch)
+            if end_of_epoch == "drop":
+                dropped = run.whole_cycles(source.epoch(number, consumed)) * part.ranks
+            else:
+                dropped = run.all_of(source.epoch(number, consumed))
             if not run.micro_batches and not consumed:
-                raise RuntimeFailure("the data holds no complete micro-batch.")
-            if number == epochs - 1:
+                raise _nothing_to_train(dropped, session.cycle_length)
+            if end_of_epoch == "flush" or number == epochs - 1:
                 run.flush()
             if run.micro_batches:
-                run.end_epoch(source.dropped, evaluate)
+                run.end_epoch(source.dropped + dropped, evaluate)
     return run.history
+
+
+def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
+    if not dropped:
+        return RuntimeFailure("the data holds no complete micro-batch.")
+    return RuntimeFailure(
+        f"an epoch holds no complete cycle of {cycle} micro-batches, and the end of epoch 'drop' leaves out what does "
+        f"not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
+    )
 
 
 def _start(session: Session, order: Order) -> DataPosition:
@@ -220,16 +256,33 @@ class _Run:
         for callback in self.callbacks:
             callback.on_step(self.session, self.steps, result)
         if result.ended_cycle:
-            self._end_cycle(result)
+            self._end_cycle(result, self.session.cycle_length)
         self._show()
 
+    def all_of(self, batches: Iterable[tuple[Any, ...]]) -> int:
+        for batch in batches:
+            self.step(batch)
+        return 0
+
+    def whole_cycles(self, batches: Iterable[tuple[Any, ...]]) -> int:
+        """Runs the micro-batches that fill cycles, and returns how many samples the others hold.
+
+        They wait until their cycle is there as a whole, for not every dataset says beforehand how many it has."""
+        waiting: list[tuple[Any, ...]] = []
+        for batch in batches:
+            waiting.append(batch)
+            if len(waiting) == self.session.cycle_length - self.session.position:
+                self.all_of(waiting)
+                waiting.clear()
+        return sum(len(batch[0]) for batch in waiting)
+
     def flush(self) -> None:
+        micro_batches = self.session.position
         result = self.session.flush()
         if result is not None:
-            self.history.flushed = len(self.cycle_losses) + len(self.unread)
             self.cycles += 1
             self._stands_at(self.epoch + 1, 0)
-            self._end_cycle(result)
+            self._end_cycle(result, micro_batches, flushed=True)
             self._show()
 
     def _stands_at(self, epoch: int, micro_batch: int) -> None:
@@ -250,7 +303,7 @@ class _Run:
         for callback in self.callbacks:
             callback.on_epoch(self.session, epoch)
 
-    def _end_cycle(self, last: StepResult) -> None:
+    def _end_cycle(self, last: StepResult, micro_batches: int, flushed: bool = False) -> None:
         self._read_losses()
         self.session.check_skipped(last)
         if not self.allow_nonfinite and not last.overflow:
@@ -265,7 +318,7 @@ class _Run:
                         "boost-run --allow-nonfinite trains on.",
                     )
         losses = [loss for _, loss in self.cycle_losses]
-        cycle = Cycle(self.cycles, _mean(losses), len(losses), last.updated, last.overflow)
+        cycle = Cycle(self.cycles, _mean(losses), micro_batches, last.updated, last.overflow, flushed)
         self.cycle_losses.clear()
         self.history.cycles.append(cycle)
         for callback in self.callbacks:

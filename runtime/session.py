@@ -12,6 +12,7 @@ from ..ir.collectives import LOCAL
 from ..ir.errors import RuntimeFailure, nearest
 from ..ir.graph import Graph
 from ..ir.program import Program
+from ..ir.trains import check_trains
 from ..ir.types import DType, TensorType
 from . import draws
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
@@ -25,6 +26,7 @@ from .ranks import Exchange, Ranks
 from .result import StepResult
 
 if TYPE_CHECKING:
+    from .data_position import EndOfEpoch
     from .fit import Callback, Evaluate, History
     from .prediction import Prediction
     from .progress import Bar
@@ -59,6 +61,8 @@ class Session:
         self._exchange = Exchange(self._engine.ranks)
         self._check_every = check_replicas
         self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
+        self._trains = False
+        """Whether that has been found out; it takes a walk through the graphs."""
         self._position = 0
         self._cycle = 0
         self.data_position: DataPosition | None = None
@@ -106,9 +110,17 @@ class Session:
         """Consumes one micro-batch: one numpy array or Tensor for each input, in the order of the file.
 
         Returns without waiting for the device; reading a value of the result waits. Integers of another width are taken
-        where the values fit; any other difference in number, shape or dtype is a :class:`RuntimeFailure`.
+        where the values fit; any other difference in number, shape or dtype is a :class:`RuntimeFailure`. A program
+        that has no optimizer, such as a forward graph, is an :class:`.AnatomyError`: nothing would be trained.
         """
+        self.check_trains()
         return self._advance(to_tensors(self.consumer, inputs))
+
+    def check_trains(self) -> None:
+        """:class:`.AnatomyError` for a program that has no optimizer; it says how to make a training program of it."""
+        if not self._trains:
+            check_trains(self.program)
+            self._trains = True
 
     def flush(self) -> StepResult | None:
         """Ends an incomplete cycle with an update over the micro-batches it has; None when nothing is pending."""
@@ -141,6 +153,7 @@ class Session:
         allow_nonfinite: bool = False,
         resume: bool = False,
         shard: bool = True,
+        end_of_epoch: EndOfEpoch = "carry",
     ) -> History:
         """Trains on ``data``: arrays, an ``.npz`` file or a ``mindspore.dataset``. See :func:`.fit.fit`."""
         from .fit import fit
@@ -158,6 +171,7 @@ class Session:
             allow_nonfinite=allow_nonfinite,
             resume=resume,
             shard=shard,
+            end_of_epoch=end_of_epoch,
         )
 
     @cached_property
@@ -168,6 +182,8 @@ class Session:
         parameters are the session's state, by the names of the file.
         """
         from .cells import ProgramCell
+
+        self.check_trains()
 
         def step(inputs: tuple[Any, ...]) -> Any:
             outputs = tuple(self.step(*inputs).raw.values())

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from boost_compile.ir.program import Program
 from boost_compile.ir.python.decompile import decompile
+from boost_compile.runtime.engine import Engine, flat_outputs
+from boost_compile.runtime.inputs import to_tensors
 from mindspore import nn
 
 from tests.networks import CASES
@@ -46,6 +49,19 @@ def without_loss(name: str, folder: Path, training: bool) -> Path:
 def export(cell: Any, batch: tuple, path: Path) -> Path:
     ms.export(cell, *map(ms.Tensor, batch), file_name=str(path), file_format="MINDIR")
     return path
+
+
+class Results:
+    """Runs a program of one graph on arrays, as it stands: a session runs training programs only."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.engine = Engine(program, "CPU", None)
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        (graph,) = self.program.graphs.values()
+        values = flat_outputs(graph, self.engine.run(graph.name, to_tensors(graph, inputs))).values()
+        return [np.array(value.asnumpy()) for value in values]
 
 
 def imported(program: Program, folder: Path) -> Any:

@@ -19,7 +19,7 @@ import boost_compile as bc
 from tests import native
 from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
-from tests.forward import without_loss
+from tests.forward import Results, without_loss
 from tests.networks import CASES, Case, export, names
 
 Exported = Callable[[str], Path]
@@ -192,10 +192,10 @@ def check_rows(program: bc.Program, option: str) -> None:
     whole = rng.integers(0, 5, (MANY, *x.type.shape[1:])) if not x.type.dtype.is_float else None
     whole = rng.standard_normal((MANY, *x.type.shape[1:])) if whole is None else whole
     whole = whole.astype(x.type.dtype.value)
-    before, after = bc.Session(program), bc.Session(bc.compile(program, f"batch-size{{{option}}}"))
-    found = [np.array(value.asnumpy()) for value in after.step(whole).raw.values()]
+    before, after = Results(program), Results(bc.compile(program, f"batch-size{{{option}}}"))
+    found = after(whole)
     for start in (0, MANY - old):
-        expected = [value.asnumpy() for value in before.step(whole[start : start + old]).raw.values()]
+        expected = before(whole[start : start + old])
         for ours, rows in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours[start : start + old], rows, rtol=1e-5, atol=1e-6)
 

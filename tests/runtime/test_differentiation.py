@@ -220,3 +220,16 @@ def test_every_optimizer(mlp: Path, name: str) -> None:
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     native = native_mlp(loss, lambda p: getattr(nn, OPTIMIZERS[name])(p, **options), batches)
     assert_equal(trained(program, batches)[1], native)
+
+
+def test_a_forward_graph_does_not_seem_to_train(tmp_path):
+    program = bc.load(without_loss("lenet_bn", tmp_path, training=True))
+    x, y = CASES["lenet_bn"].batches(1)[0]
+    session = bc.Session(program)
+    before = session.state()
+    for attempt in (lambda: session.step(x), lambda: session.fit((x,)), lambda: session.cell):
+        with pytest.raises(Error, match=r"forward graph.*nn\.TrainOneStepCell.*bc\.differentiate"):
+            attempt()
+    assert_equal(session.state(), before)
+    trains = bc.differentiate(program, "momentum{lr=0.1,momentum=0.9}", loss=CROSS_ENTROPY)
+    assert bc.Session(trains).step(x, y).updated

@@ -9,6 +9,7 @@ import pytest
 from boost_compile.runtime.fit import Callback
 
 import boost_compile as bc
+from tests.exact_resume import SavedAt
 from tests.networks import CASES
 
 from .programs import running_mean, samples
@@ -117,6 +118,69 @@ def test_cycles_run_across_epochs_and_the_short_last_one_is_flushed():
     assert history.epochs[0].loss == pytest.approx(
         ((data[:3] ** 2).sum() + ((data[3] - data[:3].mean(0)) ** 2).sum()) / 8, rel=1e-6
     )
+
+
+def test_an_epoch_may_end_with_a_flush():
+    data = samples(5)
+    session = bc.Session(running_mean(3))
+    history = session.fit(
+        (data.reshape(-1),), epochs=2, shuffle=False, end_of_epoch="flush", evaluate=lambda s: s.state()["mean"].copy()
+    )
+    assert [(c.number, c.micro_batches, c.flushed) for c in history.cycles] == [
+        (1, 3, False), (2, 2, True), (3, 3, False), (4, 2, True)
+    ]  # fmt: skip
+    assert [c.number for c in history.short_cycles] == [2, 4]
+    assert history.flushed == 2
+    assert history.dropped == 0
+    # The evaluation of each epoch sees the update of its last samples.
+    for epoch in history.epochs:
+        np.testing.assert_allclose(epoch.evaluation, data[3:].mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["arrays", "dataset"])
+def test_an_epoch_may_drop_what_does_not_fill_a_cycle(source):
+    data = samples(8)
+    seen = []
+
+    class Count(Callback):
+        def on_step(self, session, number, result):
+            seen.append(number)
+
+    given = (data.reshape(-1),) if source == "arrays" else dataset(data.reshape(-1)).batch(2)
+    session = bc.Session(running_mean(3))
+    history = session.fit(given, epochs=2, shuffle=False, end_of_epoch="drop", callbacks=[Count()])
+    assert [(c.micro_batches, c.flushed) for c in history.cycles] == [(3, False)] * 4
+    assert [(e.micro_batches, e.samples, e.dropped) for e in history.epochs] == [(6, 12, 4)] * 2
+    assert (history.flushed, history.dropped, session.position, len(seen)) == (0, 8, 0, 12)
+    np.testing.assert_allclose(session.state()["mean"], data[3:6].mean(0), rtol=1e-6)
+
+
+def test_an_epoch_without_a_whole_cycle_cannot_be_dropped():
+    with pytest.raises(bc.Error, match=r"no complete cycle of 3 micro-batches.*'carry' or 'flush'"):
+        bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="drop")
+    with pytest.raises(bc.Error, match=r"end_of_epoch='stop': give 'carry', 'flush' or 'drop'"):
+        bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="stop")
+
+
+@pytest.mark.parametrize("end", ["carry", "flush", "drop"])
+def test_training_resumes_at_any_micro_batch_with_every_end_of_an_epoch(end, tmp_path):
+    rows = samples(5).reshape(-1)
+    whole, saving = bc.Session(running_mean(3)), SavedAt(tmp_path, range(1, 20))
+    expected = whole.fit((rows,), epochs=2, end_of_epoch=end, callbacks=[saving])
+    assert len(saving.losses) == (6 if end == "drop" else 10)
+    for step in range(1, len(saving.losses) + 1):
+        session = bc.Session(running_mean(3))
+        session.load_state(saving.path(step))
+        history = session.fit((rows,), epochs=2, end_of_epoch=end, resume=True)
+        assert_same_state(session.state(), whole.state())
+        done = len(expected.cycles) - len(history.cycles)
+        facts = [(c.number, c.micro_batches, c.flushed, c.updated) for c in history.cycles]
+        assert facts == [(c.number, c.micro_batches, c.flushed, c.updated) for c in expected.cycles[done:]]
+        assert history.flushed == (0 if not facts else expected.flushed)
+    session.load_state(saving.path(1))
+    other = "flush" if end == "carry" else "carry"
+    with pytest.raises(bc.Error, match=f"end of an epoch was {end} then and {other} now"):
+        session.fit((rows,), epochs=2, end_of_epoch=other, resume=True)
 
 
 def test_callbacks_and_evaluation_are_called_in_turn(exported, digits):

@@ -18,6 +18,7 @@ from boost_compile.ir.onnx.reader.table import FOLDED_ONLY, RULES
 from boost_compile.ir.values import Constant, Node
 
 import boost_compile as bc
+from tests.forward import Results
 
 OLDEST = 11
 OPEN = "run time"
@@ -133,7 +134,7 @@ def _to_bind(error: str, names: list[str], inputs: list[Any], bound: tuple[str, 
 
 
 def _run(program: bc.Program, inputs: list[Any]) -> list[np.ndarray]:
-    return [np.asarray(value.asnumpy()) for value in bc.Session(program).step(*inputs).raw.values()]
+    return Results(program)(*inputs)
 
 
 def _constants(program: bc.Program) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 import boost_compile as bc
+from tests.forward import Results
 
 MODELS = Path(__file__).parent / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.onnx"))
@@ -39,11 +40,11 @@ CASES = [n if n in ORDINARY else pytest.param(n, marks=pytest.mark.slow) for n i
 def test_computes_what_torch_computes(name: str, tmp_path: Path) -> None:
     data = stored(name)
     program = bc.load(MODELS / f"{name}.onnx")
-    (found,) = bc.Session(program).step(data["input.0"]).raw.values()
-    np.testing.assert_allclose(found.asnumpy(), data["output"], atol=TOLERANCE, rtol=TOLERANCE)
+    (found,) = Results(program)(data["input.0"])
+    np.testing.assert_allclose(found, data["output"], atol=TOLERANCE, rtol=TOLERANCE)
     program.save(str(tmp_path / "program.boost"))
-    (again,) = bc.Session(bc.load(tmp_path / "program.boost")).step(data["input.0"]).raw.values()
-    assert np.array_equal(again.asnumpy(), found.asnumpy())
+    (again,) = Results(bc.load(tmp_path / "program.boost"))(data["input.0"])
+    assert np.array_equal(again, found)
     # And written as ONNX again, it is still that network.
     from boost_compile.ir.onnx.standard import export_onnx
 
