@@ -144,7 +144,7 @@ def fit(
     if epochs < 1:
         raise RuntimeFailure(f"{epochs} epochs: give at least 1.")
     if end_of_epoch not in ENDS:
-        raise RuntimeFailure(f"end_of_epoch={end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
+        raise RuntimeFailure(f"end of epoch {end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise RuntimeFailure(

@@ -158,7 +158,7 @@ def test_an_epoch_may_drop_what_does_not_fill_a_cycle(source):
 def test_an_epoch_without_a_whole_cycle_cannot_be_dropped():
     with pytest.raises(bc.Error, match=r"no complete cycle of 3 micro-batches.*'carry' or 'flush'"):
         bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="drop")
-    with pytest.raises(bc.Error, match=r"end_of_epoch='stop': give 'carry', 'flush' or 'drop'"):
+    with pytest.raises(bc.Error, match=r"end of epoch 'stop': give 'carry', 'flush' or 'drop'"):
         bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="stop")
 
 
