@@ -36,6 +36,7 @@ from .ops import CPU, make_op
 from .reductions import reduce_sum
 from .types import DType, TensorType
 from .values import Node, Value
+from .wording import agreed, counted
 
 ADASUM = "AdaSum"
 DEVICES = "devices_per_group"
@@ -109,11 +110,11 @@ class Job:
             return 0
         groups, rest = divmod(self.ranks, devices)
         if rest or groups & (groups - 1):
-            have = f"{groups} groups" if not rest else f"{groups} groups and {rest} ranks over"
+            have = counted(groups, "group") + (f" and {counted(rest, 'rank')} over" if rest else "")
             raise RuntimeFailure(
-                f"adasum combines groups of {devices} ranks pairwise, so their number must be a power of two, and "
-                f"{self.ranks} ranks are {have}: start {_nearest_powers(self.ranks, devices)} ranks, or compile with "
-                f"another {DEVICES}."
+                f"adasum combines groups of {counted(devices, 'rank')} pairwise, so their number must be a power of "
+                f"two, and {counted(self.ranks, 'rank')} {agreed(self.ranks, 'is', 'are')} {have}: start "
+                f"{_nearest_powers(self.ranks, devices)} ranks, or compile with another {DEVICES}."
             )
         return groups.bit_length() - 1
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .errors import VerifyError
+from .wording import counted
 
 CONTINUOUS, INTERVAL = "continuous", "interval"
 KINDS = (CONTINUOUS, INTERVAL)
@@ -35,7 +36,8 @@ class Choice:
     def __post_init__(self) -> None:
         if not (self.variants > 0 and 0 <= self.probability < 1 and self.cycles <= LONGEST and 0 <= self.seed < SEEDS):
             raise VerifyError(
-                f"a choice of {self.variants} variants with probability {self.probability:g} over {self.cycles} cycles "
+                f"a choice of {counted(self.variants, 'variant')} with probability {self.probability:g} over "
+                f"{counted(self.cycles, 'cycle')} "
                 f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, at most {LONGEST} cycles "
                 f"and a seed below {SEEDS}"
             )
@@ -47,8 +49,9 @@ class Choice:
 
     def __str__(self) -> str:
         return (
-            f"one of {self.variants} variants: {self.kind}, {self.probability:g} of the cycles run variant 0, "
-            f"over {self.cycles} cycles"
+            f"one of {counted(self.variants, 'variant')}: {self.kind}, {self.probability:g} of the cycles run "
+            f"variant 0, "
+            f"over {counted(self.cycles, 'cycle')}"
         )
 
 

@@ -21,6 +21,7 @@ from .ops import ASCEND, CPU, GPU
 from .program import Program
 from .types import DType, TensorType, TupleType, Type
 from .values import Node, Value
+from .wording import counted, print_bytes
 
 COLLECTIVES = frozenset({
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Send", "Receive", "AlltoAll", "NeighborExchange",
@@ -88,7 +89,7 @@ class Traffic:
         return Traffic(self.count * times, self.nbytes * times)
 
     def __str__(self) -> str:
-        return f"{self.count} collectives, {self.nbytes} bytes"
+        return f"{counted(self.count, 'collective')}, {print_bytes(self.nbytes)}"
 
 
 def traffic(graph: Graph) -> Traffic:

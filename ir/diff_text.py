@@ -9,6 +9,7 @@ from .difference import GraphDiff, NodeDiff, ProgramDiff, grouped
 from .graph import Graph
 from .text.printer import node_printer
 from .values import Node
+from .wording import agreed, counted
 
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _COLOURS = {"+": "32", "-": "31", "~": "33"}
@@ -55,7 +56,7 @@ def heading(graph: GraphDiff) -> str:
     if graph.before is None or graph.after is None:
         return f"graph '{graph.after or graph.before}' {'added' if graph.before is None else 'removed'}"
     name = f"'{graph.before}'" if graph.before == graph.after else f"'{graph.before}' → '{graph.after}'"
-    return f"graph {name}: {graph.kept} nodes in both{_counts(graph)}"
+    return f"graph {name}: {counted(graph.kept, 'node')} in both{_counts(graph)}"
 
 
 def _counts(graph: GraphDiff) -> str:
@@ -63,8 +64,13 @@ def _counts(graph: GraphDiff) -> str:
     parts = [f"{n} {kind}" for kind in SIGNS if (n := sum(x.kind == kind for x in plain))]
     order = len(graph.nodes) - len(plain)
     if order:
-        parts.append(f"{order} differ in the order of effects")
+        parts.append(f"{order} {agreed(order, 'differs', 'differ')} in the order of effects")
     return f"; {', '.join(parts)}" if parts else ""
+
+
+def made_by(by: str) -> str:
+    """Whose work a section is: ``by gradient-accumulation``."""
+    return f"by {by}" if by != NOT_RECORDED else "pass not recorded"
 
 
 def diff_text(found: ProgramDiff, *, colour: bool = False) -> str:
@@ -87,7 +93,7 @@ def _lines(found: ProgramDiff) -> Iterator[str]:
         for section in sections(graph):
             if section.by != by:
                 by = section.by
-                yield f"  by {by}" if by != NOT_RECORDED else "  by what is not recorded"
+                yield f"  {made_by(by)}"
             yield f"    in {section.scope or 'no scope'}"
             for node in section.nodes[:SHOWN]:
                 yield f"      {SIGNS[node.kind]} {line_of(node.node)}"

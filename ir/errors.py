@@ -70,9 +70,21 @@ class RuntimeFailure(Error):
     """Running a program failed for a reason the user can mend: wrong shapes, missing state, no device."""
 
 
+MOST_NAMED = 40
+"""How many names a message lists."""
+
+
 def nearest(word: str, known: list[str]) -> str:
-    """`` (did you mean 'x'?)`` for a word close to a known one, else the list of what is known."""
+    """`` (did you mean 'x'?)`` for a word close to a known one, else the list of what is known. Of many names it gives
+    the nearest ones, however far."""
     import difflib
 
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean '{close[0]}'?)" if close else f" (known: {', '.join(sorted(known))})"
+    names = sorted(set(known))
+    few = len(names) <= MOST_NAMED
+    close = difflib.get_close_matches(word, names, n=1 if few else 3, cutoff=0.5)
+    if close:
+        return f" (did you mean {' or '.join(repr(name) for name in close)}?)"
+    if few:
+        return f" (known: {', '.join(names)})"
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.0)
+    return f" (the nearest of its {len(names):,} names: {', '.join(close)})"

@@ -16,6 +16,7 @@ from .attributes import Attribute, TensorValue, bits
 from .errors import VerifyError
 from .types import UMONAD, UNKNOWN, FunctionType, TensorType, Type
 from .values import CALL, NO_ATTRIBUTES, RETURN, Constant, GraphRef, Input, Node, Op, Origin, State, Value
+from .wording import counted
 
 if TYPE_CHECKING:
     import networkx
@@ -284,7 +285,8 @@ class Graph:
         nodes = list(order)
         if len(nodes) != self._count or len({n for n in nodes if n.graph is self}) != self._count:
             raise VerifyError(
-                f"reorder of graph '{self.name}': {len(nodes)} nodes given, not each of its {self._count} once"
+                f"reorder of graph '{self.name}': {counted(len(nodes), 'node')} given, not each of its "
+                f"{self._count} once"
             )
         previous: Node | None = None
         for node in nodes:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from .graph import Graph
 from .types import Type
 from .values import Node, Value
+from .wording import counted
 
 _WIDTH = 160
 
@@ -51,7 +52,7 @@ class Problems:
         from .text.printer import node_printer
 
         count = len(self.found)
-        lines = [f"{title} is not valid: {count} problem{'s' if count > 1 else ''}"]
+        lines = [f"{title} is not valid: {counted(count, 'problem')}"]
         printers: dict[Graph, Callable[[Node], str]] = {}
         for problem in sorted(self.found, key=lambda p: p.rank)[:limit]:
             lines.append(f"- {self._place(problem)}{problem.what}; {problem.remedy}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .wording import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -22,4 +24,7 @@ class Search:
     kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"then at most {self.at_most} trials of {self.trial} on the cycle's micro-batches, {self.judge} each"
+        return (
+            f"then at most {counted(self.at_most, 'trial')} of {self.trial} on the cycle's micro-batches, "
+            f"{self.judge} each"
+        )

@@ -30,6 +30,7 @@ from .search import Search
 from .suffixes import TEXT_SUFFIXES, form_of
 from .types import MAX_RANK, DType, TensorType
 from .values import Origin
+from .wording import counted
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -292,7 +293,7 @@ def _build(path: Path, document: Document) -> Program:
             raise FormatError(f"{path / file}: is not what was written: the file is damaged; copy or compile it again")
         inputs = described["inputs"].list()
         if len(inputs) != len(graph.inputs):
-            raise described["inputs"].wrong(f"the {len(graph.inputs)} inputs of {file}")
+            raise described["inputs"].wrong(f"the {counted(len(graph.inputs), 'input')} of {file}")
         for value, entry in zip(graph.inputs, inputs, strict=True):
             value.name = entry["name"].text()
         graph.outputs = described["outputs"].texts()

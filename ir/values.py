@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from .attributes import Attribute, bits, type_of
 from .errors import VerifyError
 from .types import Type
+from .wording import counted
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -198,7 +199,8 @@ class Node(Value):
             return self._operands[i]
         except IndexError:
             raise VerifyError(
-                f"node '%{self.name}' ({self.op.name}) has {len(self._operands)} operands, and needs {i + 1}: "
+                f"node '%{self.name}' ({self.op.name}) has {counted(len(self._operands), 'operand')}, and needs "
+                f"{i + 1}: "
                 "the file is damaged, or not from MindSpore"
             ) from None
 

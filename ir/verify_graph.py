@@ -24,6 +24,7 @@ from .types import (
     is_monad,
 )
 from .values import CALL, Constant, GraphRef, Input, Node, Op, State, Value
+from .wording import counted
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +82,7 @@ def _list(graph: Graph, problems: Problems) -> list[Node] | None:
         nodes.append(node)
         previous, node = node, node._next
     if not broken and (len(nodes) != graph._count or graph._last is not previous):
-        broken = f"its list holds {len(nodes)} nodes, its count is {graph._count}, or its end is wrong"
+        broken = f"its list holds {counted(len(nodes), 'node')}, its count is {graph._count}, or its end is wrong"
     if broken:
         problems.unlisted.add(graph)
         remedy = "change the list through Graph's operations only (insert, move, erase, reorder)"

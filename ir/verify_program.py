@@ -6,6 +6,7 @@ from .graph import Graph
 from .problems import Problems, Rank, short
 from .program import ROLES, Program
 from .types import DType, TupleType
+from .wording import counted
 
 
 def check_outputs(graph: Graph, problems: Problems) -> None:
@@ -24,7 +25,7 @@ def check_outputs(graph: Graph, problems: Problems) -> None:
     if len(graph.outputs) != count:
         problems.add(
             Rank.PROGRAM, graph, None,
-            f"it names {len(graph.outputs)} outputs ({', '.join(graph.outputs)}), "
+            f"it names {counted(len(graph.outputs), 'output')} ({', '.join(graph.outputs)}), "
             f"but its result, of type {short(type_)}, holds {count}",
             "set graph.outputs to one name for each value returned",
         )  # fmt: skip
@@ -86,7 +87,8 @@ def _check_schedule(program: Program, problems: Problems) -> None:
         if entry.repeat < 1:
             report(f"the schedule runs graph '{entry.graph}' {entry.repeat} times", "repeats are 1 or more")
     if schedule.num_variants > max(len(program.graphs), 1):
-        report(f"the schedule chooses among {schedule.num_variants} variants", "there are not as many graphs")
+        variants = counted(schedule.num_variants, "variant")
+        report(f"the schedule chooses among {variants}", "there are not as many graphs")
         return
     missing = [name for name in schedule.graphs() if name not in program.graphs]
     for name in missing:
@@ -110,7 +112,8 @@ def _check_schedule(program: Program, problems: Problems) -> None:
             f"graph '{schedule.flush}', which ends a short cycle, takes inputs", "a flush has no micro-batch to give"
         )
     if schedule.max_skipped is not None and schedule.max_skipped < 1:
-        report(f"the schedule allows {schedule.max_skipped} skipped cycles", "allow at least 1, or leave the limit out")
+        allowed = counted(schedule.max_skipped, "skipped cycle")
+        report(f"the schedule allows {allowed}", "allow at least 1, or leave the limit out")
     _check_search(program, problems)
     if schedule.choice is not None:
         counter = program.state.get(schedule.choice.state)
@@ -133,7 +136,7 @@ def _check_search(program: Program, problems: Problems) -> None:
     if pending is None or pending.type.size != 1:
         report(f"the search goes on while state '{search.pending}' says so, which is no number", "declare it")
     if search.at_most < 1:
-        report(f"the search has at most {search.at_most} trials", "allow at least 1")
+        report(f"the search has at most {counted(search.at_most, 'trial')}", "allow at least 1")
     judge, trial = program.graphs.get(search.judge), program.graphs.get(search.trial)
     if judge is not None and judge.inputs:
         report(f"graph '{search.judge}', which judges a trial, takes inputs", "it runs once for a whole cycle")
@@ -146,8 +149,8 @@ def _check_search(program: Program, problems: Problems) -> None:
             report(f"graph '{name}' does not return '{lacking[0]}', which a trial takes", "return it")
         if len(trial.inputs) != len(graph.inputs) + len(search.kept):
             report(
-                f"graph '{search.trial}' takes {len(trial.inputs)} inputs, and is given {len(graph.inputs)} and "
-                f"{len(search.kept)} kept outputs of graph '{name}'",
+                f"graph '{search.trial}' takes {counted(len(trial.inputs), 'input')}, and is given "
+                f"{len(graph.inputs)} and {counted(len(search.kept), 'kept output')} of graph '{name}'",
                 "a trial takes the inputs of a micro-batch, then what was kept of it",
             )
 

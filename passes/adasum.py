@@ -17,6 +17,7 @@ from ..ir.reductions import all_true, reduce_all
 from ..ir.report import PassResult
 from ..ir.types import DType
 from ..ir.values import Node, Value
+from ..ir.wording import counted, print_bytes
 from .base import Pass
 from .data_parallel import DataParallel
 from .exported_reductions import reduces_gradients
@@ -90,10 +91,10 @@ class AdaSum(Pass):
         result.statistics = {"weights combined": len(names), "elements": elements}
         if names:
             for groups in (2, 4):
-                result.statistics[f"bytes a rank gives, {groups} groups"] = self._bytes(program, groups)
+                result.statistics[f"bytes a rank gives, {counted(groups, 'group')}"] = self._bytes(program, groups)
         result.summary = (
-            f"the steps of {len(names)} weights ({4 * elements / 2**20:.1f} MiB) combined over groups of "
-            f"{self.devices_per_group} ranks"
+            f"the steps of {counted(len(names), 'weight')} ({print_bytes(4 * elements)}) combined over groups of "
+            f"{counted(self.devices_per_group, 'rank')}"
         )
         return result
 

@@ -7,6 +7,7 @@ from ..ir.batch.rewrite import Rewrite
 from ..ir.errors import OptionError
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.wording import counted
 from .base import Pass
 from .options import option
 
@@ -57,5 +58,5 @@ class BatchSize(Pass):
             result.changed += rewrite.apply()
         if rewrites:
             target = "any size" if self.size is None else str(self.size)
-            result.summary = f"batch {result.statistics['from']} → {target}: {result.changed} values"
+            result.summary = f"batch {result.statistics['from']} → {target}: {counted(result.changed, 'value')}"
         return result

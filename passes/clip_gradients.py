@@ -16,6 +16,7 @@ from ..ir.reductions import reduce_sum
 from ..ir.report import PassResult
 from ..ir.types import DType
 from ..ir.values import Value
+from ..ir.wording import counted
 from .base import Pass
 from .options import option
 from .results import with_results
@@ -68,7 +69,7 @@ class ClipGradients(Pass):
         result.matched = result.changed = len(names)
         result.statistics = {"gradients clipped": len(names), "graphs": len(updating)}
         what = {"global-norm": "their norm", "tensor-norm": "the norm of each", "value": "each element"}[self.by]
-        result.summary = f"{len(names)} gradients clipped: {what} is at most {self.limit:g}"
+        result.summary = f"{counted(len(names), 'gradient')} clipped: {what} is at most {self.limit:g}"
         return result
 
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:

@@ -13,6 +13,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.types import FunctionType, TensorType, Type
 from ..ir.values import Constant, GraphRef, Node, Origin, State, Value
+from ..ir.wording import agreed, counted
 from .base import Pass
 
 
@@ -41,10 +42,19 @@ class CommonSubexpressionElimination(Pass):
             for body in graph.all_graphs():
                 constants += _merge_equal_nodes(body, self.name, result)
         result.statistics = {"nodes": result.changed, "constants": constants}
-        result.summary = f"merged {result.changed} of {result.matched} equal nodes, {constants} constants"
+        result.summary = _summary(result.changed, result.matched, constants)
         result.matched += constants
         result.changed += constants
         return result
+
+
+def _summary(merged: int, equal: int, constants: int) -> str:
+    parts = []
+    if equal:
+        parts.append(f"{merged} of {counted(equal, 'node')} that {agreed(equal, 'repeats', 'repeat')} another")
+    if constants:
+        parts.append(counted(constants, "equal constant"))
+    return f"merged {' and '.join(parts)}" if parts else "no node repeats another"
 
 
 def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:

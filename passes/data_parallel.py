@@ -39,6 +39,7 @@ from ..ir.report import PassResult
 from ..ir.training import TrainingAnatomy, anatomy
 from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
+from ..ir.wording import counted, print_bytes
 from .base import Pass
 from .crossings import takes_value
 from .exported_reductions import RANKS, SCOPE, take_out_reductions
@@ -132,8 +133,8 @@ class DataParallel(Pass):
             "bytes a cycle": after.nbytes,
         }
         result.summary = (
-            f"{len(reduced)} gradients in {buckets} collectives; a cycle exchanges {after.nbytes} bytes "
-            f"({before.nbytes} before)"
+            f"{counted(len(reduced), 'gradient')} in {counted(buckets, 'collective')}; a cycle exchanges "
+            f"{print_bytes(after.nbytes)} ({print_bytes(before.nbytes)} before)"
         )
         kept = max((found.kept for found in own), default=0)
         if kept:

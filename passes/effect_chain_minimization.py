@@ -6,6 +6,7 @@ from ..ir.effects import Effects
 from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.state_access import summarize
+from ..ir.wording import counted
 from .base import Pass
 
 
@@ -33,7 +34,7 @@ class EffectChainMinimization(Pass):
         result.matched = links_before
         result.changed = max(0, links_before - links_after)
         result.statistics = {"links before": links_before, "links after": links_after, "nodes removed": removed}
-        result.summary = f"{links_before} token links to {links_after}, {removed} nodes removed"
+        result.summary = f"{counted(links_before, 'token link')} to {links_after}, {counted(removed, 'node')} removed"
         return result
 
 

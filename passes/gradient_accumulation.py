@@ -16,6 +16,7 @@ from ..ir.report import PassResult
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import Constant, Node, Value
+from ..ir.wording import counted, print_bytes
 from .base import Pass
 from .micro_batch_weight import find_weight, scalar_weight
 from .normalisation import declare_divisor, divide, forget_divisor
@@ -145,8 +146,10 @@ class GradientAccumulation(Pass):
             "nodes before": len(step),
             **{f"nodes in {name}": len(graph) for name, graph in graphs.items()},
         }
-        size = f"{nbytes / 2**20:.1f} MiB of accumulators"
-        result.summary = f"{result.changed} gradients accumulated over {self.steps} micro-batches ({size})"
+        size = f"{print_bytes(nbytes)} of accumulators"
+        result.summary = (
+            f"{counted(result.changed, 'gradient')} accumulated over {counted(self.steps, 'micro-batch')} ({size})"
+        )
         return result
 
     def _check_fixed(self, info: WeightInfo) -> None:

@@ -19,6 +19,7 @@ from ..ir.report import PassResult
 from ..ir.state_access import location
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
+from ..ir.wording import counted
 from .accumulated import added_terms, gradients_in
 from .base import Pass
 from .depth import layers_by_depth
@@ -83,7 +84,8 @@ class GradientFreeze(Pass):
             saved = 100 * (1 - sum(estimated_flops(g) for g in made.values() if g.inputs) / max(before, 1))
             fewer = nodes - sum(len(g) for g in made.values())
             result.statistics[f"variant {k}"] = (
-                f"{len(frozen)} weights frozen, {fewer} nodes and {saved:.0f} % of the estimated FLOPs less"
+                f"{counted(len(frozen), 'weight')} frozen, {counted(fewer, 'node')} and {saved:.0f} % of the "
+                f"estimated FLOPs less"
             )
             savings.append(f"{len(frozen)} ({saved:.0f} %)")
             result.changed = max(result.changed, len(frozen))
@@ -93,9 +95,13 @@ class GradientFreeze(Pass):
         )
         result.matched = sum(map(len, layers))
         if groups < self.groups:
-            result.miss("groups", f"the network has {groups} layers with trained weights, so {groups} groups")
+            result.miss(
+                "groups",
+                f"the network has {counted(groups, 'layer')} with trained weights, so {counted(groups, 'group')}",
+            )
         result.summary = (
-            f"{groups} variants; frozen of {result.matched} weights (and estimated FLOPs saved): {', '.join(savings)}"
+            f"{counted(groups, 'variant')}; frozen of {counted(result.matched, 'weight')} (and estimated FLOPs "
+            f"saved): {', '.join(savings)}"
         )
         return result
 

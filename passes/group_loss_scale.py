@@ -18,6 +18,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.types import tensor
 from ..ir.values import Constant, Node, Value
+from ..ir.wording import counted
 from .accumulated import added_terms, gradients_in
 from .base import Pass
 from .crossings import crossings, takes_value
@@ -116,9 +117,12 @@ class GroupLossScale(Pass):
         result.changed = result.matched
         for k, weights in enumerate(members):
             shown = ", ".join(weights[:3]) + (", …" if len(weights) > 3 else "")
-            result.statistics[f"group {k}"] = f"{len(weights)} weights ({shown})"
+            result.statistics[f"group {k}"] = f"{counted(len(weights), 'weight')} ({shown})"
         places = max((v for k, v in result.statistics.items() if k.startswith("places")), default=0)
-        result.summary = f"{result.matched} gradients in {len(members)} groups, scaled at {places} places"
+        result.summary = (
+            f"{counted(result.matched, 'gradient')} in {counted(len(members), 'group')}, scaled at "
+            f"{counted(places, 'place')}"
+        )
         return result
 
     def _members(self, result: PassResult, layers: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -131,7 +135,9 @@ class GroupLossScale(Pass):
                     f"the network has {len(layers)} layer with trained weights: there is nothing to group"
                 )
             if n < self.groups:
-                result.miss("groups", f"the network has {n} layers with trained weights, so {n} groups")
+                result.miss(
+                    "groups", f"the network has {counted(n, 'layer')} with trained weights, so {counted(n, 'group')}"
+                )
             ends = [k * len(layers) // n for k in range(n + 1)]
             return [[w for layer in layers[a:b] for w in layer] for a, b in pairwise(ends)]
         members: list[list[str]] = [[] for _ in self.match]
@@ -149,7 +155,9 @@ class GroupLossScale(Pass):
 
     def _add_state(self, program: Program, order: Sequence[int], members: Sequence[Sequence[str]]) -> None:
         if len(self.init) not in (1, len(order)):
-            raise PassError(f"init has {len(self.init)} scales for {len(order)} groups: give one, or one for each")
+            raise PassError(
+                f"init has {len(self.init)} scales for {counted(len(order), 'group')}: give one, or one for each"
+            )
         number = tensor("float32")
         rule = {"order": list(order), "window": self.window, "min": self.min, "max": self.max}
         for k in range(len(order)):

@@ -15,6 +15,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.types import tensor
 from ..ir.values import Node
+from ..ir.wording import counted
 from .base import Pass
 from .crossings import crossings, takes_value
 from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule, refuse_second_scale
@@ -98,7 +99,8 @@ class LossScale(Pass):
         result.statistics = {f"seeds multiplied in {name}": n for name, n in multiplied.items()}
         n = max(multiplied.values(), default=0)
         result.summary = (
-            f"{n} seed{'s' * (n != 1)} of {result.matched} gradients multiplied by {self.initial:g} ({self.mode}), "
+            f"{counted(n, 'seed')} of {counted(result.matched, 'gradient')} multiplied by {self.initial:g} "
+            f"({self.mode}), "
             "the gradients divided by it once"
         )
         return result

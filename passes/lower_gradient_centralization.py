@@ -15,6 +15,7 @@ from ..ir.reductions import reduce_mean
 from ..ir.report import PassResult
 from ..ir.types import DType
 from ..ir.values import Value
+from ..ir.wording import counted
 from .base import Pass
 from .tag_gradient_centralization import TAG, TagGradientCentralization
 
@@ -67,7 +68,7 @@ class LowerGradientCentralization(Pass):
             if name not in done:
                 result.miss(name, reason)
         result.changed = len(done)
-        result.summary = f"{len(done)} gradients centralized"
+        result.summary = f"{counted(len(done), 'gradient')} centralized"
         return result
 
 

@@ -12,6 +12,7 @@ from ..ir.errors import Error, NotApplicable, OptionError, PassError, VerifyErro
 from ..ir.gradient_path import STAGES
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.wording import sentence
 from .base import Pass
 from .instrumentation import Instrumentation
 from .legalize import Legalize
@@ -208,7 +209,7 @@ def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed:
     message = f"pass '{p.name}' matched nothing{_already_run(done)}{why}"
     if not allowed:
         raise PassError(
-            f"{message}. Leave it out, write '{p.name}?', or",
+            f"{sentence(message)} Leave it out, write '{p.name}?', or",
             python="allow it with allow_no_match=True",
             command="allow it with boost-compile --allow-no-match",
         )

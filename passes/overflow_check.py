@@ -20,6 +20,7 @@ from ..ir.report import PassResult
 from ..ir.state_access import Effect
 from ..ir.types import DType, tensor
 from ..ir.values import CALL, Node, Value
+from ..ir.wording import counted
 from .base import Pass
 from .data_parallel import DataParallel
 from .dynamic_loss_scale import put_scale_rule
@@ -104,7 +105,7 @@ class OverflowCheck(Pass):
         result.matched = result.changed = len(checked)
         result.statistics = {"gradients checked": len(checked), "graphs": len(updating)}
         unit = "micro-batch" if count is not None and self.policy == "skip-micro" else "cycle"
-        result.summary = f"{len(checked)} gradients checked; one that is not finite skips its {unit}"
+        result.summary = f"{counted(len(checked), 'gradient')} checked; one that is not finite skips its {unit}"
         return result
 
     def _check_micro_batch(self, graph: Graph) -> None:

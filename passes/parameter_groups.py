@@ -19,6 +19,7 @@ from ..ir.report import PassResult
 from ..ir.state_access import location
 from ..ir.types import DType
 from ..ir.values import Input, Node, State, Value
+from ..ir.wording import agreed, counted
 from .base import Pass
 from .options import option
 from .tag_gradient_centralization import TAG
@@ -100,10 +101,14 @@ class ParameterGroups(Pass):
                 program.state[name].info[FUSION] = 1 + sum(point <= at for point in self.split_points)
         for point in self.split_points:
             if point >= len(group):
-                result.miss(f"split point {point}", f"only {len(group)} weights match")
+                result.miss(
+                    f"split point {point}",
+                    f"only {counted(len(group), 'weight')} {agreed(len(group), 'matches', 'match')}",
+                )
         tags = self.centralize is not None or self.fusion is not None or bool(self.split_points)
         result.changed = len(group) if tags else len(changed)
-        result.summary = f"{len(group)} weights get {', '.join(f'{k} {v}' for k, v in self._given().items())}"
+        given = ", ".join(f"{key} {value}" for key, value in self._given().items())
+        result.summary = f"{counted(len(group), 'weight')} {agreed(len(group), 'gets', 'get')} {given}"
         return result
 
     def _matches(self, name: str, rank: int) -> bool:

@@ -10,6 +10,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.types import TensorType
 from ..ir.values import Node, Value
+from ..ir.wording import agreed, counted
 from .base import Pass
 from .pattern import Match, Rewrite, any_value, op
 
@@ -36,7 +37,8 @@ class PatchConvolution(Pass):
         for rewrite in REWRITES:
             rewrite.run(program, result)
         result.matched = result.changed  # other convolutions are no sites of this pass, but it says why they stay
-        result.summary = f"{result.changed} convolutions and gradients of such are products"
+        what = counted(result.changed, "convolution or gradient of one", "convolutions and gradients of such")
+        result.summary = f"{what} {agreed(result.changed, 'is a product', 'are products')}"
         return result
 
 
@@ -145,7 +147,7 @@ def _overlap(node: Node) -> str | None:
     if a.get("format", a.get("data_format", "NCHW")) != "NCHW":
         return "it is not of NCHW"
     if a.get("group", 1) != 1:
-        return f"it has {a['group']} groups"
+        return f"it has {counted(a['group'], 'group')}"
     kernel = _pair(a.get("kernel_size"))
     if kernel is None or _pair(a.get("stride", 1)) != kernel:
         return "its windows overlap, or leave pixels out: the stride is not the size of the kernel"

@@ -9,6 +9,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.values import Constant, Node
 from ..ir.weight_uses import Use, forward_uses
+from ..ir.wording import counted
 from .base import Pass
 
 TAG = "centralize"
@@ -72,7 +73,7 @@ class TagGradientCentralization(Pass):
             variable.info[TAG] = list(range(1, rank))
             result.matched += 1
         result.changed = result.matched
-        result.summary = f"{result.matched} weights tagged for gradient centralization"
+        result.summary = f"{counted(result.matched, 'weight')} tagged for gradient centralization"
         return result
 
 

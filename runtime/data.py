@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ..ir.errors import RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.types import TensorType
+from ..ir.wording import agreed, counted
 from .checkpoint import read_npz
 from .data_position import Order
 from .environment import numpy_mismatch
@@ -65,7 +66,7 @@ def open_source(
             command="or leave out boost-run --batch-size.",
         )
     if batch_size is not None and batch_size < 1:
-        raise RuntimeFailure(f"micro-batches of {batch_size} samples: give at least 1.")
+        raise RuntimeFailure(f"micro-batches of {counted(batch_size, 'sample')}: give at least 1.")
     if isinstance(data, (str, os.PathLike)):
         if Path(data).suffix != ".npz":
             raise RuntimeFailure(f"{data}: training data is read from .npz files (numpy.savez).")
@@ -126,8 +127,8 @@ def _by_input(graph: Graph, arrays: Mapping[str, Any], where: str) -> list[Any]:
         return [arrays[name] for name in names]
     if len(arrays) != len(names):
         raise RuntimeFailure(
-            f"{where} holds {len(arrays)} arrays ({', '.join(arrays)}), graph '{graph.name}' takes {len(names)} "
-            f"({', '.join(names)}). Keep exactly those, in this order or by these names."
+            f"{where} holds {counted(len(arrays), 'array')} ({', '.join(arrays)}), graph '{graph.name}' takes "
+            f"{len(names)} ({', '.join(names)}). Keep exactly those, in this order or by these names."
         )
     return list(arrays.values())
 
@@ -141,7 +142,10 @@ class ArraySource:
         import numpy as np
 
         if len(arrays) != len(graph.inputs):
-            raise RuntimeFailure(f"graph '{graph.name}' takes {len(graph.inputs)} inputs, got {len(arrays)} arrays.")
+            raise RuntimeFailure(
+                f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')}, got "
+                f"{counted(len(arrays), 'array')}."
+            )
         self.arrays = [np.asarray(a) for a in arrays]
         lengths = [len(a) if a.ndim else 0 for a in self.arrays]
         if len(set(lengths)) > 1:
@@ -153,11 +157,11 @@ class ArraySource:
         self.batches: int | None = -(-(self.samples - self.dropped) // self.step)
         self.order: Order = {"samples": self.samples, "batch": self.step, "seed": seed}
         if not self.batches:
-            where = f" on each of {shard.ranks} ranks" if shard.ranks > 1 else ""
+            where = f" on each of {counted(shard.ranks, 'rank')}" if shard.ranks > 1 else ""
             needed = self.step if static else shard.ranks
             raise RuntimeFailure(
-                f"{self.samples} samples do not fill one micro-batch of {size}{where}"
-                + (f": that takes {needed}." if shard.ranks > 1 else ".")
+                f"{counted(self.samples, 'sample')} {agreed(self.samples, 'does', 'do')} not fill one "
+                f"micro-batch of {size}{where}" + (f": that takes {needed}." if shard.ranks > 1 else ".")
             )
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
@@ -190,8 +194,8 @@ class DatasetSource:
             shapes = dataset.output_shapes()
         if len(shapes) != len(graph.inputs):
             raise RuntimeFailure(
-                f"the dataset has {len(shapes)} columns ({', '.join(dataset.get_col_names())}), "
-                f"graph '{graph.name}' takes {len(graph.inputs)} inputs."
+                f"the dataset has {counted(len(shapes), 'column')} ({', '.join(dataset.get_col_names())}), "
+                f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')}."
             )
         first = graph.inputs[0].type
         if isinstance(first, TensorType) and len(shapes[0]) == len(first.shape) - 1:

@@ -19,6 +19,7 @@ from ..ir.ops import RUNS_CODE, is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
 from ..ir.types import DType
+from ..ir.wording import sentence
 from .anchor import anchor_state
 from .clearing import compute_zeros
 from .dispatch import as_function
@@ -201,7 +202,7 @@ def _set_device(device: str) -> None:
     try:
         import mindspore
     except Exception as e:  # a protobuf of another version raises its own class
-        raise RuntimeFailure(f"MindSpore cannot be imported: {e}. Repair its installation.") from e
+        raise RuntimeFailure(f"MindSpore cannot be imported: {sentence(e)} Repair its installation.") from e
     if mindspore.get_context("device_target") != device:
         try:
             mindspore.set_device(device)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
+from ..ir.wording import counted
 from .data import FEED_BY_HAND, Shard, open_source
 from .data_position import END, ENDS, DataPosition, EndOfEpoch, Order
 from .progress import Bar, Tally, progress_bar
@@ -142,7 +143,7 @@ def fit(
     """
     session.check_trains()
     if epochs < 1:
-        raise RuntimeFailure(f"{epochs} epochs: give at least 1.")
+        raise RuntimeFailure(f"{counted(epochs, 'epoch')}: give at least 1.")
     if end_of_epoch not in ENDS:
         raise RuntimeFailure(f"end of epoch {end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
     for callback in callbacks:
@@ -180,7 +181,8 @@ def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
     if not dropped:
         return RuntimeFailure("the data holds no complete micro-batch.")
     return RuntimeFailure(
-        f"an epoch holds no complete cycle of {cycle} micro-batches, and the end of epoch 'drop' leaves out what does "
+        f"an epoch holds no complete cycle of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' "
+        f"leaves out what does "
         f"not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
     )
 

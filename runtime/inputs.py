@@ -9,6 +9,7 @@ from ..ir.errors import RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.types import DType, TensorType
 from ..ir.values import Input
+from ..ir.wording import counted
 
 
 def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -22,7 +23,7 @@ def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
     if len(values) != len(graph.inputs):
         expected = ", ".join(f"{i.name}: {i.type}" for i in graph.inputs)
         raise RuntimeFailure(
-            f"graph '{graph.name}' takes {len(graph.inputs)} inputs ({expected}), got {len(values)}. "
+            f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')} ({expected}), got {len(values)}. "
             f"Pass them in this order, one array each."
         )
     return tuple(_to_tensor(graph, i, value) for i, value in zip(graph.inputs, values, strict=True))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir.errors import RuntimeFailure
 from ..ir.search import Search
+from ..ir.wording import agreed, counted
 from .checkpoint import tensor_to_numpy
 from .engine import Engine, flat_outputs
 
@@ -49,7 +50,9 @@ class LineSearch:
 
         if position and position != len(kept) and position != len(self._kept):
             raise RuntimeFailure(
-                f"{position} micro-batches of a cycle are pending in this state, and the line search at the cycle's "
+                f"{counted(position, 'micro-batch')} of a cycle {agreed(position, 'is', 'are')} pending in this "
+                "state, and the line search "
+                f"at the cycle's "
                 "end needs them again, but they are not there: only what Session.save writes holds them. "
                 "Save the state at the end of a cycle (StepResult.ended_cycle), or end the cycle early first."
             )

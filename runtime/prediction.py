@@ -13,6 +13,7 @@ from ..ir.evaluation import evaluation
 from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.types import TensorType
+from ..ir.wording import counted
 from .engine import Engine
 from .inputs import to_tensors
 
@@ -92,7 +93,9 @@ class Prediction:
         try:
             plan_resize(graph, size, batched, wanted).apply()
         except PassError as error:
-            raise RuntimeFailure(f"predict was given {wanted} samples and takes {size} only: {error}") from error
+            raise RuntimeFailure(
+                f"predict was given {counted(wanted, 'sample')} and takes {size} only: {error}"
+            ) from error
         return graph
 
     def _runner(self, graph: Graph) -> tuple[Graph, Any]:

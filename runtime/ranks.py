@@ -17,6 +17,7 @@ from ..ir.effects import Effects
 from ..ir.errors import RuntimeFailure
 from ..ir.gradient_path import STAGE
 from ..ir.graph import Graph
+from ..ir.wording import agreed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,7 +188,7 @@ def _difference(names: Sequence[str], differing: Sequence[int], table: np.ndarra
     holding: dict[bytes, list[str]] = {}
     for rank, row in enumerate(table[:, differing[0]]):
         holding.setdefault(row.tobytes(), []).append(str(rank))
-    shown = ", ".join(f"rank{'s' * (len(r) > 1)} {' '.join(r)}" for r in holding.values())
+    shown = ", ".join(f"{agreed(len(r), 'rank', 'ranks')} {' '.join(r)}" for r in holding.values())
     more = f" and {len(differing) - 1} more of {len(names)}" if len(differing) > 1 else ""
     return (
         f"the ranks do not hold the same weights: '{names[differing[0]]}'{more} differ between {shown}. They began "

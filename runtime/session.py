@@ -14,6 +14,7 @@ from ..ir.graph import Graph
 from ..ir.program import Program
 from ..ir.trains import check_trains
 from ..ir.types import DType, TensorType
+from ..ir.wording import agreed, counted
 from . import draws
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .data_position import NOTE, WITHOUT_POSITION, DataPosition
@@ -51,7 +52,8 @@ class Session:
     ):
         if check_replicas is not None and check_replicas < 1:
             raise RuntimeFailure(
-                f"replicas cannot be checked every {check_replicas} cycles: give a number of cycles, at least 1."
+                f"replicas cannot be checked every {counted(check_replicas, 'cycle')}: give a number of cycles, "
+                f"at least 1."
             )
         self.program = program
         schedule = program.schedule
@@ -129,7 +131,9 @@ class Session:
         name = self._schedules[self.variant].flush
         if name is None:
             raise RuntimeFailure(
-                f"{self._position} of {self.cycle_length} micro-batches are pending, and the program has no graph that "
+                f"{self._position} of {counted(self.cycle_length, 'micro-batch')} "
+                f"{agreed(self._position, 'is', 'are')} pending, and the program "
+                f"has no graph that "
                 f"ends a cycle early. Feed {self.cycle_length - self._position} more."
             )
         outputs = dict(flat_outputs(self._engine.graphs[name], self._engine.run(name, ())))
@@ -262,7 +266,8 @@ class Session:
             by = "overflow-check" if self.program.schedule.search is None else "dim-reduce"
             self._unread = None
             raise RuntimeFailure(
-                f"the updates of the last {skipped} cycles were all skipped, because gradients were not finite "
+                f"the updates of the last {counted(skipped, 'cycle')} were all skipped, because gradients were "
+                f"not finite "
                 f"(the last loss was {loss}{scale}): training does not get anywhere. Look for bad values in the data "
                 f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
             )
@@ -456,7 +461,9 @@ class Session:
         position = int(values[count].item())
         if not 0 <= position < self.cycle_length:
             raise RuntimeFailure(
-                f"state '{count}' says that {position} micro-batches are pending, but a cycle has {self.cycle_length}: "
+                f"state '{count}' says that {counted(position, 'micro-batch')} "
+                f"{agreed(position, 'is', 'are')} pending, but a cycle has "
+                f"{self.cycle_length}: "
                 f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
             )
         if self._search is not None:

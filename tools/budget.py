@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ir.errors import Error, OptionError, PassError
+from ..ir.wording import counted
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -77,7 +78,7 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
     if own < 1:
         raise PassError("the batch of this graph is open, so its memory cannot be told: export it with a size")
     if wanted < 1:
-        raise OptionError(f"a batch of {wanted} samples: give at least 1")
+        raise OptionError(f"a batch of {counted(wanted, 'sample')}: give at least 1")
     others = list(parse_pipeline(passes) if isinstance(passes, str) else passes)
     found: list[Candidate] = []
     chosen: Candidate | None = None
@@ -100,7 +101,7 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
             break
     if chosen is None:
         raise PassError(
-            f"nothing fits into {budget} bytes; a batch of {wanted} samples was tried as\n"
+            f"nothing fits into {budget} bytes; a batch of {counted(wanted, 'sample')} was tried as\n"
             + "\n".join(f"  {line}" for line in lines_of(found))
             + "\n  Give more memory, or a batch with smaller divisors."
         )

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 BAD_INPUT, INTERNAL_FAILURE, INTERRUPTED = 2, 1, 130
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
-_CONTINUED = re.compile(r"(\A|\n(?=  ))((?:.|\n(?!  ))*)")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\[[0-9;]*m)"
 )
@@ -43,17 +42,55 @@ class Ended(Exception):
 
 
 def fail(name: str, code: int, message: str) -> NoReturn:
-    """Says so on stderr and exits."""
-    print(f"{name}: error: {safe(message)}", file=sys.stderr)
+    """Says so on stderr, in colour and with hanging lines if it is a terminal, and exits."""
+    text = f"{name}: error: {safe(message)}"
+    if wants_colour(sys.stderr):
+        head = f"{name}: error:"
+        text = f"\x1b[1;31m{head}\x1b[0m{hanging(text, terminal_width())[len(head) :]}"
+    print(text, file=sys.stderr)
     sys.exit(code)
 
 
+def terminal_width() -> int:
+    """Columns of the terminal; 80 where that cannot be told."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+CODE = 4
+"""What is indented by so much is code, which is copied."""
+
+
+def hanging(text: str, width: int) -> str:
+    """``text`` in lines of at most ``width`` columns, broken between words; what a line continues on is indented by two
+    more than it. A word that is longer than a line stays whole, and so does a line of code."""
+    import textwrap
+
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        if len(indent) >= CODE:
+            lines.append(line)
+            continue
+        lines += textwrap.wrap(
+            line.lstrip(), max(width, len(indent) + 20), initial_indent=indent, subsequent_indent=f"{indent}  ",
+            break_long_words=False, break_on_hyphens=False,
+        ) or [""]  # fmt: skip
+    return "\n".join(lines)
+
+
 def safe(message: str) -> str:
-    """What a terminal may be shown: names from files may hold escape sequences and line breaks. Our own messages go on
-    in lines that are indented."""
+    """What a terminal may be shown: names from files may hold escape sequences and line breaks. All lines but the first
+    are indented, so none that a name brings along passes for a message of its own."""
     from ..ir.naming import printable
 
-    return _CONTINUED.sub(lambda line: line[1] + printable(line[2]), message)
+    first, *others = message.split("\n")
+    return "\n".join([printable(first), *(printable(_indented(line)) for line in others)])
+
+
+def _indented(line: str) -> str:
+    return line if not line or line.startswith("  ") else f"  {line}"
 
 
 def harmless(text: str) -> str:
@@ -202,24 +239,6 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return str(value)
-
-
-def print_bytes(n: float) -> str:
-    """1536 as ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    raise AssertionError
-
-
-def print_count(n: float) -> str:
-    """1536 as ``1.5 k``."""
-    for unit in ("", " k", " M", " G", " T"):
-        if n < 1000 or unit == " T":
-            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
-        n /= 1000
-    raise AssertionError
 
 
 def folded(lines: Sequence[str], limit: int = FOLD, listing: str = "--json") -> list[str]:

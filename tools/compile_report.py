@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.wording import counted, print_bytes
 from ..passes.base import Pass
 from ..passes.pipeline import print_pipeline
 from ..passes.registry import find
@@ -101,7 +102,7 @@ def print_report(outcome: Outcome) -> None:
         out.print(shown)
     for r in outcome.reports:
         if r.misses:
-            out.print(f"{r.name} left {len(r.misses)} sites alone:", style="yellow")
+            out.print(f"{r.name} left {counted(len(r.misses), 'site')} alone:", style="yellow")
             for line in cli.folded([f"{m.site}: {m.reason}" for m in r.misses]):
                 out.print(f"  {cli.escape(line)}", soft_wrap=True)
         if not r.preserves:
@@ -117,12 +118,12 @@ def _print_written(outcome: Outcome, out: Any) -> None:
     graphs = ", ".join(f"{name} {count_nodes(program, name)}" for name in program.graphs)
     state = sum(v.nbytes for v in program.state.values())
     grown = state - sum(v.nbytes for v in outcome.source.state.values())
-    change = f" ({'+' if grown > 0 else '-'}{cli.print_bytes(abs(grown))})" if grown else ""
-    out.print(f"Nodes: {before} before; now {graphs}.  State: {cli.print_bytes(state)}{change}.")
+    change = f" ({'+' if grown > 0 else '-'}{print_bytes(abs(grown))})" if grown else ""
+    out.print(f"Nodes: {before} before; now {graphs}.  State: {print_bytes(state)}{change}.")
     out.print(f"Schedule: {cli.escape(describe_schedule(program))}", soft_wrap=True)
     if outcome.output == "-":
         return
-    size = cli.print_bytes(size_on_disk(outcome.output))
+    size = print_bytes(size_on_disk(outcome.output))
     out.print(f"Wrote {cli.escape(outcome.output)} ({outcome.emit}, {size}).", soft_wrap=True)
     quoted = shlex.quote(outcome.output)
     runs = f"boost-run {quoted} --data FILE.npz --epochs 1"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..ir.wording import counted
 from . import cli
 from .outputs import check_output, check_suffix
 
@@ -72,7 +73,10 @@ def command(
     with replacing_file(Path(target)) as stream:
         stream.write(text.encode())
     after = sum(g.total_nodes() for g in found.program.graphs.values())
-    click.echo(f"{target}: {after} of {before} nodes, {found.tests} tests{'; stopped' if found.spent else ''}")
+    click.echo(
+        f"{target}: {after} of {counted(before, 'node')}, "
+        f"{counted(found.tests, 'test')}{'; stopped' if found.spent else ''}"
+    )
     click.echo(f"  {found.failure}\n  rerun with: {check.rerun(target, found.passes)}")
 
 
@@ -130,7 +134,7 @@ def _progress() -> Progress:
     terminal = sys.stderr.isatty()
 
     def show(what: str, tests: int, nodes: int, state: int) -> None:
-        line = f"{tests} tests: {nodes} nodes, {state} state variables left ({what})"
+        line = f"{counted(tests, 'test')}: {counted(nodes, 'node')}, {counted(state, 'state variable')} left ({what})"
         if terminal:
             sys.stderr.write(f"\r\x1b[K{line}")
         elif tests % _EVERY == 0:

@@ -18,6 +18,7 @@ from ..data import to_numpy
 from ..graph import Graph
 from ..types import TensorType, TupleType, Type, is_monad
 from ..values import Constant, Input, Node, State, Value
+from ..wording import counted
 from .spans import NONE, Axes, Span, Stuck, joined
 
 Label = Any
@@ -209,7 +210,8 @@ class Analysis:
             first = array.take([0], axis=axis)
             if (array != first).any():
                 raise Stuck(
-                    f"its constant operand {i} ({value.type}) was made for {self.size} samples: its values differ "
+                    f"its constant operand {i} ({value.type}) was made for {counted(self.size, 'sample')}: its "
+                    f"values differ "
                     f"along the batch"
                 )
         if self.found.constants.get((user, i)) != axes:

@@ -9,6 +9,7 @@ from ..graph import Graph
 from ..network import BACKWARD, network_parts
 from ..types import TensorType
 from ..values import Input, Node
+from ..wording import counted
 from .analysis import Batch, batch_of
 from .rewrite import Rewrite
 from .scalars import Scalars, batch_scalars
@@ -33,7 +34,9 @@ def batch_inputs(graph: Graph, axis: int = 0, inputs: Collection[str] = ()) -> t
         raise PassError(f"graph '{graph.name}': axis {axis} of its inputs is open already; any batch fits")
     wrong = [n for n, d in named.items() if d != size] if inputs else []
     if wrong:
-        raise PassError(f"graph '{graph.name}': input '{wrong[0]}' does not have {size} samples on axis {axis}")
+        raise PassError(
+            f"graph '{graph.name}': input '{wrong[0]}' does not have {counted(size, 'sample')} on axis {axis}"
+        )
     return size, {n: axis for n, d in named.items() if d == size}
 
 

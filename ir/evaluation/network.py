@@ -10,6 +10,7 @@ from ..errors import PassError, nearest
 from ..graph import Graph
 from ..program import Entry, Program, Schedule
 from ..values import Node, Value
+from ..wording import counted
 from .inference import draws, rest
 from .outputs import is_training, network_outputs, results_of
 
@@ -46,7 +47,10 @@ class Evaluation:
 
     def __str__(self) -> str:
         what = "the whole graph" if self.is_whole else f"the network, as far as {', '.join(self.ends_at)}"
-        text = f"{what}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}, {len(self.program.state)} weights"
+        text = (
+            f"{what}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}, "
+            f"{counted(len(self.program.state), 'weight')}"
+        )
         text += f"; without {', '.join(self.left_out)}" if self.left_out else ""
         text += "" if self.is_whole else "; without loss, backward part and optimizer"
         return text + (f"; still draws at random: {', '.join(self.drawing)}" if self.drawing else "")

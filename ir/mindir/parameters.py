@@ -8,6 +8,7 @@ from ..data import BytesData, Data, MappedData, MappedFile
 from ..errors import FormatError
 from ..program import StateVariable
 from ..types import MAX_RANK, DType, TensorType
+from ..wording import counted
 from .codec import DTYPES
 from .external import DataFiles
 from .parts import text
@@ -32,7 +33,9 @@ def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFile
     if proto.compression_type:
         raise FormatError(f"{what} is compressed, which is not supported: export without compression")
     if max(len(proto.dims), len(proto.min_dims), len(proto.max_dims)) > MAX_RANK:
-        raise FormatError(f"{what} has {len(proto.dims)} dimensions, more than {MAX_RANK}; the file is damaged")
+        raise FormatError(
+            f"{what} has {counted(len(proto.dims), 'dimension')}, more than {MAX_RANK}; the file is damaged"
+        )
     type_ = TensorType(dtype, tuple(proto.dims), "", tuple(proto.min_dims), tuple(proto.max_dims))
     if min(type_.shape, default=0) < 0:
         raise FormatError(f"{what} has the shape {list(type_.shape)}: a parameter's dimensions are fixed")

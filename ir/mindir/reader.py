@@ -21,6 +21,7 @@ from ..naming import printable
 from ..program import Entry, Program, Schedule, StateVariable
 from ..types import UNKNOWN, DType, ScalarType, TensorType, TupleType, Type
 from ..values import CALL, Constant, Node, Op, State, Value
+from ..wording import counted
 from . import schema as s
 from .codec import decode_value
 from .decoder import Decoder
@@ -148,7 +149,7 @@ class Reader:
                 header.append(bytes(view[at:b]))
         self._header(b"".join(header))
         if len(graphs) != 1:
-            raise FormatError(f"the file holds {len(graphs)} main graphs, not one; {EXPORT_HINT}")
+            raise FormatError(f"the file holds {counted(len(graphs), 'main graph')}, not one; {EXPORT_HINT}")
         for a, b in primitives:
             self._primitive(a, b)
         main = Parts(view, *graphs[0])
@@ -208,7 +209,9 @@ class Reader:
             self._parameter(graph, env, a, b, prefix)
         forward = self._nodes(graph, env, parts, prefix)
         if len(parts.outputs) != 1:
-            raise FormatError(f"graph '{parts.name}' has {len(parts.outputs)} outputs, not one; {EXPORT_HINT}")
+            raise FormatError(
+                f"graph '{parts.name}' has {counted(len(parts.outputs), 'output')}, not one; {EXPORT_HINT}"
+            )
         output = s.ValueInfoProto.FromString(bytes(self.view[slice(*parts.outputs[0])]))
         result = self._lookup(graph, env, text(output.name, "output name"))
         if result is None:
@@ -221,7 +224,9 @@ class Reader:
         infos = [s.ValueInfoProto.FromString(bytes(self.view[a:b])) for a, b in parts.inputs]
         stateful = self._inputs_as_state if graph is self._main else ()
         if len(stateful) > len(infos):
-            raise FormatError(f"the graph has {len(infos)} inputs, fewer than its {len(stateful)} states")
+            raise FormatError(
+                f"the graph has {counted(len(infos), 'input')}, fewer than its {counted(len(stateful), 'state')}"
+            )
         first_state = len(infos) - len(stateful)
         for i, info in enumerate(infos):
             full = text(info.name, "input name")
@@ -267,7 +272,9 @@ class Reader:
         for start, end in parts.nodes:
             inputs, outputs, op_type, domain, attributes, marks, primal = raw_node(view, start, end)
             if len(outputs) != 1:
-                raise FormatError(f"a node of graph '{parts.name}' has {len(outputs)} outputs, not one; {EXPORT_HINT}")
+                raise FormatError(
+                    f"a node of graph '{parts.name}' has {counted(len(outputs), 'output')}, not one; {EXPORT_HINT}"
+                )
             full = outputs[0].decode()
             if full in env:
                 raise FormatError(f"'{full}' is defined twice in graph '{parts.name}'")

@@ -11,6 +11,7 @@ from ..errors import PassError
 from ..graph import Graph
 from ..program import Program
 from ..types import DType, TensorType
+from ..wording import counted
 from .source import write_source
 from .templates import Templates
 
@@ -46,7 +47,8 @@ def decompile(program: Program, trained: frozenset[str] | set[str] = frozenset()
 def only_graph(program: Program) -> Graph:
     if len(program.graphs) != 1:
         raise PassError(
-            f"program '{program.name}' holds {len(program.graphs)} graphs; one forward graph can be written as Python: "
+            f"program '{program.name}' holds {counted(len(program.graphs), 'graph')}; one forward graph can be "
+            f"written as Python: "
             "give the MindIR that it was compiled from"
         )
     return next(iter(program.graphs.values()))

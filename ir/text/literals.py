@@ -12,6 +12,7 @@ from ..attributes import MonadValue, Number, Opaque, TensorValue
 from ..data import BytesData, Data, ZeroData
 from ..errors import FormatError
 from ..types import MAX_RANK, SIMPLE_TYPES, DType, FunctionType, OpaqueType, ScalarType, TensorType, TupleType, Type
+from ..wording import counted
 from .scanner import Scanner
 from .spelling import STRUCT
 
@@ -329,7 +330,9 @@ class LiteralScanner(Scanner):
             if not self.accept(","):
                 break
         if len(values) != type_.size:
-            raise self.error(f"{len(values)} elements for a tensor of type {type_}, which has {type_.size}", at)
+            raise self.error(
+                f"{counted(len(values), 'element')} for a tensor of type {type_}, which has {type_.size}", at
+            )
         try:
             return struct.pack(f"<{len(values)}{code}", *values)
         except (struct.error, OverflowError) as e:

@@ -15,6 +15,7 @@ from ..errors import VerifyError, nearest
 from ..graph import Graph
 from ..program import ROLES, Entry, Program, Schedule, StateVariable
 from ..search import Search
+from ..wording import counted
 from .graph_parser import GraphParser
 
 _FRACTION = re.compile(r"[01](\.\d+)?(e-?\d+)?")
@@ -70,7 +71,9 @@ class _Parser(GraphParser):
             raise self.error("state declarations stand before the graphs")
         self.finish()
         if program.schedule.num_variants > len(program.graphs):
-            raise self.error(f"a choice of {program.schedule.num_variants} variants needs as many graphs", schedule_at)
+            raise self.error(
+                f"a choice of {counted(program.schedule.num_variants, 'variant')} needs as many graphs", schedule_at
+            )
         if not program.schedule.cycle and schedule_at < 0:
             program.schedule = Schedule((Entry(next(iter(program.graphs))),))
         return program

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import PassError
+from ...ir.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,8 +124,9 @@ def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[
     total = sum(sizes.values())
     if matrix.ndim != 2 or matrix.shape[1] != total or matrix.dtype.kind != "f":
         raise PassError(
-            f"{file}: it holds {matrix.dtype}{list(matrix.shape)}, and a basis is a matrix of floats with {total} "
-            f"columns, the elements of the {len(sizes)} trained weights in the order of the program's state"
+            f"{file}: it holds {matrix.dtype}{list(matrix.shape)}, and a basis is a matrix of floats with "
+            f"{counted(total, 'column')}, the elements of the "
+            f"{counted(len(sizes), 'trained weight')} in the order of the program's state"
         )
     _check_rows(file, len(matrix), components)
     ends = np.cumsum(list(sizes.values()))
@@ -157,7 +159,9 @@ def _read_tensors(file: Path, sizes: Mapping[str, int], components: int) -> dict
 
 def _check_rows(file: Path, rows: int, components: int) -> None:
     if rows < components:
-        raise PassError(f"{file}: it has {rows} rows, too few for n_components={components}: give n_components={rows}")
+        raise PassError(
+            f"{file}: it has {counted(rows, 'row')}, too few for n_components={components}: give n_components={rows}"
+        )
 
 
 def _check(file: Path, basis: Mapping[str, np.ndarray]) -> None:

@@ -17,6 +17,7 @@ from ...ir.report import PassResult
 from ...ir.search import Search
 from ...ir.types import TensorType, tensor
 from ...ir.values import Constant, Node, State, Value
+from ...ir.wording import counted
 from ..base import Pass
 from ..exported_reductions import reduces_gradients
 from ..gradient_accumulation import WEIGHT
@@ -127,8 +128,10 @@ class DimReduce(Pass):
             "state removed": ", ".join(gone) or "none",
         }
         result.summary = (
-            f"line search among {self.n_components} directions of {len(weights)} weights ({size} elements), at most "
-            f"{self.max_trials} trials a cycle; the optimizer is gone, and {len(gone)} states of it"
+            f"line search among {self.n_components} directions of {counted(len(weights), 'weight')} "
+            f"({counted(size, 'element')}), at most "
+            f"{counted(self.max_trials, 'trial')} a cycle; the optimizer is gone, and "
+            f"{counted(len(gone), 'state')} of it"
         )
         return result
 

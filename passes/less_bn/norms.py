@@ -13,6 +13,7 @@ from ...ir.ops import is_effect, written_operands
 from ...ir.state_access import location, place
 from ...ir.training import TrainingAnatomy
 from ...ir.values import Node, State, Value
+from ...ir.wording import counted
 
 FORMS = frozenset({"BatchNorm", "BatchNormExt", "SyncBatchNorm"})
 """Operands: x, gamma, beta, moving mean, moving variance; element 0 of the result is the normalised x."""
@@ -103,7 +104,7 @@ def _grads(graph: Graph, norm: BatchNorm, saved: list[Node]) -> Iterator[Node]:
 
 def _obstacle(norm: BatchNorm, saved: list[Node]) -> str:
     if len(norm.grads) > 1:
-        return f"it has {len(norm.grads)} gradient nodes"
+        return f"it has {counted(len(norm.grads), 'gradient node')}"
     own = set(norm.own)
     for item in saved:
         for user in item.uses:

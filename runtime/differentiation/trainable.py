@@ -13,6 +13,7 @@ from ...ir.program import Program
 from ...ir.report import PassResult
 from ...ir.state_access import states_behind
 from ...ir.values import Node, Value
+from ...ir.wording import agreed, counted
 
 _STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
 """Operands that hold statistics, written by the forward part in training mode only."""
@@ -64,5 +65,8 @@ def trained_names(
         elif name not in able and name not in kept:
             report.miss(name, "not trained: its type is no floating-point number, or the graph does not read it")
     report.statistics["statistics"] = len(kept)
-    report.summary = f"{len(chosen)} of {len(program.state)} states are trained, {len(kept)} are statistics"
+    report.summary = (
+        f"{len(chosen)} of {counted(len(program.state), 'state')} {agreed(len(chosen), 'is', 'are')} trained, "
+        f"{len(kept)} {agreed(len(kept), 'is a statistic', 'are statistics')}"
+    )
     return chosen

@@ -113,7 +113,7 @@ def test_pending_micro_batches_without_a_flush_graph_are_an_error():
     program.schedule = dataclasses.replace(program.schedule, flush=None)
     session = bc.Session(program)
     session.step(samples(1)[0])
-    with pytest.raises(bc.Error, match=r"1 of 3 micro-batches are pending.*Feed 2 more"):
+    with pytest.raises(bc.Error, match=r"1 of 3 micro-batches is pending.*Feed 2 more"):
         session.flush()
 
 

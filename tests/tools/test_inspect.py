@@ -139,4 +139,4 @@ graph @step(%x: float32[2]) {
 def test_functions_are_counted(inspect_: Inspect, tmp_path: Path) -> None:
     path = tmp_path / "functions.ir"
     path.write_text(FUNCTIONS)
-    assert "Graph 'step': 3 nodes, 2 of them in 1 functions" in inspect_(path).out
+    assert "Graph 'step': 3 nodes, 2 of them in 1 function" in inspect_(path).out

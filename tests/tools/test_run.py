@@ -69,7 +69,7 @@ def test_a_file_trains_as_it_is(data: str, run_: Run, exported: Callable[[str], 
 def test_a_short_last_cycle_is_said(program: str, data: str, run_: Run) -> None:
     done = run_(program, "--data", data)
     assert done.code == 0, done.err
-    assert "5 optimizer steps; the last with 1 micro-batches only; 2 samples left out" in done.out
+    assert "5 optimizer steps; the last with 1 micro-batch only; 2 samples left out" in done.out
 
 
 def test_the_seed_decides(program: str, data: str, run_: Run) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...ir.errors import RuntimeFailure
+from ...ir.wording import counted
 from .. import cli
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def load(session: Session, path: str, partial: bool) -> None:
 
 
 def _left_out(path: str, given: dict[str, Any], own: dict[str, Any], fitting: dict[str, Any]) -> list[str]:
-    lines = [f"Note: {path}: {len(fitting)} of the program's {len(own)} states were loaded."]
+    lines = [f"Note: {path}: {len(fitting)} of the program's {counted(len(own), 'state')} were loaded."]
     shapes = [f"{n} {list(given[n].shape)}, not {list(own[n].shape)}" for n in given if n in own and n not in fitting]
     for what, names in (
         ("kept their values", [n for n in own if n not in given]),

@@ -6,6 +6,7 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ...ir.wording import counted
 from .. import cli
 
 if TYPE_CHECKING:
@@ -80,12 +81,13 @@ def print_report(document: dict[str, Any]) -> None:
 
 
 def _notes(document: dict[str, Any]) -> list[str]:
-    notes = [f"{document['cycles']} optimizer steps" + (f" on {document['ranks']} ranks" * (document["ranks"] > 1))]
+    ranks = f" on {counted(document['ranks'], 'rank')}" if document["ranks"] > 1 else ""
+    notes = [counted(document["cycles"], "optimizer step") + ranks]
     if document["skipped_updates"]:
         notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
     if document["flushed"]:
-        notes.append(f"the last with {document['flushed']} micro-batches only")
+        notes.append(f"the last with {counted(document['flushed'], 'micro-batch')} only")
     dropped = sum(e["dropped"] for e in document["epochs"])
     if dropped:
-        notes.append(f"{dropped} samples left out, they did not fill a micro-batch")
+        notes.append(f"{counted(dropped, 'sample')} left out, they did not fill a micro-batch")
     return notes

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...ir.wording import counted
 from .context import Context, NotApplicable
 from .promises import CENTRALIZATION
 from .proximal import proximal_update
@@ -70,7 +71,7 @@ class Centralization:
                 found = replace(best, where=weight)
         if not judged:
             raise NotApplicable("the optimizer keeps nothing that is linear in a gradient")
-        detail = f"{judged} of {len(weights)} tagged weights"
+        detail = f"{judged} of {counted(len(weights), 'tagged weight')}"
         status = FAILED if found.excess > 1 else PASSED if shown else VACUOUS
         return Result(self.name, status, detail, found, self.promise)
 

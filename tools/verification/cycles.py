@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.wording import counted
 from .context import Context, NotApplicable, moved, verdict, worst
 from .promises import ACCUMULATION
 from .report import Result
@@ -35,7 +36,9 @@ class IdenticalMicroBatches:
 
         exact = Expected(wanted.expected.before, after, wanted.expected.moved)
         found = compare(ran.state, exact, c.judged())
-        return verdict(self.name, self.promise, found, f"{c.length} micro-batches", shown=moved(wanted, c.judged()))
+        return verdict(
+            self.name, self.promise, found, counted(c.length, "micro-batch"), shown=moved(wanted, c.judged())
+        )
 
 
 class DifferentMicroBatches:
@@ -57,7 +60,7 @@ class DifferentMicroBatches:
             # A learning rate that starts from zero moves no weight in the first cycle.
             weights = [n for n in c.judged() if n in c.reference.probe.weights]
             shown = shown or moved(wanted, weights or c.judged())
-        detail = f"{c.cycles} cycles of {c.length}"
+        detail = f"{counted(c.cycles, 'cycle')} of {c.length}"
         return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
 
 
@@ -111,4 +114,4 @@ class Losses:
                 noise = 8 * max(c.reference.probe.unit, 2.0**-23) * np.abs(reference)
                 zero = np.zeros_like(reference)
                 deviations.append(deviation(name, ours, reference, zero, [reference + noise]))
-        return verdict(self.name, self.promise, worst(deviations), f"{c.length} micro-batches")
+        return verdict(self.name, self.promise, worst(deviations), counted(c.length, "micro-batch"))

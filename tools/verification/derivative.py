@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.errors import Error
+from ...ir.wording import counted
 from .base import runnable
 from .context import Context, NotApplicable, worst
 from .deterministic import without_dropout
@@ -43,7 +44,7 @@ class Derivative:
         if not slopes:
             return Result(self.name, VACUOUS, "no gradient to speak of", None, self.promise)
         off = worst([s.deviation() for s in slopes])
-        detail = f"{len(slopes)} weights after {print_names(c.promises.network)}"
+        detail = f"{counted(len(slopes), 'weight')} after {print_names(c.promises.network)}"
         if off.excess > 1 and (scale := own_scale(c)) is not None:
             # The training cell takes its gradients from a multiple of the loss that it returns.
             off = worst([s.deviation(scale) for s in slopes])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...ir.wording import counted
 from .context import Context, NotApplicable, state_equal, verdict, worst
 from .promises import FREEZE
 from .reference import Values
@@ -69,7 +70,10 @@ class FrozenWeights:
             wanted = c.expected(before, batches, frozen=still)
             deviations.append(compare(ran.state, wanted.expected, c.judged(still)))
             seen.append(len(still))
-        detail = f"{len(seen)} variants, freezing {', '.join(map(str, seen))} of {len(would_move)} weights"
+        detail = (
+            f"{counted(len(seen), 'variant')}, freezing {', '.join(map(str, seen))} of "
+            f"{counted(len(would_move), 'weight')}"
+        )
         return verdict(self.name, self.promise, worst(deviations), detail, shown=len(seen) > 1)
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.wording import counted
 from .centralization import linear_states
 from .changes import make_change
 from .context import Context, NotApplicable, moved, verdict, worst
@@ -79,7 +80,7 @@ class ParameterGroups:
             if name == weight and weight in apart:
                 candidates = [_along(name, ran.state, wanted.expected, start[name], factor)]
             deviations.append(min(candidates, key=lambda d: d.excess))
-        detail = f"{len(c.grouped)} weights"
+        detail = counted(len(c.grouped), "weight")
         return verdict(self.name, self.promise, worst(deviations), detail, shown=moved(wanted, sorted(c.grouped)))
 
     @staticmethod

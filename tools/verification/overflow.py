@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.wording import counted
 from .context import Context, NotApplicable, state_equal
 from .promises import CHECK, LOSS_SCALE
 from .reference import Batch
@@ -64,7 +65,7 @@ class Overflow:
                     return Result(self.name, FAILED, where, found, self.promise)
             elif ran.last.updated or state_equal(ran.state, c.reference.initial, kept):
                 return self._failed(where, ran.state, c, kept)
-        detail = f"{len(chosen)} of {number} gradients, {len(places)} cycles"
+        detail = f"{len(chosen)} of {counted(number, 'gradient')}, {counted(len(places), 'cycle')}"
         if skips or c.promises.unknown:
             return Result(self.name, PASSED, detail, EXACT, self.promise)
         return self._next_cycle(c, detail)
@@ -73,7 +74,9 @@ class Overflow:
         changed = state_equal(state, c.reference.initial, kept)
         name = changed[0] if changed else ""
         found = Deviation(name, np.inf, np.inf, np.inf, 0.0, 0.0, np.inf) if name else None
-        what = f"{where}: {len(changed)} states changed" if changed and "not reported" not in where else where
+        what = where
+        if changed and "not reported" not in where:
+            what += f": {counted(len(changed), 'state')} changed"
         return Result(self.name, FAILED, what, found, self.promise)
 
     def _next_cycle(self, c: Context, detail: str) -> Result:

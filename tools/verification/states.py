@@ -8,6 +8,7 @@ from ...ir.data import to_numpy
 from ...ir.graph import Graph
 from ...ir.ops import is_random
 from ...ir.program import Program
+from ...ir.wording import counted
 from .context import Context, NotApplicable, verdict, worst
 from .promises import ACCUMULATION, LESS_BN
 from .report import DIFFERENCE, EXACT, FAILED, PASSED, Result
@@ -37,7 +38,7 @@ class InitialState:
             if bytes(theirs.data.view()) != bytes(variable.data.view()):
                 far = float(np.max(np.abs(_wide(theirs) - _wide(variable)), initial=0))
                 return Result(self.name, FAILED, f"'{name}' starts off by {far:.3g}", None, self.promise)
-        return Result(self.name, PASSED, f"{len(c.base.state)} states, bit for bit", EXACT, self.promise)
+        return Result(self.name, PASSED, f"{counted(len(c.base.state), 'state')}, bit for bit", EXACT, self.promise)
 
 
 class ForwardState:
@@ -64,7 +65,7 @@ class ForwardState:
             shown = shown or any(
                 wanted.expected.before[n].tobytes() != wanted.expected.state[n].tobytes() for n in written
             )
-        return verdict(self.name, self.promise, worst(deviations), f"{len(written)} states", shown=shown)
+        return verdict(self.name, self.promise, worst(deviations), counted(len(written), "state"), shown=shown)
 
 
 class StatisticsDifference:
@@ -83,7 +84,7 @@ class StatisticsDifference:
         ran = c.subject.cycle([batch] * c.length)
         _, after = c.reference.step(c.reference.initial, batch)
         found = compare(ran.state, Expected(c.reference.initial, after, ()), written)
-        detail = f"{len(written)} states written {c.length} times a cycle"
+        detail = f"{counted(len(written), 'state')} written {c.length} times a cycle"
         return Result(self.name, DIFFERENCE, detail, found, self.promise)
 
 
@@ -102,9 +103,9 @@ class RandomDraws:
             raise NotApplicable("the original draws no random numbers")
         for name, ours in c.program.graphs.items():
             if ours.inputs and name in c.program.schedule.graphs() and _draws(ours) != wanted:
-                detail = f"graph '{name}' holds {len(_draws(ours))} random nodes, the original {len(wanted)}"
+                detail = f"graph '{name}' holds {counted(len(_draws(ours)), 'random node')}, the original {len(wanted)}"
                 return Result(self.name, FAILED, detail, None, self.promise)
-        return Result(self.name, PASSED, f"{len(wanted)} random nodes", EXACT, self.promise)
+        return Result(self.name, PASSED, counted(len(wanted), "random node"), EXACT, self.promise)
 
 
 class RemovedBatchNorms:
@@ -135,7 +136,8 @@ class RemovedBatchNorms:
         stray = sorted({*left, *(used & set(gone))})
         if stray:
             return Result(self.name, FAILED, f"still there: {', '.join(stray[:3])}", None, self.promise)
-        return Result(self.name, PASSED, f"{len(layers)} layers, {len(gone)} states gone", EXACT, self.promise)
+        detail = f"{counted(len(layers), 'layer')}, {counted(len(gone), 'state')} gone"
+        return Result(self.name, PASSED, detail, EXACT, self.promise)
 
 
 def _idle(c: Context, name: str) -> bool:

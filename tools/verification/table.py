@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.atomic import replacing_file
+from ...ir.wording import sentence
 from .. import cli
 from .report import DIFFERENCE, FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Deviation, Result, Verification
 
@@ -45,7 +46,7 @@ def print_verification(found: Verification, out: Console) -> None:
     )
     for r in found.results:
         if r.status in (FAILED, VACUOUS):
-            what = f"{r.promise}. Measured: {_sentence(r)}."
+            what = f"{sentence(r.promise)} Measured: {sentence(_sentence(r))}"
             out.print(f"{r.status}: {r.name}: {cli.escape(what)}", soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for r in found.results:
@@ -100,7 +101,8 @@ def _blame(found: Verification) -> str:
     assert guilty is not None
     if not guilty.name:
         return (
-            f"No pass is guilty: {guilty.note}. The program was changed after compilation, or made by other versions."
+            f"No pass is guilty: {sentence(guilty.note)} The program was changed after compilation, or made by "
+            "other versions."
         )
     return (
         f"Guilty: pass {guilty.number} of {guilty.passes}, {guilty.name}: '{guilty.result.name}' holds without it and "

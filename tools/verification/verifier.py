@@ -16,6 +16,7 @@ import numpy as np
 
 from ...ir.errors import AnatomyError, OptionError, RuntimeFailure
 from ...ir.program import Program
+from ...ir.wording import agreed, counted, sentence
 from .base import base_of
 from .bisection import find_guilty
 from .centralization import Centralization
@@ -76,7 +77,8 @@ def verify(
     """
     if cycles < 2:
         raise OptionError(
-            f"{cycles} cycles are too few: two at least, since what a cycle leaves behind shows in the next one"
+            f"{counted(cycles, 'cycle')} {agreed(cycles, 'is', 'are')} too few: two at least, since what a cycle "
+            "leaves behind shows in the next one"
         )
     start = perf_counter()
     promises = read_promises(program)
@@ -198,7 +200,8 @@ def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
             micros = [reference.micro(reference.initial, batch) for batch in batches[:2]]
     except RuntimeFailure as error:
         raise RuntimeFailure(
-            f"the original does not run on this data: {error.at_command()}. If the data is to blame, {GIVE_DATA}"
+            f"the original does not run on this data: {sentence(error.at_command())} If the data is to blame, "
+            f"{GIVE_DATA}"
         ) from error
     for micro in micros:
         for name, value in micro.outputs.items():

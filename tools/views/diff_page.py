@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_markup
 from itertools import groupby
 
-from ...ir.diff_text import SIGNS, Lines, heading, sections
+from ...ir.diff_text import SIGNS, Lines, heading, made_by, sections
 from ...ir.difference import Detail, GraphDiff, Kind, NodeDiff, ProgramDiff
+from ...ir.wording import counted
 from .. import cli
 from .page_file import page_file
 
@@ -70,11 +71,12 @@ def _graph(graph: GraphDiff, line_of: Lines) -> Iterator[str]:
     for by, some in groupby(sections(graph), lambda s: s.by):
         members = list(some)
         count = sum(len(s.nodes) for s in members)
-        yield f"<details open class=pass><summary><b>{escape(by)}</b>: {count:,} nodes</summary>"
+        yield f"<details open class=pass><summary><b>{escape(made_by(by))}</b>: {counted(count, 'node')}</summary>"
         for section in members:
             opened = " open" if len(section.nodes) <= _OPEN else ""
             scope = escape(section.scope) or "no scope"
-            yield f'<details{opened}><summary class="quiet mono">{scope}: {len(section.nodes):,}</summary>'
+            summary = f"{scope}: {counted(len(section.nodes), 'node')}"
+            yield f'<details{opened}><summary class="quiet mono">{summary}</summary>'
             yield '<ul class="nodes mono">'
             yield from (_node(node, line_of) for node in section.nodes[:MOST])
             if len(section.nodes) > MOST:

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Error
+from ...ir.wording import counted
 from .. import cli
 from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
 from .palette import FILLS, STROKES, pass_colours
@@ -110,7 +111,7 @@ class _Writer:
                 self._box(
                     dot,
                     child,
-                    [child.label, f"{child.count} node" + "s" * (child.count > 1)],
+                    [child.label, counted(child.count, "node")],
                     child.scope or child.label,
                     "box3d",
                 )

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from ...ir.program import Program
+from ...ir.wording import print_bytes
 from .. import cli
 
 CAUSES = {
@@ -38,14 +39,14 @@ def describe_memory(program: Program) -> Document:
 def print_memory(document: Document, out: Console) -> None:
     rows = cli.table("State", "role", "bytes", numbers=("bytes",))
     for role, count in sorted(document["state"].items(), key=lambda r: -r[1]):
-        rows.add_row(role, cli.print_bytes(count))
+        rows.add_row(role, print_bytes(count))
     out.print(rows)
     rows = cli.table("Graphs, at their peak", "graph", "bytes", "at", numbers=("bytes",))
     for name, graph in document["graphs"].items():
-        rows.add_row(cli.harmless(name), cli.print_bytes(graph["peak"]), cli.harmless(f"%{graph['at']}"))
+        rows.add_row(cli.harmless(name), print_bytes(graph["peak"]), cli.harmless(f"%{graph['at']}"))
     out.print(rows)
     rows = cli.table("A session on CPU (estimate)", "what", "bytes", numbers=("bytes",))
     for cause, count in document["session"].items():
-        rows.add_row(CAUSES[cause], cli.print_bytes(count))
-    rows.add_row("in all", cli.print_bytes(document["total"]))
+        rows.add_row(CAUSES[cause], print_bytes(count))
+    rows.add_row("in all", print_bytes(document["total"]))
     out.print(rows)

@@ -14,9 +14,10 @@ from importlib.metadata import version
 from typing import Any
 
 from ...ir.diff import diff
-from ...ir.diff_text import SIGNS, Lines, heading, sections
+from ...ir.diff_text import SIGNS, Lines, heading, made_by, sections
 from ...ir.difference import GraphDiff, ProgramDiff
 from ...ir.program import Program
+from ...ir.wording import agreed, counted, print_bytes, print_count
 from .. import cli
 from .memory_plot import memory_plot
 from .page_file import page_file
@@ -78,7 +79,7 @@ def _environment() -> Any:
         loader=jinja2.FunctionLoader(page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_harmless,
     )  # fmt: skip
-    environment.filters.update(bytes=cli.print_bytes, count=cli.print_count)
+    environment.filters.update(bytes=print_bytes, count=print_count, counted=counted, agreed=agreed, made_by=made_by)
     return environment
 
 

@@ -13,6 +13,7 @@ from ...ir.ops import is_ordering
 from ...ir.program import Entry, Program, Schedule
 from ...ir.types import is_monad
 from ...ir.values import Constant, GraphRef, Node, State, Value
+from ...ir.wording import counted
 from .shown import Shown
 
 
@@ -40,7 +41,7 @@ def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -
         # What is read says more by the state's name than as an input without one.
         near |= {v for n in near for v in n._operands if isinstance(v, Node) and v.op.name == "Load"}
         nodes = {n: None for n in nodes if n in near}
-        words.append(f"{radius} edges around %{around.removeprefix('%')}")
+        words.append(f"{counted(radius, 'edge')} around %{around.removeprefix('%')}")
         if not nodes:
             raise OptionError(f"no node of scope '{scope}' is {words[-1]}: a larger --radius may reach one")
     return _cut(shown, nodes, ", ".join(words))
@@ -80,7 +81,8 @@ def _named(shown: Shown, name: str) -> list[Node]:
     found = [n for v in values for n in v.uses if not (n.graph and n.graph.is_return(n))]
     if found:
         return list(dict.fromkeys(found))
-    raise OptionError(f"{shown.file} has no node '%{bare}'{nearest(bare, [n.name for body in bodies for n in body])}")
+    known = [v.name for body in bodies for v in (*body, *body.inputs, *body.states.values())]
+    raise OptionError(f"{shown.file} has no node '%{bare}'{nearest(bare, known)}")
 
 
 def _scopes(shown: Shown) -> str:

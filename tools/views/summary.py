@@ -10,6 +10,7 @@ from ...ir.flops import estimated_flops
 from ...ir.gradient_path import GradientPath, gradient_paths
 from ...ir.memory import GraphMemory
 from ...ir.values import Node
+from ...ir.wording import counted, print_bytes, print_count
 from ...passes.tag_gradient_centralization import TAG
 from .. import cli
 from ..compile_report import schedule_json
@@ -124,15 +125,16 @@ def print_summary(document: Document, out: Console) -> None:
     line("Target", document["target"])
     line("Pipeline", document["pipeline"])
     line("Schedule", document["schedule"]["text"])
-    counted = document["parameters"]
-    line("Parameters", f"{counted['elements']:,} in {counted['variables']} weights" if counted["variables"] else "")
+    weights = document["parameters"]
+    parameters = f"{weights['elements']:,} in {counted(weights['variables'], 'weight')}"
+    line("Parameters", parameters if weights["variables"] else "")
     of = "a cycle" if document["schedule"]["micro_batches"] > 1 else "a step"
-    line("FLOPs", f"{cli.print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
-    line("Peak memory", f"{cli.print_bytes(document['memory']['peak'])}, all state included (estimate)")
+    line("FLOPs", f"{print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
+    line("Peak memory", f"{print_bytes(document['memory']['peak'])}, all state included (estimate)")
     _print_state(document, out)
     for name, graph in document["graphs"].items():
         out.print()
-        line(f"Graph '{name}':", f"{graph['nodes']} nodes" + _functions(graph))
+        line(f"Graph '{name}':", counted(graph["nodes"], "node") + _functions(graph))
         for value in graph["inputs"]:
             line("  in ", f"{value['name']}: {value['type']}")
         line("  out", f"{', '.join(graph['outputs']) or 'result'}: {graph['result']}")
@@ -142,7 +144,7 @@ def print_summary(document: Document, out: Console) -> None:
         line("  ops", ", ".join(cli.folded(ops, 16, LISTING)))
         line("  needs", _costs(graph))
         if graph["anatomy"] is not None:
-            line("  trains", f"{len(graph['anatomy']['weights'])} weights (--format anatomy shows how)")
+            line("  trains", f"{counted(len(graph['anatomy']['weights']), 'weight')} (--format anatomy shows how)")
     if document["reports"]:
         columns = ("matched", "changed", "missed")
         shown = cli.table("\nPasses that made it", "pass", *columns, "what", numbers=columns)
@@ -154,15 +156,15 @@ def print_summary(document: Document, out: Console) -> None:
 
 def _costs(graph: Document) -> str:
     memory = graph["memory"]
-    peak = f"{cli.print_bytes(memory['peak'])} of temporary values at %{memory['peak_at']}" if memory["peak_at"] else ""
+    peak = f"{print_bytes(memory['peak'])} of temporary values at %{memory['peak_at']}" if memory["peak_at"] else ""
     flops = {part: n for part, n in sorted(graph["part_flops"].items()) if n}
-    parts = ", ".join(f"{part} {cli.print_count(n)}" for part, n in flops.items())
-    return "; ".join(t for t in (f"{cli.print_count(graph['flops'])} FLOPs ({parts})" if parts else "", peak) if t)
+    parts = ", ".join(f"{part} {print_count(n)}" for part, n in flops.items())
+    return "; ".join(t for t in (f"{print_count(graph['flops'])} FLOPs ({parts})" if parts else "", peak) if t)
 
 
 def _functions(graph: Document) -> str:
     functions = graph["functions"]
-    return f", {sum(functions.values())} of them in {len(functions)} functions" if functions else ""
+    return f", {sum(functions.values())} of them in {counted(len(functions), 'function')}" if functions else ""
 
 
 def _tags(variable: Document) -> str:
@@ -188,7 +190,7 @@ def _sizes(variables: list[Document]) -> tuple[str, str, str]:
     from math import prod
 
     elements = sum(prod(v["shape"]) for v in variables)
-    return str(len(variables)), f"{elements:,}", cli.print_bytes(sum(v["bytes"] for v in variables))
+    return str(len(variables)), f"{elements:,}", print_bytes(sum(v["bytes"] for v in variables))
 
 
 def print_anatomy(document: Document, out: Console) -> None:

@@ -11,6 +11,7 @@ from ...errors import Error, FormatError
 from ...graph import tensor_type
 from ...types import DType, TensorType
 from ...values import Value
+from ...wording import counted
 from .emitter import Emitter
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Call:
         """The axis counted from the front."""
         rank = self.rank() if rank is None else rank
         if not -rank <= axis < rank:
-            raise FormatError(f"axis {axis} of a tensor with {rank} axes")
+            raise FormatError(f"axis {axis} of a tensor with {counted(rank, 'axis')}")
         return axis % rank
 
     def axes(self, i: int, rank: int | None = None) -> list[int] | None:

@@ -13,6 +13,7 @@ from ...naming import UniqueNames
 from ...program import StateVariable
 from ...types import UMONAD, TensorType
 from ...values import Value
+from ...wording import agreed, counted
 from .call import Call, Item, Unsupported, Weight
 from .emitter import CLASS, Emitter
 from .folding import fold
@@ -76,7 +77,9 @@ class Conversion:
             shown = self.unsupported[:_LISTED]
             more = f"\n  … and {len(self.unsupported) - _LISTED} more" if len(self.unsupported) > _LISTED else ""
             raise Error(
-                f"{len(self.unsupported)} nodes of the model have no translation to MindSpore's primitives:\n  "
+                f"{counted(len(self.unsupported), 'node')} of the model "
+                f"{agreed(len(self.unsupported), 'has', 'have')} no translation to MindSpore's "
+                f"primitives:\n  "
                 + "\n  ".join(shown)
                 + more
                 + "\n  Export the model without them, or replace them with operators that docs/onnx.md lists."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import FormatError
 from ...values import Value
+from ...wording import counted
 from .call import Call, Rule, Unsupported
 from .emitter import CLASS, Emitter, shape_of
 from .shape import pad
@@ -44,7 +45,9 @@ def window_of(c: Call, size: Sequence[int]) -> Window:
     dilations = list(c.attribute("dilations") or [1] * axes)
     pads = list(c.attribute("pads") or [0] * 2 * axes)
     if not len(strides) == len(dilations) == axes or len(pads) != 2 * axes or min(strides + dilations + list(size)) < 1:
-        raise FormatError(f"{c.op_type} along {axes} axes: strides {strides}, dilations {dilations}, pads {pads}")
+        raise FormatError(
+            f"{c.op_type} along {counted(axes, 'axis')}: strides {strides}, dilations {dilations}, pads {pads}"
+        )
     window = Window(list(size), strides, dilations, pads[:axes], pads[axes:])
     mode = c.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -71,7 +74,7 @@ def _conv(c: Call) -> Value:
     elif spatial == 3:
         x = _conv3d(e, x, weight, window, group)
     else:
-        raise Unsupported(f"{spatial} spatial axes")
+        raise Unsupported(counted(spatial, "spatial axis"))
     return _biased(c, x)
 
 
@@ -189,7 +192,7 @@ def _cut(e: Emitter, x: Value, w: Window, sizes: Sequence[int]) -> Value:
 def _by_dilation(e: Emitter, x: Value, weight: Value, w: Window, sizes: Sequence[int], group: int) -> Value:
     """In three dimensions: an ordinary convolution, with the kernel turned round, of the input with zeros between."""
     if len(sizes) != 3:
-        raise Unsupported(f"{len(sizes)} spatial axes")
+        raise Unsupported(counted(len(sizes), "spatial axis"))
     if group != 1:
         raise Unsupported("a transposed convolution in three dimensions with groups")
     for i, s in enumerate(w.strides):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import FormatError
+from ...wording import counted
 from .table import FOLDED_ONLY, RULES
 
 LIMIT = 1_000_000
@@ -83,4 +84,4 @@ def _check_growth(model: Any) -> None:
                 on_stack.add(open_)
     total = sum(sizes.get((n.domain, n.op_type), 1) for n in _all_nodes(model.graph))
     if total > LIMIT:
-        raise FormatError(f"its functions, written out, would be {total:,} nodes; {LIMIT:,} are taken")
+        raise FormatError(f"its functions, written out, would be {counted(total, 'node')}; {LIMIT:,} are taken")

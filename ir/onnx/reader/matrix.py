@@ -7,6 +7,7 @@ import math
 from ...errors import FormatError
 from ...infer import broadcast
 from ...values import Value
+from ...wording import counted
 from .call import Call, Rule, Unsupported
 from .emitter import Emitter, shape_of
 
@@ -55,7 +56,7 @@ def _einsum(c: Call) -> Value:
     left, arrow, output = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(c.inputs):
-        raise FormatError(f"Einsum '{equation}' with {len(c.inputs)} inputs")
+        raise FormatError(f"Einsum '{equation}' with {counted(len(c.inputs), 'input')}")
     named = [_spelled(term, c.rank(i)) for i, term in enumerate(terms)]
     widest = max((t for t in named), key=lambda t: sum(x.isdigit() for x in t))
     dots = [x for x in widest if x.isdigit()]

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import FormatError
 from ...types import TensorType, TupleType
 from ...values import Value
+from ...wording import counted
 from .call import Call, Rule, Unsupported, Weight
 from .emitter import Emitter, dtype_of, plain, shape_of
 from .shape import pad
@@ -89,7 +90,7 @@ def _group_normalization(c: Call) -> Value:
     """Before opset 21 with a scale for each group, since then for each channel."""
     e, groups, channels = c.emitter, c.attribute("num_groups"), c.shape(0)[1]
     if not groups or channels % groups:
-        raise FormatError(f"GroupNormalization of {channels} channels in {groups} groups")
+        raise FormatError(f"GroupNormalization of {channels} channels in {counted(groups, 'group')}")
     gamma, beta = c.parameter(1), c.parameter(2)
     if c.opset < 21 and groups != channels:
         each = channels // groups

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import FormatError
 from ...types import DType, TensorType, TupleType
 from ...values import Value
+from ...wording import counted
 from .call import Call, Rule, Unsupported
 from .convolution import Window, window_of
 from .emitter import CLASS, Emitter, dtype_of, plain, shape_of
@@ -69,7 +70,7 @@ def _plain_pool(e: Emitter, name: str, x: Value, w: Window) -> Value:
     if len(sizes) == 3:
         return _plain_pool3d(e, name, x, w, shape)
     if len(sizes) != 2:
-        raise Unsupported(f"a pool along {len(sizes)} axes")
+        raise Unsupported(f"a pool along {counted(len(sizes), 'axis')}")
     if name == "AvgPool":
         return e.emit(name, [x, tuple(w.size), tuple(w.strides), 2, 0], shape)
     attributes = {

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ...values import Value
+from ...wording import counted
 from .call import Call, Rule, Unsupported
 from .emitter import dtype_of, shape_of
 
@@ -18,7 +19,7 @@ def _resize(c: Call) -> Value:
     scales = [float(s) for s in c.array(2).reshape(-1)] if c.has(2) else []
     sizes = c.ints(3) if c.has(3) else []
     if len(scales or sizes) != len(axes):
-        raise FormatError(f"Resize of {len(axes)} axes by scales {scales} or to sizes {sizes}")
+        raise FormatError(f"Resize of {counted(len(axes), 'axis')} by scales {scales} or to sizes {sizes}")
     if c.attribute("antialias", 0):
         raise Unsupported("antialias")
     policy = c.attribute("keep_aspect_ratio_policy", "stretch")

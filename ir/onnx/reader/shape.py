@@ -11,6 +11,7 @@ from ...errors import FormatError
 from ...infer import broadcast
 from ...types import DType, TensorType, TupleType
 from ...values import Value
+from ...wording import counted
 from .call import Call, Item, Rule, Unsupported
 from .emitter import CLASS, Emitter, dtype_of, shape_of
 
@@ -105,7 +106,7 @@ def _split(c: Call) -> list[Value]:
         each = -(-whole // count)
         sizes = [min(each, whole - i * each) for i in range(count)]
     if sum(sizes) != whole or len(sizes) != count or min(sizes) < 0:
-        raise FormatError(f"Split of {whole} into {list(sizes)}, for {count} outputs")
+        raise FormatError(f"Split of {whole} into {list(sizes)}, for {counted(count, 'output')}")
     if len(set(sizes)) == 1 and sizes[0] and count > 1:
         shape = tuple(sizes[0] if i == axis else d for i, d in enumerate(shape_of(x)))
         parts = TupleType((TensorType(dtype_of(x), shape),) * count, dynamic=False)
@@ -132,7 +133,7 @@ def _pad(c: Call) -> Value:
     given = c.ints(1) if c.has(1) else c.attribute("pads")
     axes = [c.axis(a) for a in c.ints(3)] if c.has(3) else list(range(rank))
     if given is None or len(given) != 2 * len(axes):
-        raise FormatError(f"Pad: {given} for {len(axes)} axes")
+        raise FormatError(f"Pad: {given} for {counted(len(axes), 'axis')}")
     before, after = [0] * rank, [0] * rank
     for i, axis in enumerate(axes):
         before[axis], after[axis] = given[i], given[i + len(axes)]

@@ -10,6 +10,7 @@ from ...data import BytesData, Data, from_numpy, to_numpy
 from ...errors import FormatError
 from ...mindir.external import DataFiles
 from ...types import TensorType
+from ...wording import counted
 from .shape import ELEMENT_TYPES
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _listed(proto: Any, count: int, what: str) -> np.ndarray:
 
     fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
     if count and max(len(getattr(proto, f)) for f in fields) < count:  # before anything is allocated
-        raise FormatError(f"{what}: fewer than its {count} elements are in the file")
+        raise FormatError(f"{what}: fewer than its {counted(count, 'element')} are in the file")
     try:
         return numpy_helper.to_array(proto)  # type: ignore[no-any-return]
     except (ValueError, TypeError, OverflowError) as error:

@@ -8,6 +8,7 @@ from functools import partial
 from ...dtypes import CODES
 from ...types import DType
 from ...values import Node
+from ...wording import counted
 from .writing import ELEMENT, Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
 
 _BY_CODE = {code: dtype for dtype, code in CODES.items()}
@@ -126,7 +127,7 @@ def _softmax(op: str, w: Writing, node: Node) -> Names:
     axis = plain(node, 1, -1)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     if len(axes) != 1:
-        raise Unsupported(f"it runs along {len(axes)} axes at once")
+        raise Unsupported(f"it runs along {counted(len(axes), 'axis')} at once")
     return w.add(op, w.inputs(node, 1), axis=int(axes[0]))
 
 

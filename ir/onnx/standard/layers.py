@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...values import Node, Value
+from ...wording import counted
 from .writing import Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
 
 
@@ -74,7 +75,7 @@ def _check_layout(node: Node, axes: int) -> None:
     if layout not in ("NCHW", "NCDHW"):
         raise Unsupported(f"data in the layout {layout}")
     if len(shape_of(node.operand(0))) != axes + 2:
-        raise Unsupported(f"an input of {len(shape_of(node.operand(0)))} axes")
+        raise Unsupported(f"an input of {counted(len(shape_of(node.operand(0))), 'axis')}")
 
 
 def _conv(axes: int, w: Writing, node: Node) -> Names:

@@ -15,6 +15,7 @@ from ...forward_side import carried_operands
 from ...program import Program, StateVariable
 from ...types import DType, TensorType
 from ...values import Value
+from ...wording import counted, print_bytes
 from . import elementwise, layers, shapes
 from .writing import ELEMENT, Rule, Unsupported, Writing, shape_of
 
@@ -61,7 +62,7 @@ def _translate(network: Evaluation, w: Writing, values: dict[str, Any]) -> None:
         size += array.nbytes
         w.define(state, w.constant(array, name))
     if size > LIMIT:
-        raise Error(f"{size:,} bytes of weights are more than one ONNX file holds ({LIMIT:,})")
+        raise Error(f"the weights take {print_bytes(size)}, more than one ONNX file holds ({print_bytes(LIMIT)})")
     unsupported: list[str] = []
     unknown: set[Value] = set()
     for node in graph:
@@ -82,7 +83,7 @@ def _translate(network: Evaluation, w: Writing, values: dict[str, Any]) -> None:
     if unsupported:
         more = f"\n  … and {len(unsupported) - _LISTED} more" if len(unsupported) > _LISTED else ""
         raise PassError(
-            f"{len(unsupported)} nodes of the network cannot be written as standard ONNX:\n  "
+            f"{counted(len(unsupported), 'node')} of the network cannot be written as standard ONNX:\n  "
             + "\n  ".join(unsupported[:_LISTED])
             + more
             + "\n  Name a node before them as the result (boost-inspect --result), or write the graph for viewers "

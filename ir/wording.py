@@ -1,0 +1,49 @@
+"""Numbers as people read them, in messages and reports."""
+
+from __future__ import annotations
+
+_ES = ("s", "x", "z", "ch", "sh")
+
+
+def counted(n: int, noun: str, many: str = "") -> str:
+    """``1 step``, ``2 steps``, ``1,200 batches``. ``many``: a plural that follows no rule."""
+    if n == 1:
+        return f"1 {noun}"
+    return f"{n:,} {many or plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """``steps`` of ``step``; of a phrase, its last word's."""
+    if noun.endswith("axis"):
+        return noun[:-2] + "es"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(_ES) else "s")
+
+
+def print_bytes(n: float) -> str:
+    """1536 as ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def print_count(n: float) -> str:
+    """1536 as ``1.5 k``."""
+    for unit in ("", " k", " M", " G", " T"):
+        if n < 1000 or unit == " T":
+            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
+        n /= 1000
+    raise AssertionError
+
+
+def sentence(text: object) -> str:
+    """What another said, ended by one full stop, whether it had one or not."""
+    return f"{str(text).rstrip().removesuffix('.')}."
+
+
+def agreed(n: int, one: str, many: str) -> str:
+    """The verb that goes with a number: ``is`` with 1, ``are`` with others."""
+    return one if n == 1 else many
