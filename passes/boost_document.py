@@ -153,7 +153,7 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
     """The passes behind a switch that is on."""
     values, common = _values(document, switch), _values(document, "common")
     if switch == "less_bn":
-        yield _text("less-bn")
+        yield _text("less-bn", select="pattern-or-inner")
         if values["fn_flag"]:
             yield _text("normalised-head")
         if values["gc_flag"]:

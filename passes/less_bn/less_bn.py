@@ -20,6 +20,8 @@ from .norms import BatchNorm, batch_norms
 from .residual import Join, residual_joins
 from .upstream import removed_upstream
 
+SELECTIONS = ("inner", "pattern", "pattern-or-inner", "scope")
+
 
 class LessBN(Pass):
     """Removes the inner BatchNorms of residual blocks: less work a step, at little cost in accuracy.
@@ -35,9 +37,11 @@ class LessBN(Pass):
     state. The gradients of what remains are those of the network written without it. Where a global norm or a finite
     check takes all gradients, the removed ones' share goes too. A BatchNorm whose parameters serve anything else stays.
 
-    ``select=pattern`` removes what ``mindspore.boost.LessBN`` removes from residual networks: only additions written
-    main branch first, only ReLU, and the BatchNorm of the downsampling branch too. ``select=scope`` removes those whose
-    scope (where they stand in the network) matches ``scope``, in residual blocks or not.
+    ``select=pattern`` removes what ``mindspore.boost.LessBN`` removes: in residual blocks with ReLU that are added main
+    branch first, that of the downsampling branch too; in inverted residuals with ReLU6 the one behind the expansion; in
+    dense blocks those over a concatenation. ``select=pattern-or-inner`` does the same, and what ``inner`` does where
+    that finds nothing; a configuration of ``mindspore.boost`` asks for it. ``select=scope`` removes those whose scope
+    (where they stand in the network) matches ``scope``, in blocks or not.
 
     Changes training: it is another network. Semantics: ``mindspore.boost.LessBN``; initial values suited to networks
     without normalisation (Zhang et al., Fixup Initialization, 2019) are up to the user.
@@ -46,7 +50,7 @@ class LessBN(Pass):
     name = "less-bn"
     preserves = False
     early = True
-    select: str = option("inner", help="which BatchNorms go", choices=("inner", "pattern", "scope"))
+    select: str = option("inner", help="which BatchNorms go", choices=SELECTIONS)
     scope: str | None = option(None, help="glob of scopes, such as */layer1*/bn2* (select=scope)")
     max_removed: int | None = option(None, help="no more than so many, nearest to the input first", minimum=1)
     dry_run: bool = option(False, help="only report what would go")
@@ -116,9 +120,10 @@ class LessBN(Pass):
         """For every BatchNorm why it stays, "" for one that is to go."""
         if self.scope is not None:
             return {n.node: "" if fnmatchcase(n.node.scope, self.scope) else "its scope does not match" for n in norms}
-        if self.select == "pattern":
+        if self.select.startswith("pattern"):
             removed = removed_upstream(found)
-            return {n.node: "" if n.node in removed else "boost.LessBN keeps it" for n in norms}
+            if removed or self.select == "pattern":
+                return {n.node: "" if n.node in removed else "boost.LessBN keeps it" for n in norms}
         return _inside_blocks(norms, residual_joins(found))
 
 

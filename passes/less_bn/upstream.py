@@ -1,54 +1,104 @@
-"""The residual blocks that ``mindspore.boost.LessBN`` knows, and what it removes from them.
+"""What ``mindspore.boost.LessBN`` removes: the blocks that its C++ pass knows, and how it looks for them.
 
-Its C++ pass matches, from an Add, the chain of first operands of each summand against lists of primitives (MindSpore
-2.10, less_batch_normalization.cc, patterns 1 to 6): bottleneck blocks and basic blocks, with a downsampling
-convolution, with a ReLU, or with the stem's pooling on the other side. It removes every BatchNorm but the one next to
-the Add in the first branch, that of a downsampling branch too. Its patterns for inverted residuals and dense blocks
-are not repeated here.
+Known from MindSpore 2.10 (less_batch_normalization.cc) and tried against it. From a root (an addition, a ReLU6, a
+tuple such as the operands of a concatenation, a pooling) the pass follows first operands: of the root's first operand
+until the first chain of a pattern is done, then of the second operand along the second chain. The first pattern that
+comes to its end counts. A removed BatchNorm is stepped over from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from ...ir.network import FORWARD
 from ...ir.training import TrainingAnatomy
 from ...ir.values import Node, Value
 
-_NORM = ("TupleGetItem", "BatchNorm", "Conv2D")
-_LAYER = (*_NORM, "ReLU")
-_BLOCKS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (_LAYER * 3, _NORM),
-    (_LAYER * 3, ("ReLU",)),
-    (_LAYER * 2 + _NORM, _NORM),
-    (_LAYER * 2, _NORM),
-    (_LAYER + _NORM, ("MaxPool",)),
-    (_LAYER * 2, ("ReLU",)),
+ROOTS = frozenset({"Add", "ReLU6", "MatMul", "MakeTuple", "MaxPool"})
+PRIMITIVES = {
+    "b": "BatchNorm", "x": "BatchNorm", "c": "Conv2D", "r": "ReLU", "6": "ReLU6", "a": "Add", "j": "Concat",
+    "p": "MaxPool", "m": "ReduceMean", "*": "",
+}  # fmt: skip
+"""The letters of the patterns, from output to input: ``x`` is a BatchNorm that goes, ``b`` one that stays, ``*`` any
+node (where upstream means the TupleGetItem of a BatchNorm, it takes whatever stands there)."""
+PATTERNS: tuple[tuple[str, ...], ...] = (
+    # Bottleneck and basic blocks, with a downsampling convolution, an activation or the stem's pooling beside.
+    ("*bcr *xcr *xcr", "*xc"),
+    ("*bcr *xcr *xcr", "r"),
+    ("*bcr *xcr *xc", "*xc"),
+    ("*bcr *xcr", "*xc"),
+    ("*bcr *xc", "p"),
+    ("*bcr *xcr", "r"),
+    # Inverted residuals: the one behind the expansion, with a shortcut or behind a block with one, or without any.
+    ("*", "*bc6 *bc6 *xc *b"),
+    ("*xca",),
+    ("a", "*bc6 *bc6 *xc a"),
+    ("m6*xc",),
+    ("*bc6 *xc *bc6 *bc6 *b",),
+    # Dense blocks: the one over a concatenation; beside a pooling the one between the two convolutions.
+    ("j", "cr*b cr*x j"),
+    ("cr*xj",),
+    ("cr*b cr*x j", "j"),
+    ("cr*x cr*b p", "j"),
+    ("j", "cr*x cr*b p"),
 )
-"""Chains of the first and the second summand; the first pattern that matches counts."""
 
 
 def removed_upstream(found: TrainingAnatomy) -> dict[Node, Node]:
-    """The BatchNorms that upstream removes, with the Add of their block."""
+    """The BatchNorms that upstream removes, with the root of their block."""
+    roots = [
+        node
+        for node in found.graph
+        if node.op.name in ROOTS
+        and found.part(node) == FORWARD
+        and node.operands
+        and all(isinstance(v, Node) for v in node.operands)
+    ]
     removed: dict[Node, Node] = {}
-    for node in found.graph:
-        if node.op.name != "Add" or found.part(node) != FORWARD:
-            continue
-        for first, second in _BLOCKS:
-            chains = _chain(node.operand(0), first), _chain(node.operand(1), second)
-            if all(chains):
-                main, other = ([n for n in chain if n.op.name == "BatchNorm"] for chain in chains)
-                removed.update((n, node) for n in (*main[1:], *other))
-                break
+    before = -1
+    while len(removed) > before:  # what goes brings nodes together, which may make a pattern of them
+        before = len(removed)
+        for root in reversed(roots):
+            for pattern in PATTERNS:
+                gone = _match(root, pattern, removed)
+                if gone is not None:
+                    removed.update((node, root) for node in gone)
+                    break
     return removed
 
 
-def _chain(value: Value, names: Sequence[str]) -> list[Node]:
-    """The nodes of these names that follow each other along first operands; empty if they do not."""
-    chain: list[Node] = []
-    for name in names:
-        if not isinstance(value, Node) or value.op.name != name:
-            return []
-        chain.append(value)
-        value = value.operand(0)
-    return chain
+def _match(root: Node, pattern: tuple[str, ...], removed: dict[Node, Node]) -> list[Node] | None:
+    """The BatchNorms that the pattern removes; None where it does not come to its end. A chain that breaks off is
+    taken up again by the next operand, as upstream does it."""
+    letters = [letter for chain in pattern for letter in chain if letter != " "]
+    ends = {len(pattern[0].replace(" ", "")), len(letters)}
+    gone: list[Node] = []
+    at = 0
+    for operand in root.operands:
+        for node in _chain(operand, removed):
+            letter = letters[at]
+            if node.op.name != PRIMITIVES[letter] and letter != "*":
+                break
+            if letter == "x":
+                gone.append(node)
+            at += 1
+            if at == len(letters):
+                return gone
+            if at in ends:
+                break
+    return None
+
+
+def _chain(value: Value, removed: dict[Node, Node]) -> Iterator[Node]:
+    """A value's node, that of its first operand, and so on, without removed BatchNorms and what takes their result."""
+    while isinstance(value, Node):
+        above = value.operand(0) if value.operands else None
+        if value in removed:
+            value = value.operand(0)
+        elif value.op.name == "TupleGetItem" and above in removed:
+            value = above
+        else:
+            yield value
+            if above is None:
+                return
+            value = above

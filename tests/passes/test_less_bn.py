@@ -6,7 +6,8 @@ block two of three; the stem's, those of downsampling branches and those outside
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import pytest
 from boost_compile.ir.equal import structurally_equal
 from boost_compile.ir.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
+from boost_compile.passes import NoMatchWarning
 from boost_compile.passes.less_bn import LessBN
 from boost_compile.passes.pipeline import parse_pipeline
+from boost_compile.tools.compile import command
 from mindspore import mint, nn
 
 import boost_compile as bc
@@ -27,11 +30,14 @@ from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
 from tests.networks import loss_scale as scaling
 from tests.networks import training_cells as cells
+from tests.networks.mlp import cross_entropy
 from tests.networks.optimizers import OPTIMIZERS
 from tests.networks.residual import WITHOUT, Network, PreActivation, bottlenecks, nothing, pre_activation
-from tests.networks.vision import adam, momentum
+from tests.networks.vision import adam, images, mindcv, momentum
+from tests.passes import mobile_networks
 from tests.reference import LossScale
 from tests.test_linear_cost import assert_linear
+from tests.tools.support import shell
 
 Exported = Callable[[str], Path]
 State = dict[str, np.ndarray]
@@ -139,37 +145,122 @@ def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path
 # -- upstream ------------------------------------------------------------------------------------------------
 
 
-def train_upstream(name: str, steps: int) -> tuple[list[float], State]:
+def case_of(name: str) -> Case:
+    return mobile_networks.CASES.get(name) or CASES[name]
+
+
+def without_upstream(name: str) -> Case:
+    """The case without what upstream removes."""
+    if name in CASES:
+        return without(name)
+    case = mobile_networks.CASES[name]
+    return replace(case, network=lambda: mobile_networks.without(case.network(), mobile_networks.REMOVED[name]))
+
+
+@pytest.fixture(scope="module")
+def source_of(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """As `exported`, for the small networks of mindcv's blocks too."""
+    folder = tmp_path_factory.mktemp("mobile")
+
+    def source(name: str) -> Path:
+        if name in CASES:
+            return exported(name)
+        path = folder / f"{name}.mindir"
+        return path if path.exists() else export(mobile_networks.CASES[name], folder)
+
+    return source
+
+
+def train_upstream(names: Sequence[str], steps: int) -> dict[str, tuple[list[float], State]]:
     """With mindspore.boost.LessBN around the network with its loss; names as in the file."""
     from mindspore import boost
 
     def wrap(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
         return nn.TrainOneStepCell(boost.LessBN(network), optimizer)
 
-    case = replace(CASES[name], wrap=wrap)
-    step = build(case).train_step
-    losses = [float(step(*native.tensors(batch)).asnumpy()) for batch in case.batches(steps)]
-    return losses, {key.rpartition("_backbone.")[2]: value for key, value in state_of(step).items()}
+    trained = {}
+    for name in names:
+        case = replace(case_of(name), wrap=wrap)
+        step = build(case).train_step
+        losses = [float(step(*native.tensors(batch)).asnumpy()) for batch in case.batches(steps)]
+        trained[name] = losses, {key.rpartition("_backbone.")[2]: value for key, value in state_of(step).items()}
+    return trained
 
 
-def test_removes_what_upstream_removes_and_trains_as_it_does(exported: Exported) -> None:
-    """Seven of eleven: two of three in each block, and the downsampling branch's."""
-    name = "residual_upstream"
-    losses, theirs = native.isolated(train_upstream, name, 3)
-    source = bc.load(str(exported(name)))
-    program = check(source, without(name), "less-bn{select=pattern}")
+KNOWN_UPSTREAM = ("residual_upstream", "mobile", "dense")
+
+
+@pytest.fixture(scope="module")
+def upstream() -> dict[str, tuple[list[float], State]]:
+    """One process for all networks, since upstream leaves flags behind."""
+    return native.isolated(train_upstream, KNOWN_UPSTREAM, 3)
+
+
+@pytest.mark.parametrize("name", KNOWN_UPSTREAM)
+def test_removes_what_upstream_removes_and_trains_as_it_does(
+    name: str, source_of: Exported, upstream: dict[str, tuple[list[float], State]]
+) -> None:
+    """Of bottlenecks two of three, and the downsampling branch's; of inverted residuals the one behind the expansion;
+    of dense blocks those over a concatenation."""
+    losses, theirs = upstream[name]
+    source = bc.load(str(source_of(name)))
+    program = check(source, without_upstream(name), "less-bn{select=pattern}")
     session = bc.Session(program, device="CPU")
-    assert [float(session.step(*batch).loss) for batch in CASES[name].batches(3)] == losses
+    assert [float(session.step(*batch).loss) for batch in case_of(name).batches(3)] == pytest.approx(losses, rel=1e-6)
     initial = {name: variable.initial for name, variable in source.state.items()}
     ours = session.state()
-    assert_close(ours, {n: theirs[n] for n in ours}, initial, ONE_STEP)
+    assert_close(ours, {n: theirs[n] for n in ours}, initial, ONE_STEP if name in CASES else THREE_STEPS)
     # What upstream removed does not move in its cell: the very state that we no longer have.
     still = {n for n, variable in source.state.items() if np.array_equal(theirs[n], initial[n])}
     gone = removed_state(source, program)
     assert {n for n in gone if not n.startswith("moments.")} <= still
     assert not [n for n in ours if n in still and n.endswith((".gamma", ".moving_mean"))]
-    inner = bc.compile(source, "less-bn").reports[0].statistics["removed"]
-    assert set(inner) < set(program.reports[0].statistics["removed"])
+    removed = {site.removesuffix(".gamma") for site in program.reports[0].statistics["removed"]}
+    assert removed == {n.removesuffix(".moving_mean") for n in still if n.endswith(".moving_mean")}
+    if name in mobile_networks.REMOVED:
+        assert removed == set(mobile_networks.REMOVED[name])
+
+
+@pytest.mark.parametrize(("name", "found", "gone", "inner"), [("mobile", 19, 5, 4), ("dense", 13, 3, 0)])
+def test_a_level_removes_what_upstream_removes(
+    name: str, found: int, gone: int, inner: int, source_of: Exported, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    source, output = source_of(name), tmp_path / "out.boost"
+    done = shell(capsys, command, source, "--level", "O1", "-o", output)
+    assert done.code == 0
+    assert f"{gone} of {found} BatchNorms removed" in done.out
+    [report] = [r for r in bc.load(str(output)).reports if r.name == "less-bn"]
+    assert report.statistics["removed"] == [f"{layer}.gamma" for layer in mobile_networks.REMOVED[name]]
+    with nullcontext() if inner else pytest.warns(NoMatchWarning):
+        assert bc.compile(bc.load(str(source)), "less-bn?").reports[0].changed == inner
+
+
+def test_mobilenet(exported: Exported) -> None:
+    """The first block, number 3 of the features, has no expansion; what upstream removes was measured."""
+    program = bc.compile(bc.load(str(exported("mobilenet_v2_dropout"))), "less-bn{select=pattern}")
+    assert program.reports[0].statistics["removed"] == [f"features.{i}.layers.1.gamma" for i in range(4, 20)]
+
+
+@pytest.mark.slow
+def test_densenet121(tmp_path: Path) -> None:
+    """Of 58 dense layers the first of each of the four blocks takes no concatenation; what upstream removes was
+    measured."""
+    case = Case("densenet121", lambda: mindcv("densenet").densenet121(num_classes=10), momentum, images, cross_entropy)
+    source = bc.load(str(export(case, tmp_path)))
+    program = bc.compile(source, "less-bn{select=pattern}")
+    assert program.reports[0].statistics["removed"] == [
+        f"features.denseblock{block}.cell_list.{layer}.norm1.gamma"
+        for block, layers in enumerate((6, 12, 24, 16), 1)
+        for layer in range(1, layers)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::boost_compile.passes.boost_document.BoostNote")
+def test_a_level_removes_the_inner_ones_where_upstream_knows_no_pattern(exported: Exported) -> None:
+    source = bc.load(str(exported("resnet18")))
+    configured = bc.compile(source, bc.from_boost_config(level="O1")).reports[0]
+    assert configured.statistics["removed"] == bc.compile(source, "less-bn").reports[0].statistics["removed"]
 
 
 def test_upstream_knows_no_addition_in_place(exported: Exported) -> None:
