@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .display import Displayed
+from .naming import printable
 from .values import Node
+from .wording import counted
 
 Kind = Literal["added", "removed", "changed"]
 _STEPS = 8
@@ -118,8 +121,8 @@ class StateDiff:
         return {"kind": self.kind, "name": self.name, "details": [d.to_json() for d in self.details]}
 
 
-@dataclass(slots=True)
-class ProgramDiff:
+@dataclass(slots=True, repr=False)
+class ProgramDiff(Displayed):
     """True where the programs differ. ``split``: which graphs became several, or were made of several."""
 
     graphs: list[GraphDiff]
@@ -127,6 +130,19 @@ class ProgramDiff:
     schedule: list[Detail]
     program: list[Detail]
     split: list[Detail] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        if not self:
+            return "No difference"
+        order = self.counts()["order"]
+        parts = [f"{kind} {n}" for kind, n in self.counts().items() if n and kind != "order"]
+        lines = [f"Difference: nodes {', '.join(parts) or 'the same'}"]
+        lines += [f"{order} in another order of effects"] if order else []
+        lines += [
+            f"by {by or 'no recorded pass'}: {counted(len(nodes), 'node')}" for by, nodes in self.by_pass().items()
+        ]
+        lines += [f"{counted(len(self.state), 'state variable')} differ"] if self.state else []
+        return "\n  ".join(map(printable, lines[:10]))
 
     def __bool__(self) -> bool:
         return bool(any(self.graphs) or self.state or self.schedule or self.program or self.split)

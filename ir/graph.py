@@ -13,16 +13,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits
+from .display import Displayed
 from .errors import VerifyError
-from .types import UMONAD, UNKNOWN, FunctionType, TensorType, Type
+from .naming import printable
+from .types import UMONAD, UNKNOWN, FunctionType, TensorType, Type, readable
 from .values import CALL, NO_ATTRIBUTES, RETURN, Constant, GraphRef, Input, Node, Op, Origin, State, Value
 from .wording import counted
 
 if TYPE_CHECKING:
     import networkx
 
+_SHOWN = 4
+"""How many inputs and outputs ``repr`` names."""
 
-class Graph:
+
+class Graph(Displayed):
     """A main graph with its functions, or a function (whose ``functions`` is its owner's mapping).
 
     ``outputs`` names what the result holds, in order: ``("loss",)``, or ``("loss", "overflow", "loss_scale")`` for a
@@ -49,6 +54,17 @@ class Graph:
         self._return.graph = self
         self._before: Node | None = None
         self._serial = 0
+
+    def __repr__(self) -> str:
+        takes = ", ".join(f"{v.name}: {readable(v.type)}" for v in self.inputs[:_SHOWN])
+        takes += f", … {len(self.inputs) - _SHOWN} more" if len(self.inputs) > _SHOWN else ""
+        gives = ", ".join(self.outputs[:_SHOWN]) or "result"
+        gives += f": {readable(self.result.type)}" if self.has_result else ": not set"
+        main = self.owner is None
+        functions = f", its {counted(len(self.functions), 'function')} included" if main and self.functions else ""
+        nodes = counted(self.total_nodes() if main else len(self), "node")
+        kind = "Graph" if main else "Function"
+        return printable(f"{kind} '{self.name}': {nodes}{functions}; ({takes}) -> {gives}")
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .choice import Choice
 from .data import Data, ZeroData, from_numpy, to_numpy
+from .display import Displayed
 from .errors import VerifyError
 from .graph import Graph
+from .naming import printable
 from .report import PassResult
 from .search import Search
 from .types import DType, TensorType
+from .wording import counted, print_bytes
 
 ROLES = (
     "weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "fixed",
@@ -110,8 +114,12 @@ def variant_name(graph: str, k: int) -> str:
     return f"{graph}.{k}" if k else graph
 
 
-@dataclass
-class Program:
+_SHOWN = 6
+"""How many graphs ``repr`` names."""
+
+
+@dataclass(repr=False)
+class Program(Displayed):
     """``graphs`` by name (a file that was just read has one, ``step``); ``state`` by the names users know.
 
     ``metadata`` holds the source file's header fields; ``source`` says which file (name and sha256) it came from.
@@ -127,6 +135,20 @@ class Program:
     source: dict[str, str] = field(default_factory=dict)
     pipeline: str = ""
     reports: list[PassResult] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        by = f", made by {', '.join(r.name for r in self.reports)}" if self.reports else ""
+        roles = Counter(v.role for v in self.state.values())
+        size = print_bytes(sum(v.nbytes for v in self.state.values()))
+        lines = [f"Program '{self.name}' for {self.target}{by}"]
+        lines += map(repr, list(self.graphs.values())[:_SHOWN])
+        if len(self.graphs) > _SHOWN:
+            lines.append(f"… and {counted(len(self.graphs) - _SHOWN, 'more graph')}")
+        lines.append(f"Schedule: {self.schedule}")
+        if roles:
+            kinds = ", ".join(f"{role} {n}" for role, n in roles.most_common())
+            lines.append(f"State: {size} in {counted(len(self.state), 'variable')} ({kinds})")
+        return "\n  ".join(map(printable, lines))
 
     def micro_batches(self) -> int:
         """How many micro-batches one cycle consumes."""

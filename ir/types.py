@@ -184,3 +184,25 @@ def tensor(dtype: str | DType, *shape: int) -> TensorType:
 
 def _dims(shape: tuple[int, ...]) -> str:
     return ",".join("?" if d == -1 else str(d) for d in shape)
+
+
+def readable(type_: Type, most: int = 60) -> str:
+    """A type for people: without the file's marks, and where it is longer than ``most`` with fewer elements of a tuple,
+    never with a piece of one."""
+    if not isinstance(type_, TupleType):
+        text = str(type_)
+        return text if len(text) <= most else f"{text[: most - 1]}…"
+    opened, closed = "[]" if type_.is_list else "()"
+    shown: list[str] = []
+    room = most - 2
+    for i, element in enumerate(type_.elements):
+        left = len(type_.elements) - i
+        text = readable(element, max(room, 8))
+        more = f"… {left} more" if shown else f"{left} elements"
+        needed = len(text) + (0 if left == 1 else len(more) + 2)
+        if needed > room:
+            shown.append(more)
+            break
+        shown.append(text)
+        room -= len(text) + 2
+    return f"{opened}{', '.join(shown)}{closed}"

@@ -52,12 +52,29 @@ class Epoch:
     evaluation: Any = None
 
 
-@dataclass(slots=True)
+_SHOWN = 6
+"""How many epochs ``repr`` names."""
+
+
+@dataclass(slots=True, repr=False)
 class History:
     """What a training did: its optimizer steps and its epochs, in order."""
 
     cycles: list[Cycle] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        if not self.cycles:
+            return "History of no cycle"
+        skipped = sum(not cycle.updated for cycle in self.cycles)
+        losses = f"loss {self.losses[0]:.4g} at first, {self.losses[-1]:.4g} at last"
+        note = f", {skipped} without an update" if skipped else ""
+        lines = [f"History of {counted(len(self.cycles), 'cycle')}{note}: {losses}"]
+        shown = self.epochs if len(self.epochs) <= _SHOWN else [*self.epochs[:2], *self.epochs[2 - _SHOWN :]]
+        for epoch in shown:
+            judged = "" if epoch.evaluation is None else f", evaluation {str(epoch.evaluation)[:60]}"
+            lines.append(f"epoch {epoch.number}: mean loss {epoch.loss:.4g}{judged}, {epoch.seconds:.1f} s")
+        return "\n  ".join(lines)
 
     @property
     def flushed(self) -> int:

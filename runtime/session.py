@@ -76,6 +76,13 @@ class Session:
         self._predictions: dict[str | None, Prediction] = {}
         self._resume()
 
+    def __repr__(self) -> str:
+        rank = f", rank {self.ranks.rank} of {self.ranks.size}" if self.ranks.size > 1 else ""
+        done = f"{counted(self._cycle, 'cycle')} done"
+        if self._position:
+            done += f", {self._position} of {counted(self.cycle_length, 'micro-batch')} of the next"
+        return f"Session on {self._engine.device}{rank}: {done}\n  {self.program!r}"
+
     @property
     def ranks(self) -> Ranks:
         """Which rank of how many this session is."""

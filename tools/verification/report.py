@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...ir.display import Displayed
+from ...ir.naming import printable
+
 PASSED, FAILED, VACUOUS, DIFFERENCE, NOT_APPLICABLE = (
     "passed", "failed", "vacuous", "known difference", "not applicable",
 )  # fmt: skip
 """``vacuous``: everything measured would have come out right whatever the program does, so nothing was shown."""
+
+
+STATUSES = (PASSED, FAILED, VACUOUS, DIFFERENCE, NOT_APPLICABLE)
+_SHOWN = 6
+"""How many properties ``repr`` names that do not hold."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,8 @@ class Guilty:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Displayed):
     """The report. ``verified``: no property failed, and none was vacuous."""
 
     results: tuple[Result, ...]
@@ -75,6 +83,22 @@ class Verification:
     hashes: Mapping[str, str] = field(default_factory=dict)
     """sha256 by role: ``original``, and each file of the program."""
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        wrong = [r for r in self.results if r.status in (FAILED, VACUOUS)]
+        lines = [self.verdict(), *(f"{r.status}: {r.name}: {r.detail}" for r in wrong[:_SHOWN])]
+        if len(wrong) > _SHOWN:
+            lines.append(f"… and {len(wrong) - _SHOWN} more")
+        if self.guilty is not None and self.guilty.name:
+            lines.append(f"guilty: pass {self.guilty.number} of {self.guilty.passes}, {self.guilty.name}")
+        return "\n  ".join(map(printable, lines))
+
+    def verdict(self) -> str:
+        """The result in a sentence."""
+        statuses = [r.status for r in self.results]
+        counts = ", ".join(f"{statuses.count(s)} {s}" for s in STATUSES if s in statuses)
+        verified = "Verified" if self.verified else "NOT verified"
+        return f"{verified}: {counts} ({self.data} data, seed {self.seed}, {self.seconds:.1f} s)."
 
     @property
     def verified(self) -> bool:

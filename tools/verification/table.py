@@ -58,14 +58,7 @@ def print_verification(found: Verification, out: Console) -> None:
         out.print(f"Note: {cli.escape(note)}", soft_wrap=True)
     if found.guilty is not None:
         out.print(cli.escape(_blame(found)), style="bold red", soft_wrap=True)
-    counts = ", ".join(
-        f"{n} {status}"
-        for status in (PASSED, FAILED, VACUOUS, NOT_APPLICABLE)
-        if (n := sum(r.status == status for r in found.results))
-    )
-    verdict = "Verified" if found.verified else "NOT verified"
-    seconds = f"{found.seconds:.1f} s"
-    out.print(f"{verdict}: {counts} ({found.data} data, seed {found.seed}, {seconds}).", soft_wrap=True)
+    out.print(found.verdict(), soft_wrap=True)
 
 
 def _numbers(r: Result) -> tuple[str, str, str, str]:

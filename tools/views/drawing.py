@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...ir.calls import targets
 from ...ir.graph import Graph
 from ...ir.tokens import orders_only
-from ...ir.types import is_monad
+from ...ir.types import is_monad, readable
 from ...ir.values import CALL, Constant, Input, Node, State, Value
 from .shown import Shown, pass_of
 
@@ -99,7 +99,7 @@ class _Draughtsman:
             taken = self._taken(wanted)
             for value in body.inputs if body is self.graph else ():
                 if value in taken and not is_monad(value.type):
-                    self._add(top, Leaf(0, value.name, value.name, "input", str(value.type)), value)
+                    self._add(top, Leaf(0, value.name, value.name, "input", readable(value.type)), value)
             for node in wanted:
                 self._add(self._place(top, node), self._leaf(node), node)
             if body.has_result and (self.only is None or body.result in taken or body.result in self.at):
@@ -120,7 +120,7 @@ class _Draughtsman:
         sources = [v for v in _sources(body.result) if v in self.at]
         if sources:
             label = ", ".join(body.outputs) or "result"
-            end = Leaf(0, "", label, "result", str(body.result.type))
+            end = Leaf(0, "", label, "result", readable(body.result.type))
             self._add(top, end, None)
             self._connect(end, [body.result])
 
@@ -129,7 +129,9 @@ class _Draughtsman:
         if node.op is CALL:
             label = "call " + " or ".join(t.function.name for t in targets(node) or ())
         states = tuple(dict.fromkeys(s for v in node._operands if (s := _state(v))))
-        return Leaf(0, node.name, label, "node", str(node.type), self.shown.part(node), pass_of(node), states, node)
+        return Leaf(
+            0, node.name, label, "node", readable(node.type), self.shown.part(node), pass_of(node), states, node
+        )
 
     def _add(self, group: Group, leaf: Leaf, value: Value | None) -> None:
         leaf.id = len(self.leaves)
