@@ -328,8 +328,7 @@ class Session:
         data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
         drawn = self._engine.draws.check_text(notes[draws.NOTE], origin) if draws.NOTE in notes else None
         position = self._position_from(values, kept)
-        for name, value in values.items():
-            self._engine.write(name, value)
+        self._engine.write(values)
         self._position = position
         self.data_position = data_position
         self._drawn_with = None
