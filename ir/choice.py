@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .errors import VerifyError
-from .wording import counted
 
-CONTINUOUS, INTERVAL = "continuous", "interval"
-KINDS = (CONTINUOUS, INTERVAL)
+CONTINUOUS, INTERVAL, LISTED = "continuous", "interval", "listed"
+KINDS = (CONTINUOUS, INTERVAL, LISTED)
 LONGEST = 10_000_000
 """Cycles of a sequence, which is held in memory."""
 SEEDS = 2**32
@@ -22,8 +21,10 @@ class Choice:
 
     ``kind`` continuous: a run of cycles with variant 0, then one with each of the others, from the start again.
     ``kind`` interval: variant 0 alternates with one of the others, the lower the likelier. ``probability`` is the share
-    of variant 0, ``cycles`` the length of the sequence, after which only variant 0 runs; ``seed`` makes the random
-    choices. ``state`` counts the cycles. The sequences are those of ``mindspore.boost.GradientFreeze``.
+    of variant 0, ``cycles`` the length of the sequence, ``seed`` makes the random choices. These sequences are those of
+    ``mindspore.boost.GradientFreeze``. ``kind`` listed: the variants of ``sequence``, ``cycles`` of them.
+
+    After the sequence only variant 0 runs, or with ``repeat`` it begins again. ``state`` counts the cycles.
     """
 
     variants: int
@@ -32,37 +33,59 @@ class Choice:
     cycles: int
     seed: int
     state: str
+    sequence: tuple[int, ...] = ()
+    repeat: bool = False
 
     def __post_init__(self) -> None:
         if not (self.variants > 0 and 0 <= self.probability < 1 and self.cycles <= LONGEST and 0 <= self.seed < SEEDS):
             raise VerifyError(
-                f"a choice of {counted(self.variants, 'variant')} with probability {self.probability:g} over "
-                f"{counted(self.cycles, 'cycle')} "
+                f"a choice of {self.variants} variants with probability {self.probability:g} over {self.cycles} cycles "
                 f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, at most {LONGEST} cycles "
                 f"and a seed below {SEEDS}"
             )
+        listed = self.kind == LISTED
+        if listed != bool(self.sequence) or (listed and self.cycles != len(self.sequence)):
+            raise VerifyError(
+                f"a choice of kind {self.kind} over {self.cycles} cycles lists {len(self.sequence)} of them"
+            )
+        wrong = next((k for k in self.sequence if not 0 <= k < self.variants), None)
+        if wrong is not None:
+            raise VerifyError(f"a choice of {self.variants} variants lists variant {wrong}")
 
     def of_cycle(self, number: int) -> int:
         """The variant that cycle ``number``, from 0, runs."""
-        sequence = _sequence(self)
+        sequence = self.whole()
+        if self.repeat:
+            return sequence[number % len(sequence)]
         return sequence[number] if number < len(sequence) else 0
 
+    def whole(self) -> tuple[int, ...]:
+        """The variant of each cycle of the sequence."""
+        return _sequence(self)
+
     def __str__(self) -> str:
+        again = ", again and again" if self.repeat else ""
+        if self.kind == LISTED:
+            shown = ", ".join(map(str, self.sequence[:12])) + (", …" if len(self.sequence) > 12 else "")
+            return f"one of {self.variants} variants: {shown}{again}"
         return (
-            f"one of {counted(self.variants, 'variant')}: {self.kind}, {self.probability:g} of the cycles run "
-            f"variant 0, "
-            f"over {counted(self.cycles, 'cycle')}"
+            f"one of {self.variants} variants: {self.kind}, {self.probability:g} of the cycles run variant 0, "
+            f"over {self.cycles} cycles{again}"
         )
 
 
 @lru_cache(maxsize=8)
 def _sequence(choice: Choice) -> tuple[int, ...]:
+    if choice.kind == LISTED:
+        return choice.sequence
     others = list(range(1, choice.variants))
     if not others:
         return (0,) * choice.cycles
     if choice.kind == CONTINUOUS:
         zeros = int(choice.probability * len(others) // (1 - choice.probability) + 0.5)
         period = [0] * zeros + others
+        if choice.repeat:  # upstream's sequence ends with a whole period, so that the next one begins where it should
+            return tuple(period)
         return tuple((period * (choice.cycles // len(period) + 1))[: choice.cycles])
     import numpy as np
 

@@ -95,11 +95,11 @@ def _chosen_variant(program: Program, choice: Choice) -> Graph:
 
 
 def _variant_due(graph: Graph, cycle: Value, choice: Choice) -> Value:
-    """Looks the running cycle up in the table of the whole sequence; behind its end stands variant 0."""
-    sequence = np.array([*(choice.of_cycle(i) for i in range(choice.cycles)), 0], np.int32)
-    table = graph.constant(TensorValue(*from_numpy(sequence)))
-    last = graph.constant(scalar_tensor("int32", choice.cycles))
-    place = graph.create("Minimum", [cycle, last], scope=SCOPE)
+    """Looks the running cycle up in the table of the whole sequence, behind whose end stands variant 0."""
+    sequence = [*choice.whole(), *(() if choice.repeat else (0,))]
+    table = graph.constant(TensorValue(*from_numpy(np.array(sequence, np.int32))))
+    last = graph.constant(scalar_tensor("int32", len(sequence) if choice.repeat else len(sequence) - 1))
+    place = graph.create("FloorMod" if choice.repeat else "Minimum", [cycle, last], tensor("int32"), scope=SCOPE)
     zero = graph.constant(0)
     return graph.create("Gather", [table, place, zero, zero], tensor("int32"), scope=SCOPE)
 

@@ -338,6 +338,8 @@ def _choice(document: Document, graphs: tuple[str, ...], state: dict[str, StateV
         "cycles": document["cycles"].integer(1),
         "seed": document["seed"].integer(0),
         "state": document["state"].one_of(tuple(state)),
+        "sequence": tuple(number.integer(0) for number in document["sequence"].list()),
+        "repeat": document["repeat"].truth(),
     }
     try:
         return Choice(**given)

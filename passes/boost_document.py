@@ -172,6 +172,7 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
             type=("continuous", "interval")[values["freeze_type"]],
             probability=values["freeze_p"],
             total_steps=values["total_steps"],
+            after="repeat",
         )
     elif switch == "adasum":
         yield _text("adasum", devices_per_group=common["device_number"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from ..ir.attributes import scalar_tensor
 from ..ir.calls import bindings
-from ..ir.choice import INTERVAL, KINDS, LONGEST, SEEDS, Choice
+from ..ir.choice import CONTINUOUS, INTERVAL, LISTED, LONGEST, SEEDS, Choice
 from ..ir.effects import Effects
-from ..ir.errors import NotApplicable, PassError
+from ..ir.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.flops import estimated_flops
 from ..ir.gradient_path import GRADIENT, gradient_paths, updating_graphs
 from ..ir.graph import Graph
@@ -27,6 +29,7 @@ from .options import option
 
 CYCLE = "freeze.cycle"
 SCOPE = "gradient-freeze"
+ROUND_ROBIN = "round-robin"
 
 
 class GradientFreeze(Pass):
@@ -37,12 +40,19 @@ class GradientFreeze(Pass):
     program, number k freezes the first k/groups of the layers: their weights and slots keep every bit, and whatever
     only their gradients needed is gone from the backward part. Statistics of frozen BatchNorms go on, as natively.
 
+    ``train`` gives the groups by hand instead: globs over the names of weights (several in one: ``"fc*|head*"``), each
+    of which says what its cycles train, so that ``train=["*","fc*"]`` alternates between everything and the dense
+    layers. A group that trains everything is variant 0.
+
     Which variant a cycle runs follows ``mindspore.boost.GradientFreeze``: ``type=continuous`` trains everything for a
     while, then freezes more and more, cycle by cycle; ``type=interval`` alternates. ``probability`` is the share of
-    cycles that train everything, ``total_steps`` the cycles that the sequence is made for (and 1 % more); later ones
-    train everything. Unlike upstream, groups follow depth and not names, a small network gets as many groups as it has
-    layers, accumulation, overflow check and clipping work with it (a norm is that of the gradients that are trained),
-    and slots are not kept once for each group.
+    cycles that train everything, ``total_steps`` the cycles that the sequence is made for (and 1 % more).
+    ``type=round-robin`` takes the groups in turn, without end. ``strategy`` lists the group of each cycle, from 0, by
+    hand. Cycles after the sequence train everything; with ``after=repeat``, as upstream, the sequence begins again.
+
+    Unlike upstream, groups follow depth and not names, a small network gets as many groups as it has layers,
+    accumulation, overflow check and clipping work with it (a norm is that of the gradients that are trained), and slots
+    are not kept once for each group.
 
     Changes training. State: ``freeze.cycle`` counts cycles.
     """
@@ -51,10 +61,24 @@ class GradientFreeze(Pass):
     preserves = False
     late = True
     groups: int = option(4, help="how many variants, that of the whole network included", minimum=2)
-    type: str = option(INTERVAL, help="the order of frozen cycles", choices=KINDS)
+    train: tuple[str, ...] = option((), help="globs instead: the weights that each group trains")
+    type: str = option(INTERVAL, help="the order of frozen cycles", choices=(CONTINUOUS, INTERVAL, ROUND_ROBIN))
+    strategy: tuple[int, ...] = option((), help="the group of each cycle instead, from 0", minimum=0)
+    after: str = option("train", help="what follows the sequence: everything, or it again", choices=("train", "repeat"))
     probability: float = option(0.5, help="share of the cycles that train everything", minimum=0, maximum=0.99)
     total_steps: int = option(2000, help="cycles of the whole training", minimum=1, maximum=LONGEST // 2)
     seed: int = option(0, help="of the random sequence (type=interval)", minimum=0, maximum=SEEDS - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train and len(self.train) < 2:
+            raise OptionError(f"pass '{self.name}': one group never changes: give train two globs or more")
+        groups = len(self.train) or self.groups
+        wrong = next((k for k in self.strategy if k >= groups), None)
+        if wrong is not None:
+            raise OptionError(
+                f"pass '{self.name}': strategy names group {wrong}; of {groups} groups the last is {groups - 1}"
+            )
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -62,11 +86,8 @@ class GradientFreeze(Pass):
             raise PassError("the program has variants already: ask for gradient-freeze once")
         updating = {g.name for g in updating_graphs(program)}
         layers = layers_by_depth(program)
-        groups = min(self.groups, len(layers))
-        if groups < 2:
-            raise NotApplicable(
-                f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze"
-            )
+        variants, numbers = self._variants(layers, result)
+        choice = self._choice(len(variants), numbers)
         base = {name: graph for name, graph in program.graphs.items() if name in program.schedule.graphs()}
         program.add_state(CYCLE, tensor("int32"), "counter")
         for graph in base.values():
@@ -75,11 +96,10 @@ class GradientFreeze(Pass):
         before = sum(estimated_flops(g) for g in base.values() if g.inputs)
         nodes = sum(len(g) for g in base.values())
         savings: list[str] = []
-        for k in range(1, groups):
-            frozen = [w for layer in layers[: k * len(layers) // groups] for w in layer]
+        for k, frozen in enumerate(variants[1:], 1):
             made = {}
             for name, graph in base.items():
-                made[name] = _freeze(program, graph, variant_name(name, k), set(frozen))
+                made[name] = _freeze(program, graph, variant_name(name, k), frozen)
                 program.graphs[made[name].name] = made[name]
             saved = 100 * (1 - sum(estimated_flops(g) for g in made.values() if g.inputs) / max(before, 1))
             fewer = nodes - sum(len(g) for g in made.values())
@@ -89,21 +109,58 @@ class GradientFreeze(Pass):
             )
             savings.append(f"{len(frozen)} ({saved:.0f} %)")
             result.changed = max(result.changed, len(frozen))
-        program.schedule = replace(
-            program.schedule,
-            choice=Choice(groups, self.type, self.probability, max(int(self.total_steps * 1.01), 1), self.seed, CYCLE),
-        )
+        program.schedule = replace(program.schedule, choice=choice)
         result.matched = sum(map(len, layers))
+        result.summary = (
+            f"{counted(len(variants), 'variant')}; frozen of {counted(result.matched, 'weight')} (and estimated FLOPs "
+            f"saved): {', '.join(savings)}"
+        )
+        return result
+
+    def _variants(self, layers: Sequence[Sequence[str]], result: PassResult) -> tuple[list[set[str]], list[int]]:
+        """The weights that each variant freezes, none in the first, and the variant of each group."""
+        weights = [w for layer in layers for w in layer]
+        if self.train:
+            variants: list[set[str]] = [set()]
+            numbers = []
+            for globs in self.train:
+                trained = {w for w in weights if any(fnmatchcase(w, glob.strip()) for glob in globs.split("|"))}
+                if not trained:
+                    raise PassError(
+                        f"group '{globs}' trains nothing: no weight has such a name{nearest(globs, weights)}"
+                    )
+                frozen = set(weights) - trained
+                if frozen not in variants:
+                    variants.append(frozen)
+                numbers.append(variants.index(frozen))
+            if len(variants) < 2:
+                raise PassError(f"every group of {', '.join(self.train)} trains all {len(weights)} weights")
+            return variants, numbers
+        groups = min(self.groups, len(layers))
+        if groups < 2:
+            raise NotApplicable(
+                f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze"
+            )
         if groups < self.groups:
             result.miss(
                 "groups",
                 f"the network has {counted(groups, 'layer')} with trained weights, so {counted(groups, 'group')}",
             )
-        result.summary = (
-            f"{counted(groups, 'variant')}; frozen of {counted(result.matched, 'weight')} (and estimated FLOPs "
-            f"saved): {', '.join(savings)}"
-        )
-        return result
+        prefixes = [layers[: k * len(layers) // groups] for k in range(groups)]
+        return [{w for layer in prefix for w in layer} for prefix in prefixes], list(range(groups))
+
+    def _choice(self, variants: int, numbers: Sequence[int]) -> Choice:
+        """Which variant each cycle runs; ``numbers`` holds that of each group."""
+        listed = self.strategy or (range(len(numbers)) if self.type == ROUND_ROBIN else ())
+        wrong = next((k for k in listed if k >= len(numbers)), None)
+        if wrong is not None:
+            raise PassError(f"strategy names group {wrong}, but the network has only {len(numbers)} groups")
+        if listed:
+            sequence = tuple(numbers[k] for k in listed)
+            again = self.after == "repeat" or not self.strategy
+            return Choice(variants, LISTED, 0.0, len(sequence), 0, CYCLE, sequence, again)
+        cycles = max(int(self.total_steps * 1.01), 1)
+        return Choice(variants, self.type, self.probability, cycles, self.seed, CYCLE, repeat=self.after == "repeat")
 
 
 def _count_cycle(graph: Graph) -> None:

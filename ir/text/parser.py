@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..choice import KINDS, Choice
+from ..choice import KINDS, LISTED, Choice
 from ..data import Data
 from ..errors import VerifyError, nearest
 from ..graph import Graph
@@ -146,19 +146,28 @@ class _Parser(GraphParser):
         return Search(trial, judge, pending, at_most, tuple(kept))
 
     def choice(self) -> Choice:
-        """``choice variants kind probability cycles seed %state``."""
+        """``choice variants kind probability cycles seed [repeat] %state``; ``choice variants listed 0, 1, … [repeat]
+        %state``."""
         variants = self.integer()
         kind = self.name("a kind of choice")
         if kind not in KINDS:
             raise self.error(f"no such kind of choice: '{kind}'{nearest(kind, list(KINDS))}")
-        probability = self.match(_FRACTION)
-        if probability is None:
-            raise self.error(f"expected a probability, found {self.found()}")
-        cycles, seed = self.integer(), self.integer()
+        share, cycles, seed, sequence = 0.0, 0, 0, []
+        if kind == LISTED:
+            sequence.append(self.integer())
+            while self.accept(","):
+                sequence.append(self.integer())
+            cycles = len(sequence)
+        else:
+            probability = self.match(_FRACTION)
+            if probability is None:
+                raise self.error(f"expected a probability, found {self.found()}")
+            share, cycles, seed = float(probability.group()), self.integer(), self.integer()
+        repeat = self.accept_word("repeat")
         self.expect("%", "before a state's name")
         state = self.name("a state's name")
         try:
-            return Choice(variants, kind, float(probability.group()), cycles, seed, state)
+            return Choice(variants, kind, share, cycles, seed, state, tuple(sequence), repeat)
         except VerifyError as error:
             raise self.error(str(error)) from None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from ..attributes import Attribute, Number, bits, type_of
+from ..choice import LISTED
 from ..errors import VerifyError
 from ..graph import Graph
 from ..infer import infer
@@ -131,7 +132,9 @@ class _Printer:
         if schedule.max_skipped is not None:
             text += f"; max_skipped {schedule.max_skipped}"
         if (c := schedule.choice) is not None:
-            text += f"; choice {c.variants} {c.kind} {c.probability!r} {c.cycles} {c.seed} %{spell(c.state)}"
+            listed = c.kind == LISTED
+            which = ", ".join(map(str, c.sequence)) if listed else f"{c.probability!r} {c.cycles} {c.seed}"
+            text += f"; choice {c.variants} {c.kind} {which}{' repeat' if c.repeat else ''} %{spell(c.state)}"
         if (s := schedule.search) is not None:
             text += f"; search @{spell(s.trial)} @{spell(s.judge)} %{spell(s.pending)} {s.at_most}"
             text += "".join(f" %{spell(name)}" for name in s.kept)

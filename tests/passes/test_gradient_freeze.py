@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.training import anatomy
 
 import boost_compile as bc
+from tests import boundary
 from tests.networks import CASES, names
 
 FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0.5,total_steps=20}"
@@ -130,6 +132,80 @@ def test_the_sequence_is_upstreams(kind: str, number: int, groups: int, probabil
     ours = Choice(groups, kind, probability, cycles, 7, "freeze.cycle")
     assert [ours.of_cycle(i) for i in range(cycles)] == theirs[:cycles]
     assert ours.of_cycle(cycles) == 0
+
+
+@pytest.mark.parametrize(("kind", "number"), [("continuous", 0), ("interval", 1)])
+def test_a_repeated_sequence_is_that_of_upstreams_cell(kind: str, number: int) -> None:
+    """The cell begins again behind the last index of its strategy."""
+    from mindspore.boost import GradientFreeze
+
+    np.random.seed(7)
+    theirs = GradientFreeze(4, number, 0.6, 30).generate_freeze_index_sequence(4, number, 0.6, 30)
+    ours = Choice(4, kind, 0.6, 30, 7, "freeze.cycle", repeat=True)
+    assert [ours.of_cycle(i) for i in range(100)] == (theirs * 4)[:100]
+
+
+BY_HAND = [
+    # groups, what the variants freeze, the variant of each cycle
+    ('train=["*","fc*|bn2*"],type=round-robin', ["conv bn1"], [0, 1, 0, 1, 0]),
+    ('train=["fc*","conv*","bn*"],strategy=[2,0,1]', ["conv bn", "bn fc", "conv fc"], [3, 1, 2, 0, 0]),
+    ('train=["fc*","conv*"],strategy=[1,0,0],after=repeat', ["conv bn", "bn fc"], [2, 1, 1, 2, 1]),
+    ("groups=3,strategy=[0,2,1],after=repeat", ["conv1 bn1", "conv bn"], [0, 2, 1, 0, 2]),
+    ("groups=2,type=round-robin", ["conv bn"], [0, 1, 0, 1, 0]),
+]
+
+
+@pytest.mark.parametrize(("options", "frozen", "sequence"), BY_HAND)
+def test_groups_and_strategy_by_hand(
+    options: str, frozen: list[str], sequence: list[int], exported: Any, tmp_path: Path
+) -> None:
+    """Each cycle leaves the frozen weights and slots every bit and trains the others as the source does."""
+    source = bc.load(str(exported("lenet_bn")))
+    program = bc.compile(source, f"gradient-freeze{{{options}}}")
+    weights = {n for n, v in program.state.items() if v.role == "weight" and v.trainable}
+    expected = [{w for w in weights if w.startswith(tuple(prefixes.split()))} for prefixes in frozen]
+    assert [frozen_in(program, k) for k in range(1, program.schedule.num_variants)] == expected
+    program.save(str(tmp_path / "p.boost"))
+    assert bc.load(str(tmp_path / "p.boost")).schedule == program.schedule
+    assert parse_program(print_program(program)).schedule == program.schedule
+    session, plain = bc.Session(bc.load(str(tmp_path / "p.boost"))), bc.Session(source)
+    seen = []
+    for batch in CASES["lenet_bn"].batches(len(sequence)):
+        before = session.state()
+        plain.load_state({n: v for n, v in before.items() if n in source.state})
+        seen.append(session.variant)
+        still = weights_and_slots(program, frozen_in(program, session.variant))
+        assert session.step(*batch).loss == plain.step(*batch).loss
+        after, reference = session.state(), plain.state()
+        assert not differing(before, after) & still
+        assert differing(after, reference) == differing(before, reference) & still
+    assert seen == sequence
+
+
+def test_a_repeated_sequence_by_a_file_of_its_own(exported: Any, tmp_path: Path) -> None:
+    """The self-contained file looks the variant up in a table that begins again."""
+    source = bc.load(str(exported("lenet_bn")))
+    program = bc.compile(source, 'gradient-freeze{train=["*","fc*","conv*"],strategy=[1,0,2],after=repeat}')
+    program.save(str(tmp_path / "alone.mindir"))
+    data = [[batch] for batch in CASES["lenet_bn"].batches(5)]
+    boundary.assert_same_training(
+        boundary.train(program, program, data), boundary.train_file(tmp_path / "alone.mindir", program, data)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('train=["*"]', "one group never changes"),
+        ('train=["*","fc9*"]', "group 'fc9*' trains nothing: no weight has such a name"),
+        ('train=["*","*.weight|*"]', "trains all"),
+        ('train=["fc*","conv*"],strategy=[0,2]', "strategy names group 2; of 2 groups the last is 1"),
+        ("groups=10,strategy=[0,9]", "strategy names group 9, but the network has only 4 groups"),
+    ],
+)
+def test_groups_by_hand_that_do_not_fit(options: str, message: str, exported: Any) -> None:
+    with pytest.raises(bc.Error, match=re.escape(message)):
+        bc.compile(bc.load(str(exported("lenet_bn"))), f"gradient-freeze{{{options}}}")
 
 
 def test_a_norm_is_that_of_what_is_trained(exported: Any) -> None:

@@ -20,14 +20,16 @@ WARM_UP = 4
 class FrozenWeights:
     """Every variant runs one cycle. Which weights it freezes is seen, not believed: those that keep every bit although
     the original would move them. Their slots keep every bit too (exact); the others are updated as by the original (the
-    tolerance of any update); variant 0 freezes none, each other one some, and all that the one before it does."""
+    tolerance of any update). Variant 0 freezes none, each other one some; unless groups are given by hand, a variant
+    freezes all that the one before it does."""
 
     name = "frozen weights"
     promise = "frozen weights and slots keep every bit, the others train as before"
 
     def check(self, c: Context) -> Result:
         choice = c.program.schedule.choice
-        if c.promises.one(FREEZE) is None or choice is None:
+        freeze = c.promises.one(FREEZE)
+        if freeze is None or choice is None:
             raise NotApplicable("the program has no variants")
         c.needs_update()
         before = c.reference.initial
@@ -41,6 +43,7 @@ class FrozenWeights:
             would_move = self._moving(c, before, c.expected(before, batches).expected.state)
         if not would_move:
             return Result(self.name, VACUOUS, "nothing moved", None, self.promise)
+        by_hand = bool(freeze.options()["train"])
         deviations, seen = [], list[int]()
         previous: set[str] = set()
         for variant in range(choice.variants):
@@ -53,7 +56,7 @@ class FrozenWeights:
             still = c.frozen(ran, before) & set(would_move)
             if not ran.last.updated:
                 raise NotApplicable("the cycle overflows with this data")
-            if bool(still) != bool(variant) or not previous <= still:
+            if bool(still) != bool(variant) or not (by_hand or previous <= still):
                 what = f"variant {variant} freezes {', '.join(sorted(still)[:3]) or 'nothing'}"
                 thawed = sorted(previous - still)
                 what += f", but not {thawed[0]}, which an earlier one does" if thawed else ""
