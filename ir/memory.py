@@ -1,10 +1,9 @@
 """Estimated memory of a program: what lives for all time (state), and what is alive at each node of a graph.
 
 The nodes are taken in the order in which they stand. A node's result occupies memory from the node to its last use,
-a use through a view included. What is known not to copy is a view: reshapes, tuples and their elements, closures, Load,
-Depend. What is written in place occupies nothing new. UpdateState only orders, so it keeps nothing alive. What a
-called function needs in itself counts at the call. Open dimensions count as 1; allocators round up, fuse and reuse as
-they like, so the numbers are for comparing graphs.
+a use through a view (:mod:`.views`) included. What is written in place occupies nothing new. UpdateState only orders,
+so it keeps nothing alive. What a called function needs in itself counts at the call. Open dimensions count as 1;
+allocators round up, fuse and reuse as they like, so the numbers are for comparing graphs.
 """
 
 from __future__ import annotations
@@ -21,14 +20,10 @@ from .program import Program
 from .training import TrainingAnatomy
 from .types import TensorType, TupleType, Type, holds_function
 from .values import CALL, Constant, Node, Value
+from .views import VIEWS
 
 ACTIVATION, GRADIENT, BACKWARD_VALUE, UPDATE_VALUE = "activations", "gradients", "backward values", "update values"
 TEMPORARY = "temporary values"
-VIEWS = frozenset({
-    "Load", "Depend", "MakeTuple", "MakeList", "TupleGetItem", "ListGetItem", "Partial", "Switch", "Reshape",
-    "ExpandDims", "Squeeze", "Flatten", "Identity", "StopGradient",
-})  # fmt: skip
-"""Results that are their operands, seen in another way."""
 
 
 @dataclass(slots=True)

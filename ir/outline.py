@@ -15,10 +15,10 @@ from .errors import VerifyError
 from .graph import Graph
 from .ops import is_random, written_operands
 from .state_access import Effect
-from .token_chain import VIEWS
 from .tokens import orders_only
 from .types import UMONAD, TensorType, is_monad
 from .values import CALL, Constant, GraphRef, Input, Node, State, Value
+from .views import VIEWS
 
 
 def skip_where(

@@ -22,10 +22,7 @@ from .state_access import Effect
 from .tokens import token_slots
 from .types import IOMONAD, UMONAD, TensorType, TupleType, holds_function
 from .values import CALL, RETURN, Constant, Node, Value
-
-VIEWS = frozenset({"Depend", "MakeTuple", "TupleGetItem", "Reshape", "ExpandDims", "Squeeze", "Flatten", "View"})
-"""Ops whose result may share memory with an operand: who reads them reads the state behind."""
-BINDING = frozenset({"Partial", "Switch"})
+from .views import BINDING, PASSING, VIEWS
 
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
@@ -174,26 +171,31 @@ class TokenChain:
                 seen.add(user)
                 if name in VIEWS:
                     stack.append(user)
-                if name not in ("Depend", "MakeTuple", "TupleGetItem"):
+                if name not in PASSING:
                     found.append(user)
         return found
 
     def _direct_readers(self) -> dict[Value, list[Node]]:
-        """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so): they read it whenever they
-        run."""
+        """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so), or a view of one: they read it
+        whenever they run."""
         found: dict[Value, list[Node]] = {}
         sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
         for state in sources:
-            for user in state.uses:
-                name = user.op.name
-                if (
-                    user in self.live
-                    and user not in self._of
-                    and name not in BINDING
-                    and name not in VIEWS
-                    and user.op is not RETURN
-                ):
-                    found.setdefault(state, []).append(user)
+            stack: list[Value] = [state]
+            seen: set[Value] = set()
+            while stack:
+                here = stack.pop()
+                for user in here.uses:
+                    name = user.op.name
+                    if user in seen or user not in self.live or user in self._of or user.op is RETURN:
+                        continue
+                    if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
+                        continue
+                    seen.add(user)
+                    if name in VIEWS:
+                        stack.append(user)
+                    if name not in PASSING:
+                        found.setdefault(state, []).append(user)
         return found
 
     # -- levels ----------------------------------------------------------------------------------------------
