@@ -1,0 +1,1 @@
+"""What the pages of the documentation tell a reader to type, and what they take for given."""

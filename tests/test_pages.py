@@ -1,0 +1,118 @@
+"""Every command and block of Python in README and docs/ does what the page says, in order, from an empty folder."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boost_compile.tools import cli
+from boost_compile.tools import compile as compile_command
+from boost_compile.tools import inspect as inspect_command
+from boost_compile.tools import reduce as reduce_command
+from boost_compile.tools import run as run_command
+from boost_compile.tools import verify as verify_command
+
+from .pages.reading import Item, items
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+
+COMMANDS = {
+    "boost-compile": compile_command.command,
+    "boost-inspect": inspect_command.command,
+    "boost-reduce": reduce_command.command,
+    "boost-run": run_command.command,
+    "boost-verify": verify_command.command,
+}
+
+NOT_RUN = {
+    r"^make ": "make is run by whoever runs this",
+    r"^python -m tests\.": "long sweeps, which have tests of their own",
+    r"^msrun ": "needs several machines, or the script above it: tests/test_data_parallel.py starts such jobs",
+    r"^pip ": "needs a network",
+    r"--open": "starts a server",
+    r"…": "shortened on the page",
+}
+"""What is not run, and why; by what stands in it."""
+
+ELSEWHERE = {
+    "docs/write-a-pass.md": "tests/test_write_a_pass.py runs it",
+}
+
+GIVEN = {
+    "README.md": {name: name for name in ("train.npz", "net.mindir", "tokens.mindir", "model.onnx", "digits.npz")},
+    "docs/onnx.md": {"model.onnx": "model.onnx", "train.npz": "digits.npz"},
+}
+"""What a page takes for given, by the name that it has there, where that is not everything."""
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from .pages.given import make_all
+
+    folder = tmp_path_factory.mktemp("given")
+    make_all(folder)
+    return folder
+
+
+def prepared(given: Path, page: str, folder: Path) -> None:
+    """The page's folder: what the page takes for given, and the documents that it shows itself."""
+    everything = {path.name: path.name for path in given.iterdir()}
+    for name, source in GIVEN.get(page, everything).items():
+        (shutil.copytree if (given / source).is_dir() else shutil.copy)(given / source, folder / name)
+    for item in items(ROOT / page):
+        if item.kind == "toml" and page == "docs/configuration.md":
+            (folder / "mine.toml").write_text(item.text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and items(ROOT / page)])
+def test_a_page(
+    page: str, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "net")  # where a page has `-o net` and then imports it
+    prepared(given, page, tmp_path)
+    from .pages.given import names_of_the_reader
+
+    names: dict[str, Any] = names_of_the_reader(given, page)
+    for item in items(ROOT / page):
+        typed_text = " ".join(item.arguments) if item.kind == "sh" else item.text
+        if any(re.search(what, typed_text) for what in NOT_RUN):
+            continue
+        if item.kind == "python":
+            script = tmp_path / f"block_{item.line}.py"
+            script.write_text(item.text)
+            names.update(runpy.run_path(str(script), init_globals=names))
+        elif item.kind == "sh":
+            typed(item, f"{page}:{item.line}", capsys)
+
+
+def typed(item: Item, where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs a command as a shell would, in this process unless it starts processes itself."""
+    name, *arguments = item.arguments
+    if "--ranks" in arguments:
+        module = f"boost_compile.tools.{name.removeprefix('boost-')}"
+        done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=300)
+        code, said = done.returncode, done.stdout + done.stderr
+    else:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.run(COMMANDS[name], arguments)
+        code, said = caught.value.code, "".join(capsys.readouterr())
+    assert code == item.expected, f"{where}: {item.text}\nexit {code}\n{said}"
+
+
+def test_every_command_is_read() -> None:
+    """The reading of pages misses no command: each line that looks like one is an item."""
+    for page in PAGES:
+        typed_here = {item.line for item in items(ROOT / page)}
+        for k, line in enumerate((ROOT / page).read_text(encoding="utf-8").split("\n"), 1):
+            assert not re.match(r" {4,}boost-(compile|inspect|run|verify|reduce) [^\W]", line) or k in typed_here, (
+                f"{page}:{k}: {line}"
+            )
