@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -137,9 +138,12 @@ def command(
         program = only_graph(program, graph_name, file)
     view = narrowed(shown(program, file), scope, around, radius)
     if chosen == "html":
+        from .verification.stored import read_verification
+        from .views.original import read_original
         from .views.report import html_of
 
-        page = html_of(view, cli.read_program(original) if original else None, original or "")
+        view.verification = read_verification(Path(file))
+        page = html_of(view, read_original(original, program, file) if original else None, original or "")
         _write(page, output, page=True)
     else:
         _show(view, chosen, output, annotations, open_)
@@ -254,8 +258,6 @@ def _write(text: str, output: str | None, *, page: bool = False) -> None:
     if output is None or output == "-":
         sys.stdout.write(text)
         return
-    from pathlib import Path
-
     from ..ir.atomic import replacing_file
 
     with replacing_file(Path(output)) as stream:

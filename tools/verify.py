@@ -81,7 +81,8 @@ def run(source: Program, compiled: Program, original: str, program: str, store: 
     from dataclasses import replace
 
     from .verification import table
-    from .verification.verifier import hashes, verify  # MindSpore starts here
+    from .verification.hashes import hashes
+    from .verification.verifier import verify  # MindSpore starts here
 
     found = verify(source, compiled, **options)
     found = replace(found, hashes=hashes(Path(original), Path(program), (table.FILE,)))

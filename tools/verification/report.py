@@ -114,3 +114,18 @@ class Verification(Displayed):
 
     def to_json(self) -> dict[str, Any]:
         return {"verified": self.verified, **asdict(self)}
+
+
+def numbers_of(r: Result) -> tuple[str, str, str, str]:
+    """Error and tolerance as a table has them: relative, then in units in the last place."""
+    d = r.deviation
+    if d is None:
+        return "", "", "", ""
+    if d.error == 0 and d.tolerance_relative == 0:
+        return "0", "exact", "0", "exact"
+    return (
+        f"{d.relative:.1e}" if d.error else "0",
+        f"{d.tolerance_relative:.1e}",
+        f"{d.ulps:.3g}",
+        f"{d.tolerance_ulps:.3g}",
+    )

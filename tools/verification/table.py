@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...ir.atomic import replacing_file
 from ...ir.wording import sentence
 from .. import cli
-from .report import DIFFERENCE, FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Deviation, Result, Verification
+from .report import DIFFERENCE, FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Deviation, Result, Verification, numbers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def print_verification(found: Verification, out: Console) -> None:
             shown.add_row(
                 r.name,
                 f"[{style}]{r.status}[/{style}]",
-                *_numbers(r),
+                *numbers_of(r),
                 cli.escape(_where(r.deviation)),
                 cli.escape(r.detail),
             )
@@ -59,20 +59,6 @@ def print_verification(found: Verification, out: Console) -> None:
     if found.guilty is not None:
         out.print(cli.escape(_blame(found)), style="bold red", soft_wrap=True)
     out.print(found.verdict(), soft_wrap=True)
-
-
-def _numbers(r: Result) -> tuple[str, str, str, str]:
-    d = r.deviation
-    if d is None:
-        return "", "", "", ""
-    if d.error == 0 and d.tolerance_relative == 0:
-        return "0", "exact", "0", "exact"
-    return (
-        f"{d.relative:.1e}" if d.error else "0",
-        f"{d.tolerance_relative:.1e}",
-        f"{d.ulps:.3g}",
-        f"{d.tolerance_ulps:.3g}",
-    )
 
 
 def _where(d: Deviation | None) -> str:

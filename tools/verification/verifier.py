@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -229,20 +227,3 @@ def versions() -> Mapping[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "?"
     return found
-
-
-def hashes(original: Path, program: Path, leave_out: Iterable[str] = ()) -> dict[str, str]:
-    """sha256 of the original and of each file of the program, by role and name; of what is no file (stdin), none."""
-    found = {}
-    for role, path in (("original", original), ("program", program)):
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        found.update({f"{role}/{f.name}": _sha256(f) for f in files if f.is_file() and f.name not in leave_out})
-    return found
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -19,6 +19,7 @@ from ...ir.difference import GraphDiff, ProgramDiff
 from ...ir.program import Program
 from ...ir.wording import agreed, counted, print_bytes, print_count
 from .. import cli
+from ..verification.report import numbers_of
 from .memory_plot import memory_plot
 from .page_file import page_file
 from .palette import pass_colours
@@ -66,6 +67,7 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
             scripts=scripts,
             policy=_policy(scripts),
             trained=trained,
+            verification=view.verification,
             rows=ROWS,
         )
     )
@@ -79,7 +81,9 @@ def _environment() -> Any:
         loader=jinja2.FunctionLoader(page_file), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_harmless,
     )  # fmt: skip
-    environment.filters.update(bytes=print_bytes, count=print_count, counted=counted, agreed=agreed, made_by=made_by)
+    environment.filters.update(
+        bytes=print_bytes, count=print_count, counted=counted, agreed=agreed, made_by=made_by, numbers=numbers_of
+    )
     return environment
 
 

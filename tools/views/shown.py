@@ -13,6 +13,7 @@ from ...ir.program import Program
 from ...ir.training import TrainingAnatomy, anatomy
 from ...ir.types import is_monad
 from ...ir.values import Node
+from ..verification.report import Verification
 
 PARTS = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """``optimizer`` is the whole update side; ``other`` orders and packages."""
@@ -21,7 +22,8 @@ PARTS = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
 @dataclass(slots=True)
 class Shown:
     """``file``: where the program came from. ``anatomies`` by graph: None, with the reason in ``reasons``, where a
-    graph is no whole training step. ``cut``: what the user asked to see of it (empty: all)."""
+    graph is no whole training step. ``cut``: what the user asked to see of it (empty: all). ``verification``: what
+    boost-verify found, where that was asked for and is known."""
 
     program: Program
     file: str
@@ -29,6 +31,7 @@ class Shown:
     anatomies: dict[str, TrainingAnatomy | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     cut: str = ""
+    verification: Verification | None = None
     _memory: ProgramMemory | None = None
 
     def memory(self) -> ProgramMemory:

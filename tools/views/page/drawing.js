@@ -4,6 +4,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const MOST = 120; // boxes in one drawing; more is slow to lay out, and nobody reads it
   const AT_ONCE = 60; // boxes that "unfold" stops at
+  const READABLE = 0.7; // a drawing opens whole; what would be smaller than this opens with more of it folded
   const data = JSON.parse(document.getElementById("drawings").textContent);
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = "11px system-ui, Helvetica, Arial, sans-serif";
@@ -37,10 +38,25 @@
       this.scale = 1;
       root.querySelector("[data-do=in]").onclick = () => this.zoom(1.25);
       root.querySelector("[data-do=out]").onclick = () => this.zoom(0.8);
-      root.querySelector("[data-do=fit]").onclick = () => this.fit(true);
+      root.querySelector("[data-do=fit]").onclick = () => this.fit(0.02);
+      root.querySelector("[data-do=full]").onclick = () => this.fill();
       root.querySelector("[data-do=fold]").onclick = () => this.unfold([]);
       root.querySelector("[data-do=unfold]").onclick = () => this.unfoldOnce();
       this.drag();
+      new ResizeObserver(() => { if (this.fitted && this.size) this.fit(0.02); }).observe(this.canvas);
+      this.canvas.addEventListener("wheel", (event) => {
+        if (!event.ctrlKey) return;
+        event.preventDefault();
+        this.zoom(event.deltaY < 0 ? 1.1 : 0.9);
+      }, { passive: false });
+      addEventListener("keydown", (event) => { if (event.key === "Escape") root.classList.remove("full"); });
+    }
+
+    // The browser's full screen; where that is refused, as in a frame of another page, the whole of the window.
+    fill() {
+      if (document.fullscreenElement) return document.exitFullscreen();
+      if (this.root.classList.contains("full") || !document.fullscreenEnabled) return this.root.classList.toggle("full");
+      return this.root.requestFullscreen().catch(() => this.root.classList.add("full"));
     }
 
     show(drawing, title) {
@@ -49,13 +65,24 @@
       this.drawing = drawing;
       this.title.textContent = title;
       this.tell("");
-      this.unfold(drawing.open);
+      this.canvas.parentElement.parentElement.style.removeProperty("--tall");
+      const open = [...drawing.open].sort((a, b) => a - b);
+      this.unfold(open, 0.02);
+      while (open.length && this.scale < READABLE) {
+        open.pop();
+        this.unfold(open, 0.02);
+      }
     }
 
-    unfold(groups) {
+    // How many pixels the drawing takes from top to bottom where it is as wide as there is room.
+    wanted() {
+      return this.root.hidden ? 0 : this.size[1] * Math.min(1.15, (this.canvas.clientWidth - 4) / this.size[0]) + 24;
+    }
+
+    unfold(groups, least = 0.7) {
       this.open = new Set(groups);
       this.render();
-      this.fit(false);
+      this.fit(least);
     }
 
     unfoldOnce() {
@@ -84,6 +111,7 @@
         return this.tell(`more than ${MOST} boxes would be seen: fold others first`);
       }
       this.render();
+      this.fitted = false;
       this.bring(this.placed.node(open.has(group) ? `c${group}` : `b${-1 - group}`));
     }
 
@@ -187,26 +215,30 @@
       const svg = make("svg", { viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, role: "img", "aria-label": this.title.textContent });
       const clusters = graph.nodes().filter((name) => name[0] === "c").map((name) => [+name.slice(1), graph.node(name)]);
       clusters.sort((a, b) => b[1].width * b[1].height - a[1].width * a[1].height);
-      for (const [group, at] of clusters) this.cluster(svg, group, at);
-      for (const edge of graph.edges()) this.edge(svg, graph.edge(edge), counts.get(`${edge.v.slice(1)} ${edge.w.slice(1)}`));
+      // Words come last: an edge may pass below them, never through.
+      const labels = document.createElementNS(SVG, "g");
+      for (const [group, at] of clusters) this.cluster(svg, labels, group, at);
+      for (const edge of graph.edges()) this.edge(svg, labels, graph.edge(edge), counts.get(`${edge.v.slice(1)} ${edge.w.slice(1)}`));
       for (const id of ids) this.box(svg, id, graph.node(`b${id}`), lines.get(id));
+      labels.setAttribute("class", "label");
+      svg.append(labels);
       this.canvas.replaceChildren(svg);
       this.placed = graph;
       this.svg = svg;
       this.resize();
     }
 
-    cluster(svg, group, at) {
+    cluster(svg, labels, group, at) {
       const item = this.drawing.groups[group];
       const g = this.pressable(make("g", { class: `cluster opens ${item.part}` }, svg), () => this.toggle(group));
       const x = at.x - at.width / 2, y = at.y - at.height / 2 - 7;
       make("rect", { x, y, width: at.width, height: at.height + 7, rx: 8 }, g);
       const most = Math.max(6, Math.floor((at.width - 14) / (0.87 * width(item.label) / item.label.length)) - 2);
-      make("text", { class: "small", x: x + 7, y: y + 11 }, g, "− " + short(item.label, most));
       make("title", {}, g, `${item.scope || item.label} (click to fold)`);
+      make("text", { class: "small", x: x + 7, y: y + 11, "pointer-events": "none" }, labels, "− " + short(item.label, most));
     }
 
-    edge(svg, edge, count) {
+    edge(svg, labels, edge, count) {
       const points = edge.points;
       let path = `M${points[0].x},${points[0].y}`;
       for (let i = 1; i < points.length - 1; i++) {
@@ -220,7 +252,7 @@
       make("path", { class: "tip", d: "M0,0L-6,-3L-6,3Z", transform: `translate(${end.x},${end.y}) rotate(${angle})` }, svg);
       if (count > 1) {
         const at = points[Math.floor(points.length / 2)];
-        make("text", { class: "small", x: at.x + 3, y: at.y }, svg, `${count}`);
+        make("text", { class: "small", x: at.x + 3, y: at.y, "pointer-events": "none" }, labels, `${count}`);
       }
     }
 
@@ -266,11 +298,12 @@
 
     tell(text) { this.told.textContent = text || "Click a box to see what it is, a scope to fold or unfold it."; }
 
-    fit(whole) {
+    // All of the drawing in view, unless that makes it smaller than the scale "least".
+    fit(least) {
       const [w, h] = this.size;
       const room = this.canvas.clientWidth - 4;
-      const least = whole ? 0.02 : 0.7;
-      this.scale = Math.max(least, Math.min(1.15, room / w, whole ? (this.canvas.clientHeight - 4) / h : 9));
+      this.scale = Math.max(least, Math.min(1.15, room / w, (this.canvas.clientHeight - 4) / h));
+      this.fitted = true;
       this.resize();
       this.canvas.scrollLeft = (w * this.scale - room) / 2;
       this.canvas.scrollTop = 0;
@@ -280,6 +313,7 @@
       const c = this.canvas;
       const x = (c.scrollLeft + c.clientWidth / 2) * factor, y = (c.scrollTop + c.clientHeight / 2) * factor;
       this.scale = Math.min(4, Math.max(0.02, this.scale * factor));
+      this.fitted = false;
       this.resize();
       c.scrollLeft = x - c.clientWidth / 2;
       c.scrollTop = y - c.clientHeight / 2;
@@ -320,6 +354,7 @@
     panes.classList.toggle("two", scene.before !== null && scene.after !== null);
     before.show(data.drawings[scene.before], scene.titles[0]);
     after.show(data.drawings[scene.after], scene.titles[1]);
+    panes.style.setProperty("--tall", `${Math.ceil(Math.max(before.wanted(), after.wanted()))}px`);
   };
   choice.addEventListener("change", show);
   show();
