@@ -5,27 +5,33 @@ The public API. Importing it loads neither MindSpore nor numpy: what a name need
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from . import passes
     from .ir.errors import Error
     from .ir.program import Program
     from .passes.base import Pass
     from .passes.boost_document import from_boost_config
+    from .runtime.capture import capture
     from .runtime.differentiation.differentiate import differentiate
+    from .runtime.fit import Callback
     from .runtime.session import Session
     from .tools.budget import plan_memory
     from .tools.verification.report import Verification
 
+    __version__: str
+
 _HOMES = {
+    "Callback": ".runtime.fit",
     "Error": ".ir.errors",
     "Program": ".ir.program",
     "Session": ".runtime.session",
+    "capture": ".runtime.capture",
     "differentiate": ".runtime.differentiation.differentiate",
     "from_boost_config": ".passes.boost_document",
     "passes": ".passes",
@@ -33,9 +39,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "Callback",
     "Error",
     "Program",
     "Session",
+    "__version__",
+    "capture",
     "compile",
     "differentiate",
     "from_boost_config",
@@ -58,16 +67,23 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     return assign_roles(load(path, dimensions))
 
 
-def compile(program: Program, passes: str | Sequence[Pass], *, allow_no_match: bool = False) -> Program:
+def compile(
+    program: Program | str | os.PathLike[str] | Any,
+    passes: str | Sequence[Pass],
+    *inputs: Any,
+    allow_no_match: bool = False,
+) -> Program:
     """A new program, rewritten by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes.
 
-    The argument is left as it is; ``reports`` of the result says what each pass did. A pass that matches nothing is an
-    :class:`Error`; with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all that
+    ``program`` is a :class:`Program`, the path of one, or a live training cell with ``inputs``, as :func:`capture`
+    takes them. It is left as it is; ``reports`` of the result says what each pass did. A pass that matches nothing is
+    an :class:`Error`; with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all that
     ``from_boost_config`` makes), a warning.
     """
     from .passes.manager import compile_program
+    from .runtime.capture import program_of
 
-    return compile_program(program, passes, allow_no_match=allow_no_match)
+    return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match)
 
 
 def verify(
@@ -85,12 +101,22 @@ def verify(
     ``data``: an .npz file or a list of micro-batches; random ones without it. The report says for each property what
     was measured and what is allowed, and which pass is guilty; ``verified`` sums it up.
     """
+    from dataclasses import replace
+
     from .tools.verification.verifier import verify
 
+    # What is tried out must not train a live network.
+    original, program = replace(original, live=None), replace(program, live=None)
     return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("boost-compile")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
@@ -99,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

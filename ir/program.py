@@ -135,6 +135,9 @@ class Program(Displayed):
     source: dict[str, str] = field(default_factory=dict)
     pipeline: str = ""
     reports: list[PassResult] = field(default_factory=list)
+    live: object = field(default=None, repr=False, compare=False)
+    """The live Cell that the program was captured from, which the runtime knows (:mod:`.runtime.live`); None for a
+    program from a file. Not saved."""
 
     def __repr__(self) -> str:
         by = f", made by {', '.join(r.name for r in self.reports)}" if self.reports else ""
@@ -169,6 +172,7 @@ class Program(Displayed):
             source=dict(self.source),
             pipeline=self.pipeline,
             reports=list(self.reports),
+            live=self.live,
         )
 
     def add_state(

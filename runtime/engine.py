@@ -27,6 +27,7 @@ from .draws import Draws
 from .environment import prepare_environment
 from .finite_test import shorten_finite_tests
 from .half_state import widen_half_updates
+from .live import LiveCell
 from .ranks import graph_of_ranks, join_ranks
 from .reciprocal import multiply_by_reciprocal
 from .seeding import seed_graph
@@ -38,9 +39,10 @@ DEVICES = ("CPU", "GPU", "Ascend")
 
 
 class Engine:
-    """Owns its Parameters: two engines of one program share nothing. The program is not changed."""
+    """Owns its Parameters, but for those that a ``live`` Cell has: it updates these in place. Two engines of one
+    program share nothing else. The program is not changed."""
 
-    def __init__(self, program: Program, device: str, seed: int | None):
+    def __init__(self, program: Program, device: str, seed: int | None, live: LiveCell | None = None):
         _refuse_foreign_code(program)
         _refuse_too_large(program)
         prepare_environment(program.graphs.values())
@@ -56,13 +58,25 @@ class Engine:
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
         self._shared = shared_states(program, self.ranks.size)
-        self.parameters = {name: self._parameter_of(variable) for name, variable in program.state.items()}
+        self.given = {} if live is None else self._given(program, live)
+        """Parameters of a live Cell."""
+        self.parameters = {
+            name: self.given[name] if name in self.given else self._parameter_of(variable)
+            for name, variable in program.state.items()
+        }
+        if live is not None:
+            given = (program.state[name] for name in self.given)
+            self.write({variable.name: _array(variable) for variable in given if live.has_new_value(variable)})
         for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
             file.release()
         self.draws = Draws(seed or 0, self.ranks.rank)
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
         self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
+
+    def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
+        found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self._shared}
+        return {name: parameter for name, parameter in found.items() if parameter is not None}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
         """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
@@ -174,8 +188,7 @@ class Engine:
         import mindspore
         from mindspore import ops
 
-        parameter = self.parameters[name]
-        tensor = self.tensor(name, value)
+        parameter, tensor = self.parameters[name], self.tensor(name, value)
         if tensor.dtype == mindspore.bfloat16 and self.device == "CPU":  # has no Assign kernel for bfloat16
             parameter.set_data(tensor)
             return
@@ -242,16 +255,22 @@ def _set_device(device: str) -> None:
         log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
 
 
-def _parameter(variable: StateVariable) -> Any:
-    import mindspore
+def _array(variable: StateVariable) -> Any:
+    """The value, bfloat16 as float32; shared with the program where that has the same bytes."""
     import numpy as np
 
     array = to_numpy(variable.type, variable.data)
     if variable.dtype is DType.BFLOAT16:
         array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def _parameter(variable: StateVariable) -> Any:
+    import mindspore
+
     # from_numpy shares the (mapped) bytes, Parameter copies them: one copy in all.
     parameter = mindspore.Parameter(
-        mindspore.Tensor.from_numpy(array), name=variable.name, requires_grad=bool(variable.trainable)
+        mindspore.Tensor.from_numpy(_array(variable)), name=variable.name, requires_grad=bool(variable.trainable)
     )
     if variable.dtype is DType.BFLOAT16:
         parameter.set_dtype(mindspore.bfloat16)

@@ -16,15 +16,18 @@ from ..ir.trains import check_trains
 from ..ir.types import DType, TensorType
 from ..ir.wording import agreed, counted
 from . import draws
+from .capture import program_of
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .data_position import NOTE, WITHOUT_POSITION, DataPosition
 from .engine import Engine, flat_outputs
 from .inputs import to_tensors
 from .line_search import LineSearch
+from .live import live_cell, tell_of_sharing
 from .own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
 from .plan import Turn, plan_turns
 from .ranks import Exchange, Ranks
 from .result import StepResult
+from .update import update_network
 
 if TYPE_CHECKING:
     from .data_position import EndOfEpoch
@@ -36,30 +39,49 @@ log = logging.getLogger("boost_compile")
 
 
 class Session:
-    """Runs ``program`` on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
+    """Runs a program on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
+
+    ``program`` is a :class:`.Program`, the path of one, or a live training cell with ``inputs``, one micro-batch of
+    arrays or Tensors (see :func:`.capture.capture`).
+
+    A session of a program that was captured, or of what that was compiled to, trains the Parameters of the live Cell in
+    place: weights, statistics, slots and hyperparameters, from the values that they have now. Networks, ``Model`` and
+    ``save_checkpoint`` see each step at once. Several sessions on one Cell train the same Parameters. ``share=False``
+    gives the session copies of its own, from the values at the time of capture; :meth:`update` takes them back.
 
     In a process that msrun started (or in which MindSpore's communication was initialised) the session is one rank of
     the job, and every rank must do the same with its own: a program with collectives, from data-parallel, waits for the
     others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` asks :meth:`check_replicas`
     after every K-th cycle.
 
-    The program is not changed, and sessions share nothing. ``seed`` makes random primitives (Dropout) repeatable from
-    one session to the next; without it they keep the seeds of the file, where zero means a different run each time.
+    The program is not changed, and sessions share nothing else. ``seed`` makes random primitives (Dropout) repeatable
+    from one session to the next; without it they keep the seeds of the file, where zero means a different run each
+    time.
     """
 
     def __init__(
-        self, program: Program, device: str = "CPU", seed: int | None = None, check_replicas: int | None = None
+        self,
+        program: Program | str | os.PathLike[str] | Any,
+        device: str = "CPU",
+        seed: int | None = None,
+        check_replicas: int | None = None,
+        *,
+        inputs: Sequence[Any] = (),
+        share: bool = True,
     ):
         if check_replicas is not None and check_replicas < 1:
             raise RuntimeFailure(
                 f"replicas cannot be checked every {counted(check_replicas, 'cycle')}: give a number of cycles, "
                 f"at least 1."
             )
-        self.program = program
+        program = self.program = program_of(program, inputs)
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
         self._plans = [plan_turns(program, variant) for variant in self._schedules]
-        self._engine = Engine(program, device, seed)
+        live = live_cell(program) if share else None
+        self._engine = Engine(program, device, seed, live)
+        if live is not None:
+            tell_of_sharing(live, program, self, self._engine.given.values())
         self._exchange = Exchange(self._engine.ranks)
         self._check_every = check_replicas
         self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
@@ -293,13 +315,14 @@ class Session:
         """The types of all state but what is a fixed part of the program."""
         return {n: t for n, t in self._engine.types.items() if self.program.state[n].role != "fixed"}
 
-    def load_state(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
-        """Sets state from arrays or Tensors by name, or from a ``.safetensors``, ``.ckpt`` or ``.npz`` file.
+    def load(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
+        """Takes back what :meth:`save` wrote; sets state from a ``.safetensors``, ``.ckpt`` or ``.npz`` file, or from
+        arrays or Tensors by name.
 
         Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
         those of the state; without, those that both sides have are set. Returns the names that were set. An error
         changes nothing; a file that is not what was written is a :class:`.checkpoint.DamagedState`. A state saved in
-        the middle of a cycle resumes there.
+        the middle of a cycle resumes there. ``load_state`` is another name of this method.
         """
         from_file = isinstance(source, (str, os.PathLike))
         origin = str(source) if from_file else "the given state"
@@ -346,6 +369,17 @@ class Session:
         if choice is not None and choice.state in values:
             self._cycle = int(values[choice.state].item())
         return list(values)
+
+    load_state = load
+
+    def update(self, network: Any) -> list[str]:
+        """Copies the state into the Parameters of ``network``, any Cell, by their names, and returns the names.
+
+        Parameters that the session trains in place have it already. RuntimeFailure where no name agrees, or a shape or
+        dtype differs; nothing is changed then. A warning names weights that the session lacks, or has besides: with
+        them ``network`` computes something else than what was trained.
+        """
+        return update_network(network, self.program, self._engine)
 
     def check_replicas(self) -> None:
         """RuntimeFailure, on all ranks, if a weight does not have the same bits on all of them: it names the first such
