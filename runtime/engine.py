@@ -66,7 +66,9 @@ class Engine:
         }
         if live is not None:
             given = (program.state[name] for name in self.given)
-            self.write({variable.name: _array(variable) for variable in given if live.has_new_value(variable)})
+            new = {variable.name: _array(variable) for variable in given if live.has_new_value(variable)}
+            if new:
+                self.write(new)
         for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
             file.release()
         self.draws = Draws(seed or 0, self.ranks.rank)
