@@ -22,7 +22,7 @@ from .checksums import check_seal, checksum_of_file, noted, sealed, shown
 from .choice import KINDS, Choice
 from .data import Data, MappedData, MappedFile, ZeroData
 from .document import Document
-from .errors import Error, FormatError, VerifyError
+from .errors import Error, FormatError, OptionError, VerifyError
 from .naming import printable
 from .program import ROLES, Entry, Program, Schedule, StateVariable
 from .report import Miss, PassResult
@@ -48,8 +48,11 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     """
     path = Path(path)
     if path.is_dir():
+        refuse_dimensions(dimensions, f"{path} is a program, whose sizes are set")
         return _load_directory(path)
     _check_unfinished(path)
+    if path.suffix != ".onnx":
+        refuse_dimensions(dimensions, f"{path} is no ONNX model")
     if path.suffix in TEXT_SUFFIXES and path.is_file():
         from .text import parse_program
 
@@ -66,6 +69,16 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
     from .mindir.reader import read_mindir
 
     return read_mindir(path)
+
+
+def refuse_dimensions(dimensions: Mapping[str, int] | None, why: str) -> None:
+    """OptionError where sizes are given for what leaves none open."""
+    if dimensions:
+        raise OptionError(
+            f"{why}: sizes can be given for what an ONNX model leaves open.",
+            python="Leave dimensions out; pass batch-size changes the batch of a training graph",
+            command="Leave --dim out; pass batch-size changes the batch of a training graph",
+        )
 
 
 def _check_unfinished(path: Path) -> None:

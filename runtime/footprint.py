@@ -14,6 +14,7 @@ What makes it up, and how each part was found (MindSpore 2.10; ``docs/memory.md`
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir.graph import Graph
@@ -49,12 +50,13 @@ class Footprint:
         return self.state + self.pool + self.constants + self.scratch + self.engine
 
 
-def footprint(program: Program, threads: int | None = None) -> Footprint:
-    """The estimate for a session of ``program`` on CPU. ``threads``: cores that it may use, by default all."""
+def footprint(program: Program, threads: int | None = None, graphs: Mapping[str, Graph] | None = None) -> Footprint:
+    """The estimate for a session of ``program`` on CPU. ``threads``: cores that it may use, by default all.
+    ``graphs``: those of the schedule, :func:`as_run`, where they are at hand."""
     cores = threads or os.cpu_count() or 1
     pool = constants = scratch = nodes = 0
     for name in program.schedule.graphs():
-        graph = as_run(program.graphs[name])
+        graph = as_run(program.graphs[name]) if graphs is None else graphs[name]
         memory = graph_memory(graph)
         pool = max(pool, reach(graph) + memory.inputs)
         constants += memory.constants

@@ -269,12 +269,14 @@ def read_program(path: str, dimensions: Mapping[str, int] | None = None) -> Prog
 def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
     if path == "-":
         from ..ir.errors import FormatError
+        from ..ir.storage import refuse_dimensions
         from ..ir.text import parse_program
 
         try:
             text = sys.stdin.buffer.read().decode("utf-8")
         except UnicodeDecodeError:
             raise FormatError("standard input: not UTF-8 text, so no text form of a program") from None
+        refuse_dimensions(dimensions, "standard input is a program as text")
         return parse_program(text, "standard input")
     from ..ir.storage import load
 

@@ -104,11 +104,15 @@ def command(
         chosen = "text" if chosen == "summary" else chosen
         if output is not None and output != "-":
             check_output(output, (file, other), force=force, recognised=chosen != "text")
-        _diff(file, other, chosen, output, computation)
+        if check:
+            raise click.UsageError("--check goes without --diff: check each file by itself")
+        _diff(file, other, chosen, output, computation, dimensions)
     elif computation:
         raise click.UsageError("--computation goes with --diff")
     if memory and chosen not in ("summary", "json"):
         raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
+    if memory and (graph_name or scope or around):
+        raise click.UsageError("--memory is that of whole programs: leave out --graph, --scope and --around")
     if standard and (graph_name or scope or around):
         raise click.UsageError("--standard writes the network: leave out --graph, --scope and --around (see --result)")
     if (result or state) and not standard:
@@ -129,7 +133,7 @@ def command(
 
         check_state(program)
     if memory:
-        _memory(program, chosen, output)
+        _memory(program, file, chosen, output)
         return
     if standard:
         _standard(program, output, result, state)
@@ -143,7 +147,7 @@ def command(
         from .views.report import html_of
 
         view.verification = read_verification(Path(file))
-        page = html_of(view, read_original(original, program, file) if original else None, original or "")
+        page = html_of(view, read_original(original, program, file, dimensions) if original else None, original or "")
         _write(page, output, page=True)
     else:
         _show(view, chosen, output, annotations, open_)
@@ -170,10 +174,11 @@ def _standard(program: Program, output: str | None, result: str | None, state: s
     click.echo(write_standard_onnx(program, output, result, state))
 
 
-def _memory(program: Program, format_: str, output: str | None) -> None:
-    from .views.memory_table import describe_memory, print_memory
+def _memory(program: Program, file: str, format_: str, output: str | None) -> None:
+    from .views.memory_table import print_memory
+    from .views.shown import shown
 
-    document = describe_memory(program)
+    document = shown(program, file).memory().to_json()
     if format_ == "json":
         _write(cli.json_text(document), output)
     else:
@@ -228,7 +233,7 @@ def _show(view: Shown, format_: str, output: str | None, annotations: bool, open
             _write(text, output)
 
 
-def _diff(a: str, b: str, format_: str, output: str | None, computation: bool) -> NoReturn:
+def _diff(a: str, b: str, format_: str, output: str | None, computation: bool, sizes: dict[str, int]) -> NoReturn:
     """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
     from .views.diff_view import FORMATS as DIFF_FORMATS
     from .views.diff_view import diff_as
@@ -240,7 +245,10 @@ def _diff(a: str, b: str, format_: str, output: str | None, computation: bool) -
     from ..ir.errors import Error
 
     try:
-        found = diff(cli.read_program(a), cli.read_program(b), computation=computation)
+        # Sizes are for those of the files that leave some open.
+        models = [path for path in (a, b) if path.endswith(".onnx")] or [a]
+        one, two = (cli.read_program(path, sizes if path in models else None) for path in (a, b))
+        found = diff(one, two, computation=computation)
         text = diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout))
     except (Error, OSError):
         raise

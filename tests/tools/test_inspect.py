@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from boost_compile.ir.wording import print_bytes
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 
-from .support import Shell, shell
+from .support import Shell, assert_one_error, shell
 
 Inspect = Callable[..., Shell]
 
@@ -140,3 +141,54 @@ def test_functions_are_counted(inspect_: Inspect, tmp_path: Path) -> None:
     path = tmp_path / "functions.ir"
     path.write_text(FUNCTIONS)
     assert "Graph 'step': 3 nodes, 2 of them in 1 function" in inspect_(path).out
+
+
+# -- options that do not fit --------------------------------------------------------------------------------------
+
+
+def test_sizes_for_what_leaves_none_open_are_refused(
+    inspect_: Inspect, program: Path, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "functions.ir").write_text(FUNCTIONS)
+    for file in (exported("mlp"), program, tmp_path / "functions.ir"):
+        assert_one_error(inspect_(file, "--dim", "batch=8"), "boost-inspect", str(file), "Leave --dim out")
+    assert_one_error(inspect_(program, "--diff", program, "--dim", "batch=8"), "boost-inspect", "Leave --dim out")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--memory", "--graph", "apply"), "--memory is that of whole programs"),
+        (("--memory", "--around", "x"), "--memory is that of whole programs"),
+        (("--check", "--diff", "other.boost"), "--check goes without --diff"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    options: tuple[str, ...], words: str, inspect_: Inspect, program: Path
+) -> None:
+    assert_one_error(inspect_(program, *options), "boost-inspect", words)
+
+
+def test_around_what_is_not_there_names_the_nearest(inspect_: Inspect, program: Path) -> None:
+    done = inspect_(program, "--around", "accum.conv3.weight")
+    assert_one_error(done, "boost-inspect", "did you mean 'accum.conv2.weight' or 'accum.conv1.weight'")
+    done = inspect_(program, "--around", "nosuch")
+    assert_one_error(done, "boost-inspect", "has no node '%nosuch' (the nearest of its ")
+    assert len(done.err) < 300
+
+
+def test_summary_json_and_memory_tell_one_story(inspect_: Inspect, program: Path) -> None:
+    """What a session will have in memory is one number, wherever it is shown; so is what each graph needs."""
+    memory = inspect_(program, "--memory", "--format", "json").document
+    summary = inspect_(program, "--format", "json").document
+    assert memory["total"] == sum(memory["session"].values()) == summary["memory"]["peak"]
+    assert memory["state"] == summary["memory"]["state"]
+    for name, graph in memory["graphs"].items():
+        found = summary["graphs"][name]["memory"]
+        assert (graph["peak"], graph["at"]) == (found["inputs"] + found["peak"], found["peak_at"])
+    total = print_bytes(memory["total"])
+    assert f"Memory {total} for a session" in inspect_(program).out
+    assert total in inspect_(program, "--memory").out
+    page = program.with_suffix(".html")
+    assert inspect_(program, "-o", page).code == 0
+    assert f"<b>{total}</b><span>memory of a session" in page.read_text()

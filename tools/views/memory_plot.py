@@ -19,15 +19,15 @@ def memory_plot(shown: Shown) -> Document:
     graph begins; ``names``: the node at each point; ``peak``: the most, and where."""
     program = shown.program
     graphs = [name for name in program.schedule.graphs() if name in program.graphs]
-    found = shown.memory().graphs
-    step = max(1, -(-sum(len(program.graphs[name]) for name in graphs) // POINTS))
+    found, run = shown.memory().graphs, shown.memory().run
+    step = max(1, -(-sum(len(run[name]) for name in graphs) // POINTS))
     at: list[int] = []
     names: list[str] = []
     marks: list[Document] = []
     values: dict[str, list[int]] = {kind: [] for kind in MEMORY}
     offset = 0
     for name in graphs:
-        memory, nodes = found[name], list(program.graphs[name])
+        memory, nodes = found[name], list(run[name])
         marks.append({"at": offset, "label": name})
         for position in _points(memory, len(nodes), step):
             at.append(offset + position)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...ir.errors import OptionError
 from ...ir.program import Program
 from .. import cli
 
 
-def read_original(path: str, program: Program, file: str) -> Program:
-    """The original at ``path``. OptionError where the program (from ``file``) notes the sha256 of another."""
-    original = cli.read_program(path)
+def read_original(path: str, program: Program, file: str, sizes: Mapping[str, int]) -> Program:
+    """The original at ``path``. OptionError where the program (from ``file``) notes the sha256 of another.
+    ``sizes``: of what an ONNX model leaves open."""
+    original = cli.read_program(path, sizes if path.endswith(".onnx") else None)
     noted, given = program.source.get("sha256"), original.source.get("sha256")
     if noted and given and noted != given:
         name = program.source.get("file", "another file")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
-from ...ir.memory import ProgramMemory, program_memory, value_kinds
 from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
 from ...ir.ops import is_effect, written_operands
 from ...ir.program import Program
@@ -14,6 +13,7 @@ from ...ir.training import TrainingAnatomy, anatomy
 from ...ir.types import is_monad
 from ...ir.values import Node
 from ..verification.report import Verification
+from .session_memory import SessionMemory, session_memory
 
 PARTS = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """``optimizer`` is the whole update side; ``other`` orders and packages."""
@@ -32,15 +32,12 @@ class Shown:
     reasons: dict[str, str] = field(default_factory=dict)
     cut: str = ""
     verification: Verification | None = None
-    _memory: ProgramMemory | None = None
+    _memory: SessionMemory | None = None
 
-    def memory(self) -> ProgramMemory:
-        """The estimate, by kind of value; made once."""
+    def memory(self) -> SessionMemory:
+        """The estimate; made once."""
         if self._memory is None:
-            kinds: dict[Node, str] = {}
-            for name, graph in self.program.graphs.items():
-                kinds.update(value_kinds(graph, self.parts, self.anatomies[name]))
-            self._memory = program_memory(self.program, kinds)
+            self._memory = session_memory(self)
         return self._memory
 
     def part(self, node: Node) -> str:

@@ -130,7 +130,7 @@ def print_summary(document: Document, out: Console) -> None:
     line("Parameters", parameters if weights["variables"] else "")
     of = "a cycle" if document["schedule"]["micro_batches"] > 1 else "a step"
     line("FLOPs", f"{print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
-    line("Peak memory", f"{print_bytes(document['memory']['peak'])}, all state included (estimate)")
+    line("Memory", f"{print_bytes(document['memory']['peak'])} for a session on CPU (estimate; --memory says what for)")
     _print_state(document, out)
     for name, graph in document["graphs"].items():
         out.print()
@@ -156,7 +156,8 @@ def print_summary(document: Document, out: Console) -> None:
 
 def _costs(graph: Document) -> str:
     memory = graph["memory"]
-    peak = f"{print_bytes(memory['peak'])} of temporary values at %{memory['peak_at']}" if memory["peak_at"] else ""
+    needed = print_bytes(memory["inputs"] + memory["peak"])
+    peak = f"{needed} at its peak, at %{memory['peak_at']}" if memory["peak_at"] else ""
     flops = {part: n for part, n in sorted(graph["part_flops"].items()) if n}
     parts = ", ".join(f"{part} {print_count(n)}" for part, n in flops.items())
     return "; ".join(t for t in (f"{print_count(graph['flops'])} FLOPs ({parts})" if parts else "", peak) if t)

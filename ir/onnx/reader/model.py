@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data import MappedFile
-from ...errors import FormatError
+from ...errors import FormatError, nearest
 from ...graph import Graph
 from ...naming import printable
 from ...program import Entry, Program, Schedule
@@ -152,6 +152,7 @@ def _taken_out(model: Any) -> list[Any]:
 def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
     """Open dimensions of the inputs get the sizes given; what the model says of other values is left to inference."""
     missing: dict[str, None] = {}
+    known: dict[str, None] = {}
     names = {initializer.name for initializer in model.graph.initializer}
     for info in model.graph.input:
         if info.name in names or not info.type.HasField("tensor_type"):
@@ -162,6 +163,7 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
             if dim.HasField("dim_value") and dim.dim_value >= 0:
                 continue
             name = dim.dim_param or f"{info.name}.{i}"
+            known[name] = None
             if name in dimensions:
                 dim.dim_value = dimensions[name]
             else:
@@ -174,6 +176,10 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
             python=f"Say what they are: dimensions={{'{first}': 8}}",
             command=f"Say what they are: boost-compile --dim {first}=8",
         )
+    wrong = [name for name in dimensions if name not in known]
+    if wrong:
+        have = nearest(wrong[0], list(known)) if known else " (all its sizes are set)"
+        raise FormatError(f"the inputs of the model leave no size '{wrong[0]}' open{have}")
     del model.graph.value_info[:]
     for info in model.graph.output:
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():

@@ -33,7 +33,7 @@ def test_a_size_is_given_and_the_network_written_with_other_weights(path: Path, 
     arguments = [str(path), "--dim", "rows=4", "--format", "onnx", "--standard", "-o", str(output)]
     result = CliRunner().invoke(command, [*arguments, "--state", str(trained)], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "exported the whole graph: x -> y, 1 weights" in result.output
+    assert "exported the whole graph: x -> y, 1 weight" in result.output
     model = onnx.load(output)
     onnx.checker.check_model(model, full_check=True)
     (weight,) = (numpy_helper.to_array(i) for i in model.graph.initializer if i.name == "w")

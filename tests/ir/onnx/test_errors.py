@@ -54,6 +54,8 @@ def test_open_sizes_are_asked_for_and_filled_in(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"leaves sizes open: batch\. .*dimensions=\{'batch': 8\}") as caught:
         load(made, tmp_path)
     assert caught.value.at_command().endswith("boost-compile --dim batch=8")
+    with pytest.raises(FormatError, match=r"leave no size 'bach' open \(did you mean 'batch'\?\)"):
+        load(made, tmp_path, dimensions={"batch": 4, "bach": 4})
     graph = load(made, tmp_path, dimensions={"batch": 4}).graphs["step"]
     assert graph.inputs[0].type.shape == (4, 3)
     assert graph.result.type.shape == (4, 3)
