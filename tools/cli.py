@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
+from .command import complete_in_a_shell
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -119,6 +121,7 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
         # What the terminal's encoding does not have is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
+    complete_in_a_shell(command, name)
     try:
         # Not command.main: it would turn a closed pipe into exit code 1, which here means a bug.
         with command.make_context(name, list(given), obj=given) as context:
@@ -308,18 +311,3 @@ def check_writable(output: str) -> None:
         raise OptionError(f"cannot write '{output}': there is no directory '{os.path.dirname(output)}'")
     if not os.access(directory, os.W_OK):
         raise OptionError(f"cannot write '{output}': its directory is not writable; choose another")
-
-
-class OptionalValueCommand(click.Command):
-    """A command some of whose options may stand alone or take a value after ``=`` (and only there, so that a file name
-    that follows is not taken for the value). Standing alone means :data:`ALL`."""
-
-    optional_values: tuple[str, ...] = ()
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        end = args.index("--") if "--" in args else len(args)
-        args = [f"{a}={ALL}" if i < end and a in self.optional_values else a for i, a in enumerate(args)]
-        return super().parse_args(ctx, args)
-
-
-ALL = "*"

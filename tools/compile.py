@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from . import cli
+from .command import ALL, OptionalValueCommand, Pipeline, Place
+from .listings import list_losses, list_optimizers, list_passes
 from .outputs import check_output
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ DEFAULT_PIPELINE = "common-subexpression-elimination,effect-chain-minimization,d
 """Clean-up that preserves training bit for bit: what to do when nothing was asked for."""
 
 
-class CompileCommand(cli.OptionalValueCommand):
+class CompileCommand(OptionalValueCommand):
     optional_values = ("--print-ir-before", "--print-ir-after", "--print-ir-diff")
 
 
@@ -36,17 +38,23 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
     return click.option(name, metavar="[=PASS]", multiple=True, help=f"Print {what} (PASS alone) to stderr.")
 
 
-@click.command("boost-compile", cls=CompileCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("input", required=False)
-@click.option("-o", "--output", metavar="OUT", help="Where to write [INPUT's name, here]; '-': text to stdout.")
+@click.command("boost-compile", cls=CompileCommand)
+@click.argument("input", required=False, type=Place())
+@click.option(
+    "-o", "--output", metavar="OUT", type=Place(), help="Where to write [INPUT's name, here]; '-': text to stdout."
+)
 @click.option("--optimizer", metavar="TEXT", help="Differentiate a forward graph for it: 'adam{lr=0.001}'.")
 @click.option("--loss", metavar="TEXT", help="With --optimizer: the loss, unless the graph returns it.")
 @click.option("--train", metavar="GLOB", multiple=True, help="With --optimizer: train these weights only.")
 @click.option("--freeze", metavar="GLOB", multiple=True, help="With --optimizer: do not train these.")
 @click.option("--training-mode", is_flag=True, help="With --optimizer: BatchNorms learn their statistics.")
-@click.option("-p", "--passes", metavar="TEXT", help="Pipeline, such as 'gradient-accumulation{steps=4}'.")
+@click.option(
+    "-p", "--passes", metavar="TEXT", type=Pipeline(), help="Pipeline, such as 'gradient-accumulation{steps=4}'."
+)
 @click.option("--level", type=click.Choice(["O0", "O1", "O2"]), help="What this boost_level of MindSpore switches on.")
-@click.option("--config", metavar="FILE", help="JSON or TOML: a pipeline, or a mindspore.boost configuration.")
+@click.option(
+    "--config", metavar="FILE", type=Place(), help="JSON or TOML: a pipeline, or a mindspore.boost configuration."
+)
 @click.option("--accumulate", type=int, metavar="N", help="Accumulate gradients over N micro-batches.")
 @click.option(
     "--reduction", type=click.Choice(["mean", "sum", "weighted"]), help="How --accumulate joins gradients [mean]."
@@ -75,6 +83,8 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @click.option("--pass-statistics", is_flag=True, help="Print each pass's statistics to stderr.")
 @click.option("--opt-bisect-limit", type=int, metavar="N", help="Run the first N passes only.")
 @click.option("--list-passes", is_flag=True, help="List all passes with their options, and exit.")
+@click.option("--list-losses", is_flag=True, help="List what --loss takes, with options, and exit.")
+@click.option("--list-optimizers", is_flag=True, help="List what --optimizer takes, with options, and exit.")
 @click.option("--dump-pipeline", is_flag=True, help="Print the effective pipeline with all options, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="No report.")
@@ -85,8 +95,9 @@ def command(**options: Any) -> None:
 
     The passes are those of --config or --level, then those of the other options, then --passes. Where a pass comes from
     both, that of the command line counts."""
-    if options["list_passes"]:
-        return _list_passes(options["as_json"])
+    for listing in (list_passes, list_losses, list_optimizers):
+        if options[listing.__name__]:
+            return listing(options["as_json"])
     job = Job(**{name: options[name] for name in Job.__annotations__ if name in options})
     passes, asked = job.pipeline()
     if not options["quiet"]:
@@ -252,7 +263,7 @@ class Job:
 
 
 def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
-    return True if cli.ALL in names else names or False
+    return True if ALL in names else names or False
 
 
 def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bool) -> None:
@@ -379,38 +390,6 @@ def _write(program: Program, output: str, emit: str, annotations: bool) -> None:
 
     with replacing_file(Path(output)) as file:
         file.write(text.encode())
-    return None
-
-
-def _list_passes(as_json: bool) -> None:
-    from ..passes.options import REQUIRED, declared_options
-    from ..passes.registry import REGISTRY, load_all
-
-    load_all()
-    if as_json:
-        document = {
-            name: {
-                "summary": cls.summary(),
-                "preserves": cls.preserves,
-                "stage": cls.stage,
-                "options": {
-                    o.name: {
-                        "type": o.type_name,
-                        "default": None if o.default is REQUIRED else o.default,
-                        "required": o.default is REQUIRED,
-                        "choices": o.choices,
-                        "help": o.help,
-                    }
-                    for o in declared_options(cls).values()
-                },
-            }
-            for name, cls in sorted(REGISTRY.items())
-        }
-        return cli.print_json(document)
-    for name, cls in sorted(REGISTRY.items()):
-        click.echo(f"{name}: {cls.summary()}" + ("" if cls.preserves else " (changes training)"))
-        for o in declared_options(cls).values():
-            click.echo(f"    {o.describe()}")
     return None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from . import cli
+from .command import Command, Place
 from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
@@ -25,23 +26,29 @@ NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".j
 """The suffixes of formats that -o does not choose by itself."""
 
 
-@click.command("boost-inspect", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("file")
+@click.command("boost-inspect", cls=Command)
+@click.argument("file", type=Place())
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="What to show; by default as -o ends, or summary."
 )
-@click.option("-o", "--output", metavar="FILE", help="Write it here instead of to standard output.")
+@click.option("-o", "--output", metavar="FILE", type=Place(), help="Write it here instead of to standard output.")
 @click.option("--graph", "graph_name", metavar="NAME", help="This graph of the program only.")
 @click.option("--scope", metavar="GLOB", help="Only nodes that stand in a matching scope ('layer1*', 'conv1-Conv2d').")
 @click.option("--around", metavar="NODE", help="Only what stands around this node, input or state.")
 @click.option("--radius", type=click.IntRange(0), default=2, show_default=True, help="With --around: how many edges.")
-@click.option("--original", metavar="FILE", help="With html: what the program was compiled from, to compare with.")
+@click.option(
+    "--original", metavar="FILE", type=Place(), help="With html: what the program was compiled from, to compare with."
+)
 @click.option(
     "--annotations", is_flag=True, help="With text: scopes, origins, recorded names (a file has them anyway)."
 )
 @click.option("--open", "open_", is_flag=True, help="With model-explorer: start Model Explorer on it.")
 @click.option(
-    "--diff", "other", metavar="FILE", help="What differs in this file (text, json, html): exit 1 if it does."
+    "--diff",
+    "other",
+    metavar="FILE",
+    type=Place(),
+    help="What differs in this file (text, json, html): exit 1 if it does.",
 )
 @click.option("--computation", is_flag=True, help="With --diff: not names, scopes, notes and the order of effects.")
 @cli.dimensions_option
@@ -49,7 +56,7 @@ NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".j
     "--standard", is_flag=True, help="With onnx: the network, in standard operators that any runtime executes."
 )
 @click.option("--result", metavar="NODE", help="With --standard: where the network ends [where its loss begins].")
-@click.option("--state", metavar="FILE", help="With --standard: trained weights, from boost-run --save.")
+@click.option("--state", metavar="FILE", type=Place(), help="With --standard: trained weights, from boost-run --save.")
 @click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
@@ -81,11 +88,11 @@ def command(
     \b
     summary         graphs, schedule, state, costs, what every pass did
     anatomy         gradient, update and slots of every weight
-    text            one line a node; with -o the full form, which reads back as the same program
+    text            one line a node; with -o the full form, which reads back
     json            summary and anatomy as one document
-    dot, svg        a drawing, scopes folded until it is readable (svg needs Graphviz)
-    python          a forward graph as a Cell for MindSpore; -o FOLDER writes it with its weights
-    onnx            one graph for Netron and other viewers of ONNX; with --standard the network, to be executed
+    dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
+    python          a forward graph as a Cell; -o FOLDER writes its weights too
+    onnx            one graph for Netron; with --standard the network, to run
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
     """

@@ -11,6 +11,7 @@ import click
 
 from ..ir.wording import counted
 from . import cli
+from .command import Command, Pipeline, Place
 from .outputs import check_output, check_suffix
 
 if TYPE_CHECKING:
@@ -23,15 +24,22 @@ _EVERY = 50
 """Where standard error is no terminal, progress is one line for so many tests."""
 
 
-@click.command("boost-reduce", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("file")
-@click.option("-p", "--passes", "pipeline", metavar="PIPELINE", help="The passes that fail [those a crash file names].")
+@click.command("boost-reduce", cls=Command)
+@click.argument("file", type=Place())
+@click.option(
+    "-p",
+    "--passes",
+    "pipeline",
+    metavar="PIPELINE",
+    type=Pipeline(),
+    help="The passes that fail [those a crash file names].",
+)
 @click.option("--verify", is_flag=True, help="The failure is a property that boost-verify finds wrong.")
 @click.option("--check", "command_", metavar="CMD", help="The failure is how this command ends; {} is the file.")
 @click.option("--match", default="", metavar="TEXT", help="Only a failure whose message holds this text.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of one --check or --verify.")
 @click.option("--max-tests", type=click.IntRange(1), default=1000, show_default=True, help="Stop after so many tests.")
-@click.option("-o", "--output", metavar="FILE", help="Where the text goes [NAME-reduced.ir].")
+@click.option("-o", "--output", metavar="FILE", type=Place(), help="Where the text goes [NAME-reduced.ir].")
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.version_option(package_name="boost-compile")
@@ -52,7 +60,7 @@ def command(
     not touched.
 
     \b
-    --passes            an error of a pass: the same error, raised at the same place
+    --passes            an error of a pass: the same one, raised at the same place
     --passes --verify   a compiled program that trains wrong: the same property
     --check CMD         any command: the same exit status as for FILE itself
 

@@ -7,12 +7,19 @@ from typing import Any
 import click
 
 from . import cli
+from .command import Command, Place
 from .jobs import rank
 
 
-@click.command("boost-run", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("program")
-@click.option("--data", required=True, metavar="FILE.npz", help="Arrays by input name (or in order), a row a sample.")
+@click.command("boost-run", cls=Command)
+@click.argument("program", type=Place())
+@click.option(
+    "--data",
+    required=True,
+    metavar="FILE.npz",
+    type=Place(),
+    help="Arrays by input name (or in order), a row a sample.",
+)
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the data.")
 @click.option(
     "--device", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU", show_default=True
@@ -20,10 +27,14 @@ from .jobs import rank
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="B", help="Samples a micro-batch [as exported].")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the order of samples and random primitives.")
 @click.option("--shuffle/--no-shuffle", default=True, help="Reorder the samples each epoch [on].")
-@click.option("--load", metavar="PATH", help="Start from this state (.safetensors, .ckpt or .npz).")
+@click.option("--load", metavar="PATH", type=Place(), help="Start from this state (.safetensors, .ckpt or .npz).")
 @click.option("--partial", is_flag=True, help="With --load: only what both have, by name and shape (fine-tuning).")
-@click.option("--resume", metavar="PATH", help="Go on where --save wrote this state, up to --epochs in all.")
-@click.option("--save", metavar="PATH", help="Write the state there after training (.safetensors or .ckpt).")
+@click.option(
+    "--resume", metavar="PATH", type=Place(), help="Go on where --save wrote this state, up to --epochs in all."
+)
+@click.option(
+    "--save", metavar="PATH", type=Place(), help="Write the state there after training (.safetensors or .ckpt)."
+)
 @click.option("--save-every", type=click.IntRange(min=1), metavar="K", help="And after every K-th optimizer step.")
 @click.option(
     "--save-minutes", type=click.FloatRange(min=0, min_open=True), metavar="T", help="And when T minutes have passed."
@@ -55,7 +66,7 @@ from .jobs import rank
     help="BatchNorm statistics in what --save writes: those of the first rank, or averaged over the ranks.",
 )
 @click.option("--master-port", type=click.IntRange(1024, 65535), metavar="P", help="Where ranks meet [a free port].")
-@click.option("--log-dir", metavar="DIR", help="Keep what each rank printed there.")
+@click.option("--log-dir", metavar="DIR", type=Place(), help="Keep what each rank printed there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
 @click.pass_obj

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import cli
+from .command import Command, Place
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-@click.command("boost-verify", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("original")
-@click.argument("program")
-@click.option("--data", metavar="FILE.npz", help="Micro-batches to run [random ones that fit the inputs].")
+@click.command("boost-verify", cls=Command)
+@click.argument("original", type=Place())
+@click.argument("program", type=Place())
+@click.option(
+    "--data", metavar="FILE.npz", type=Place(), help="Micro-batches to run [random ones that fit the inputs]."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For random micro-batches.")
 @click.option(
     "--cycles", type=click.IntRange(min=2), default=2, show_default=True, help="Cycles of different micro-batches."

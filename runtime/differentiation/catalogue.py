@@ -14,7 +14,9 @@ from ...ir.errors import OptionError, nearest
 from ...ir.types import DType, TensorType
 from .spec import Spec
 
-SAME, CLASSES, LONG_CLASSES, SAME_CLASSES = "same", "classes", "long classes", "same classes"
+SAME = "as the prediction, float32"
+CLASSES, LONG_CLASSES = "class numbers, int32", "class numbers, int64"
+SAME_CLASSES = "as the prediction, int32"
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,22 @@ OPTIMIZERS = {
 }  # fmt: skip
 ALIASES = {"lr": "learning_rate"}
 
+ELSEWHERE = {
+    "adamw": "adam-weight-decay", "adam-w": "adam-weight-decay", "nesterov": "momentum", "amsgrad": "adam",
+    "softmax": "softmax-cross-entropy", "categorical-crossentropy": "softmax-cross-entropy",
+    "sparse-categorical-crossentropy": "softmax-cross-entropy", "logistic": "bce-with-logits",
+    "binary-crossentropy": "bce", "mean-squared-error": "mse", "l2": "mse", "mean-absolute-error": "mae",
+}  # fmt: skip
+"""What other frameworks call something much like ours. Named in the error only: AdamW of torch corrects its moments for
+their start, ``AdamWeightDecay`` does not, so neither may pass for the other."""
+
 
 def find_loss(spec: Spec) -> LossKind:
     by_name = {_key(name): kind for name, kind in LOSSES.items()}
     by_name.update({_key(kind.name): kind for kind in LOSSES.values()})
     kind = by_name.get(_key(spec.name)) or by_name.get(_key(spec.name).removesuffix("loss"))
     if kind is None:
-        raise OptionError(f"no loss is called '{spec.name}'{nearest(spec.name, list(LOSSES))}")
+        raise _unknown("loss", spec.name, list(LOSSES), "--list-losses")
     return kind
 
 
@@ -91,7 +102,17 @@ def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
 def check_optimizer(spec: Spec) -> None:
     """OptionError for an optimizer that does not exist; needs no MindSpore."""
     if _key(spec.name) not in {_key(n) for pair in OPTIMIZERS.items() for n in pair}:
-        raise OptionError(f"no optimizer is called '{spec.name}'{nearest(spec.name, list(OPTIMIZERS))}")
+        raise _unknown("optimizer", spec.name, list(OPTIMIZERS), "--list-optimizers")
+
+
+def _unknown(what: str, name: str, known: list[str], listing: str) -> OptionError:
+    """Names what was probably meant, and all there are."""
+    meant = {_key(theirs): ours for theirs, ours in ELSEWHERE.items()}.get(_key(name))
+    hint = f" (did you mean '{meant}'?)" if meant in known else nearest(name, known)
+    listed = "" if "(known: " in hint else f" There are {', '.join(sorted(known))}."
+    return OptionError(
+        f"no {what} is called '{name}'{hint}.{listed}", command=f"boost-compile {listing} shows their options."
+    )
 
 
 def label_type(spec: Spec, prediction: TensorType) -> TensorType:

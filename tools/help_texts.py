@@ -1,0 +1,76 @@
+"""How the help of each command is laid out: its options in groups, by name, and what is often typed."""
+
+from __future__ import annotations
+
+GROUPS: dict[str, dict[str, str]] = {
+    "boost-compile": {
+        "What to write": "--output --emit --force",
+        "Which passes": "--passes --level --config --allow-no-match --target",
+        "Bigger batches": "--accumulate --reduction --weight --split --memory-budget --batch",
+        "Safer steps": "--loss-scale --check-overflow --clip-norm --centralize",
+        "Several ranks": "--data-parallel",
+        "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim",
+        "Checks": "--verify --verify-each",
+        "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --annotations --dump-pipeline",
+        "Find out why": "--time-passes --pass-statistics --opt-bisect-limit",
+        "What there is": "--list-passes --list-losses --list-optimizers --help --version",
+        "Report": "--json --quiet",
+    },
+    "boost-inspect": {
+        "What to show": "--format --graph --scope --around --radius --annotations",
+        "Where to": "--output --force --open",
+        "Compare": "--original --diff --computation",
+        "The network as ONNX": "--standard --result --state --dim",
+        "Check": "--memory --check",
+        "Help": "--help --version",
+    },
+    "boost-run": {
+        "Data": "--data --batch-size --shuffle --seed",
+        "Training": "--epochs --device --allow-nonfinite",
+        "State": "--load --partial --resume --save --save-every --save-minutes --keep",
+        "Evaluation": "--eval",
+        "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
+        "Report": "--json",
+        "Help": "--help --version",
+    },
+    "boost-verify": {
+        "What to run": "--data --seed --cycles --device",
+        "Result": "--bisect --store --json",
+        "Help": "--help --version",
+    },
+    "boost-reduce": {
+        "The failure": "--passes --verify --check --match --timeout",
+        "Result": "--output --force --max-tests --quiet",
+        "Help": "--help --version",
+    },
+}
+"""Command -> title -> options, by their long names."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "boost-compile": (
+        "boost-compile model.mindir --accumulate 4     # a step for 4 micro-batches",
+        "boost-compile model.mindir --loss-scale dynamic --clip-norm 1.0 -o safe.boost",
+        "boost-compile net.onnx --dim batch=8 --loss mse --optimizer 'adam{lr=0.001}'",
+    ),
+    "boost-inspect": (
+        "boost-inspect model.boost                     # graphs, schedule, passes",
+        "boost-inspect model.boost --original model.mindir -o report.html",
+        "boost-inspect model.mindir --diff model.boost # what a compilation changed",
+    ),
+    "boost-run": (
+        "boost-run model.boost --data train.npz --epochs 5 --save trained.ckpt",
+        "boost-run model.boost --data train.npz --epochs 9 --resume trained.ckpt",
+        "boost-run model.boost --data train.npz --ranks 2    # --data-parallel",
+    ),
+    "boost-verify": (
+        "boost-verify model.mindir model.boost         # on random micro-batches",
+        "boost-verify model.mindir model.boost --data train.npz --cycles 4",
+        "boost-verify model.mindir model.boost --json > result.json",
+    ),
+    "boost-reduce": (
+        "boost-reduce model.mindir --passes less-bn    # an error of a pass",
+        "boost-reduce model.mindir --passes less-bn --verify    # it trains wrong",
+        "boost-reduce model.mindir --check 'boost-inspect {}' -o small.ir",
+    ),
+}
+"""Three lines for each command, of at most 77 characters."""
