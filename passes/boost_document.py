@@ -155,7 +155,7 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
     if switch == "less_bn":
         yield _text("less-bn", select="pattern-or-inner")
         if values["fn_flag"]:
-            yield _text("normalised-head")
+            yield _text("normalised-head", layers="every-cell", bias="drop")
         if values["gc_flag"]:
             yield _text("tag-gradient-centralization")
             yield _text("lower-gradient-centralization")

@@ -21,6 +21,7 @@ from ..ir.tokens import orders_only
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import CALL, Constant, Node, Op, State, Value
+from ..ir.wording import counted
 from .base import Pass
 from .options import option
 from .pattern import Match, Rewrite, any_value, op
@@ -45,7 +46,6 @@ class Head:
     weight: Value
     transposed: bool
     bias_add: Node | None
-    bias: WeightInfo | None
     dz: Value
     dweight: Node
     dx: tuple[Node, ...]
@@ -63,55 +63,86 @@ class NormalisedHead(Pass):
     at one and is trained as W is: same optimizer, slots of its own, part of global norms and finite checks. So the
     layer gives s times the cosine between input and weights. State: ``<layer>.multiplier`` and its slots.
 
-    The last dense layer is the last product in forward of a value with a matrix that is trained.
+    The last dense layer is the last product in forward of a value with a matrix that is trained. With
+    ``layers=every-cell`` the last one of every cell becomes normalised: of those whose weights' names say that they
+    stand in one cell (``encoder.fc1.weight``, ``encoder.fc2.weight``) the one that was made last. That is told by the
+    optimizer's slots, which stand in the order in which the weights were made; without slots, by who is used last. One
+    that cannot be rewritten stays, and the report says why.
 
     ``bias=drop`` removes the bias with its update and slots.
 
     Changes training: it is another network. Semantics: ``mindspore.boost.LessBN`` with ``fn_flag`` (its cell
-    CommonHeadLastFN), which drops the bias; Wang et al., NormFace, 2017.
+    CommonHeadLastFN), which takes the last Dense of every cell and drops the bias; Wang et al., NormFace, 2017.
     """
 
     name = "normalised-head"
     preserves = False
     early = True
+    layers: str = option("last", help="which layers", choices=("last", "every-cell"))
     bias: str = option("keep", help="what becomes of the layer's bias", choices=("keep", "drop"))
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
         graph = the_step(program, self.name)
         nodes = graph.total_nodes()
-        dropped = ""
-        if self.bias == "drop":
-            dropped = _drop_bias(program, graph)
-        head = find_head(found := _split(anatomy(graph)))
-        if head is None:
-            result.miss(graph.name, "no dense layer: no product of a value with a matrix that is trained")
+        weights: Sequence[str | None] = [None]
+        if self.layers != "last":
+            weights = _last_of_each_cell(anatomy(graph), program, result)
+        done: list[str] = []
+        added: list[str] = []
+        dropped: list[str] = []
+        for weight in weights:
+            try:
+                head = find_head(_split(anatomy(graph), weight), weight)
+                if head is None:
+                    break
+                added.extend(_normalise_layer(program, graph, head))
+                done.append(head.info.name)
+                if self.bias == "drop" and head.bias_add is not None:
+                    dropped.append(_drop_bias(program, graph, head.bias_add, head.product))
+            except PassError as refusal:
+                if weight is None:
+                    raise
+                result.miss(weight, str(refusal))
+        if not done:
+            if not result.misses:
+                result.miss(graph.name, "no dense layer: no product of a value with a matrix that is trained")
             return result
-        own = (head.product, head.dweight, *head.dx)
-        repeat = plan_repeat(Removal(found.graph, found.parts, found.weights), head.info, own)
-        name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")
-        names = [name, *(new_name(head.info.name, name, slot) for slot in head.info.slots)]
-        for taken in names:
-            if taken in program.state:
-                raise PassError(f"{self.name}: a state is called '{taken}' already")
-        gradient, dweight = _rewrite(graph, head, name)
-        one = TensorValue(ONE_NUMBER, scalar_tensor("float32", 1.0).data)
-        repeat_update(program, repeat, name, gradient, one, [dweight])
-        result.matched = result.changed = 1
-        result.statistics = {"weight": head.info.name, "state added": names, "nodes before": nodes}
+        result.matched = result.changed = len(done)
+        result.statistics = {"weight": ", ".join(done), "state added": added, "nodes before": nodes}
         result.statistics["nodes after"] = graph.total_nodes()
         if dropped:
-            result.statistics["bias dropped"] = dropped
-        result.summary = f"'{head.info.name}' normalised, with multiplier '{name}'"
+            result.statistics["bias dropped"] = ", ".join(dropped)
+        multipliers = [name for name in added if name.endswith("multiplier") and program.state[name].role == "weight"]
+        if self.layers == "last":
+            result.summary = f"'{done[0]}' normalised, with multiplier '{multipliers[0]}'"
+        else:
+            result.summary = f"{counted(len(done), 'layer')} normalised: {', '.join(done[:3])}{', …' * (len(done) > 3)}"
         return result
+
+
+def _normalise_layer(program: Program, graph: Graph, head: Head) -> list[str]:
+    """Returns the names of the state that is added."""
+    found = anatomy(graph)
+    own = (head.product, head.dweight, *head.dx)
+    repeat = plan_repeat(Removal(found.graph, found.parts, found.weights), head.info, own)
+    name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")
+    names = [name, *(new_name(head.info.name, name, slot) for slot in head.info.slots)]
+    for taken in names:
+        if taken in program.state:
+            raise PassError(f"a state is called '{taken}' already")
+    gradient, dweight = _rewrite(graph, head, name)
+    one = TensorValue(ONE_NUMBER, scalar_tensor("float32", 1.0).data)
+    repeat_update(program, repeat, name, gradient, one, [dweight])
+    return names
 
 
 # -- finding -------------------------------------------------------------------------------------------------
 
 
-def find_head(found: TrainingAnatomy) -> Head | None:
-    """The last dense layer; :class:`PassError` where it cannot be rewritten."""
-    product = _last_product(found)
+def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
+    """The last dense layer, or that of a weight; :class:`NotApplicable` where it cannot be rewritten."""
+    product = _product(found, name)
     if product is None:
         return None
     state = _state(product.operand(1))
@@ -129,10 +160,6 @@ def find_head(found: TrainingAnatomy) -> Head | None:
     if others:
         raise _refusal(product, f"%{others[0].name} takes its weight too")
     bias_add = _bias_add(found, product)
-    bias = None
-    if bias_add is not None:
-        b = _state(bias_add.operand(1))
-        bias = next((w for w in found.weights if b is not None and w.name == b.name), None)
     [dweight, dz] = _gradient(product, info, x)
     dx, dbias = [], []
     for user in _takers(dz):
@@ -147,22 +174,51 @@ def find_head(found: TrainingAnatomy) -> Head | None:
     for user in _takers(weight):
         if found.part(user) == BACKWARD and user not in dx:
             raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
-    return Head(info, product, x, weight, bool(_flag(product, 3)), bias_add, bias, dz, dweight, tuple(dx), tuple(dbias))
+    return Head(info, product, x, weight, bool(_flag(product, 3)), bias_add, dz, dweight, tuple(dx), tuple(dbias))
 
 
-def _last_product(found: TrainingAnatomy) -> Node | None:
-    """The last product in forward of a value that depends on the graph's inputs with one that depends on trained
-    matrices alone."""
+def _last_of_each_cell(found: TrainingAnatomy, program: Program, result: PassResult) -> list[str]:
+    """The weights of these layers, that nearest to the loss first; a miss for each other layer."""
+    order = {name: i for i, name in enumerate(program.state)}
+    place = {info.name: order[info.slots[0] if info.slots else info.name] for info in found.weights}
+    last: dict[str, str] = {}
+    layers = [state.name for product in _products(found)[0] if (state := _state(product.operand(1))) is not None]
+    for name in dict.fromkeys(layers):
+        cell = name.rpartition(".")[0].rpartition(".")[0]
+        if cell not in last or place[last[cell]] < place[name]:
+            last[cell] = name
+    kept = set(last.values())
+    for name in dict.fromkeys(layers):
+        if name not in kept:
+            other = last[name.rpartition(".")[0].rpartition(".")[0]]
+            result.miss(name, f"'{other}' is the last one of its cell")
+    return [name for name in dict.fromkeys(reversed(layers)) if name in kept]
+
+
+def _product(found: TrainingAnatomy, weight: str | None) -> Node | None:
+    """The last product, or the last one with this weight."""
+    products, hidden = _products(found)
+    if weight is None:
+        if hidden is not None:
+            raise _refusal(hidden, f"it may stand inside function '{hidden.graph.name if hidden.graph else '?'}'")
+        return products[-1] if products else None
+    own = [p for p in products if (state := _state(p.operand(1))) is not None and state.name == weight]
+    return own[-1] if own else None
+
+
+def _products(found: TrainingAnatomy) -> tuple[list[Node], Node | None]:
+    """Every product in forward of a value that depends on the graph's inputs with one that depends on trained matrices
+    alone; and one inside a function that may come after all of them (None: there is none)."""
     trained = {info.name for info in found.weights}
     fed: set[Value] = set(without_tokens(found.graph.inputs))
     weights: set[Value] = {s for s in found.graph.states.values() if s.name in trained and _rank(s) >= 2}
     inside = [
-        (node, function.name)
+        node
         for function in found.graph.functions.values()
         for node in function
         if node.op.name in PRODUCTS and found.part(node) == FORWARD
     ]
-    product: Node | None = None
+    products: list[Node] = []
     called = False
     for node in found.graph:
         if found.part(node) != FORWARD or node.op.name == "UpdateState":
@@ -171,15 +227,13 @@ def _last_product(found: TrainingAnatomy) -> Node | None:
         takes_weight = any(v in weights for v in node.operands)
         called |= node.op is CALL
         if takes_fed and takes_weight and node.op.name in PRODUCTS:
-            product, called = node, False
+            products.append(node)
+            called = False
         if takes_fed:
             fed.add(node)
         elif takes_weight and not is_effect(node):
             weights.add(node)
-    if called and inside:
-        node, name = inside[-1]
-        raise _refusal(node, f"it may stand inside function '{name}'")
-    return product
+    return products, inside[-1] if called and inside else None
 
 
 def _takers(value: Value) -> list[Node]:
@@ -222,7 +276,7 @@ def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
 
 def _refusal(product: Node, reason: str) -> NotApplicable:
     where = f"%{product.name} ({product.op.name}, scope {product.scope})"
-    return NotApplicable(f"the last dense layer, {where}, cannot be normalised: {reason}")
+    return NotApplicable(f"the dense layer {where} cannot be normalised: {reason}")
 
 
 # -- rewriting -----------------------------------------------------------------------------------------------
@@ -296,9 +350,9 @@ def _tensor(value: Value) -> TensorType:
     return TensorType(value.type.dtype, value.type.shape)
 
 
-def _split(found: TrainingAnatomy) -> TrainingAnatomy:
-    """The anatomy once the last product, where it adds a bias itself (Dense), is a product and an addition."""
-    product = _last_product(found)
+def _split(found: TrainingAnatomy, weight: str | None) -> TrainingAnatomy:
+    """The anatomy once the product, where it adds a bias itself (Dense), is a product and an addition."""
+    product = _product(found, weight)
     if product is None or product.op.name != "Dense":
         return found
     SPLIT_DENSE.at(product)
@@ -316,20 +370,16 @@ def _product_and_addition(graph: Graph, m: Match) -> Node:
 SPLIT_DENSE = Rewrite(op("Dense", any_value("x"), any_value("weight"), any_value("bias"), ...), _product_and_addition)
 
 
-def _drop_bias(program: Program, graph: Graph) -> str:
-    """Removes the bias of the last dense layer; its name, or "" where it has none."""
-    found = _split(anatomy(graph))
-    head = find_head(found)
-    if head is None or head.bias_add is None:
-        return ""
-    add, product = head.bias_add, head.product
+def _drop_bias(program: Program, graph: Graph, add: Node, product: Node) -> str:
+    """Removes the bias that is added to a product; its name."""
+    found = anatomy(graph)
     state = _state(add.operand(1))
     assert state is not None
+    gradients = next((w.gradient for w in found.weights if w.name == state.name), ())
     removal = Removal(found.graph, found.parts, found.weights)
-    gradients = head.bias.gradient if head.bias is not None else ()
     plan = removal.plan_all([state.name], gradients, (add,))
     if plan.obstacle:
-        raise PassError(f"the bias '{state.name}' of the last dense layer cannot be dropped: {plan.obstacle}")
+        raise PassError(f"its bias '{state.name}' cannot be dropped: {plan.obstacle}")
     removal.apply(plan, lambda: _skip(add, product))
     program.drop_state(plan.states)
     return state.name

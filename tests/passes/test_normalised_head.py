@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.errors import PassError
+from boost_compile.passes import NoMatchWarning
+from mindspore import nn
 
 import boost_compile as bc
 from tests import boundary, native, reference
 from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.loss_scale import spoiled, train_scaled
-from tests.networks import CASES, Case, export
+from tests.networks import CASES, Case, build, export, state_of
 from tests.networks import loss_scale as scaling
 from tests.networks import training_cells as cells
 from tests.networks.heads import MintMLP, with_normalised_head
 from tests.networks.mlp import momentum
 from tests.networks.optimizers import OPTIMIZERS
+from tests.passes.dense_cells import NORMALISED, Cells
 from tests.passes.test_less_bn import run, trained
 from tests.reference import LossScale
 
@@ -79,6 +83,65 @@ def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str
 def test_a_layer_of_one_primitive(tmp_path: Path, bias: str) -> None:
     case = replace(CASES["mlp"], name="mint", network=MintMLP)
     check(bc.load(str(export(case, tmp_path))), with_normalised_head(case, bias), f"normalised-head{{bias={bias}}}")
+
+
+def train_upstream(steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
+    """With upstream's fn_flag; names as in the file."""
+    from mindspore import boost
+
+    def wrap(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
+        converted = boost.LessBN(network, fn_flag=True)
+        return nn.TrainOneStepCell(converted, momentum(converted.trainable_params()))
+
+    step = build(replace(CELLS, wrap=wrap)).train_step
+    losses = [float(step(*native.tensors(batch)).asnumpy()) for batch in CELLS.batches(steps)]
+    # Upstream names what it makes `_backbone.…`, what it leaves `network._backbone.…`, and slots after them.
+    names = {n: re.sub(r"(network\.)*_backbone\.", "", n) for n in state_of(step)}
+    return losses, {names[n]: value for n, value in state_of(step).items()}
+
+
+CELLS = replace(CASES["mlp"], name="cells", network=Cells)
+
+
+def test_every_cell_as_upstream_takes_them(tmp_path: Path) -> None:
+    source = bc.load(str(export(CELLS, tmp_path)))
+    losses, theirs = native.isolated(train_upstream, 3)
+    program = bc.compile(source, "normalised-head{layers=every-cell,bias=drop}")
+    report = program.reports[0]
+    assert set(report.statistics["weight"].split(", ")) == set(NORMALISED)
+    assert {miss.site: miss.reason for miss in report.misses} == {
+        "output.weight": "'made_last.weight' is the last one of its cell",
+        "pair.first.weight": "'pair.second.weight' is the last one of its cell",
+        "rest.0.weight": "'rest.1.weight' is the last one of its cell",
+    }
+    session = bc.Session(program, device="CPU")
+    assert [float(session.step(*batch).loss) for batch in CELLS.batches(3)] == pytest.approx(losses, rel=1e-5)
+    ours = session.state()
+    assert ours.keys() == theirs.keys()
+    assert_close(ours, theirs, {n: v.initial for n, v in program.state.items()}, THREE_STEPS)
+    asked = bc.from_boost_config({"boost": {"mode": "manual", "less_bn": True}, "less_bn": {"gc_flag": False}})
+    with pytest.warns(NoMatchWarning, match="the forward part has no BatchNorm"):
+        configured = bc.compile(source, asked)
+    assert program.state.keys() == configured.state.keys()
+
+
+class Tied(nn.Cell):
+    """Two layers of one weight, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.head, self.relu = nn.CellList([nn.Dense(8, 8)]), nn.Dense(8, 4), nn.Tanh()
+
+    def construct(self, x):
+        return self.head(self.relu(self.twice[0](self.relu(self.twice[0](x)))))
+
+
+def test_a_layer_that_cannot_be_normalised_stays(tmp_path: Path) -> None:
+    source = bc.load(str(export(replace(CELLS, name="tied", network=Tied), tmp_path)))
+    report = bc.compile(source, "normalised-head{layers=every-cell}").reports[0]
+    assert report.statistics["weight"] == "head.weight"
+    assert [miss.site for miss in report.misses] == ["twice.0.weight"]
+    assert "cannot be normalised: " in report.misses[0].reason
 
 
 @pytest.mark.parametrize("name", OTHER_OPTIMIZERS)
