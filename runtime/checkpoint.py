@@ -18,6 +18,7 @@ from ..ir.errors import FormatError, RuntimeFailure
 from ..ir.tensor_file import write_tensors
 
 READABLE = (".safetensors", ".ckpt", ".npz")
+WRITABLE = (".safetensors", ".ckpt")
 RESERVED = "boost_compile."
 """How the names of tensors and notes begin that are no state of the program."""
 CHECKSUMS = RESERVED + "checksums"
@@ -59,7 +60,7 @@ def write_state(
     The whole file appears, or none.
     """
     path = Path(path)
-    if path.suffix not in (".safetensors", ".ckpt"):
+    if path.suffix not in WRITABLE:
         raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")
     noted = dict(notes or {})
     noted[CHECKSUMS] = _checksums(values, noted)

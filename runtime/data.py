@@ -15,6 +15,7 @@ from ..ir.graph import Graph
 from ..ir.types import TensorType
 from ..ir.wording import agreed, counted
 from .checkpoint import read_npz
+from .data_check import Column, check_columns
 from .data_position import Order
 from .environment import numpy_mismatch
 
@@ -35,10 +36,13 @@ class Shard:
 
 
 class Source(Protocol):
-    """``batches`` is how many micro-batches an epoch has, None if not known; ``dropped`` how many samples at the end of
-    the last epoch did not fill one (on all ranks) and were left out; ``order`` what decides which samples a micro-batch
-    holds."""
+    """``columns`` are the arrays that it takes rows of, or none where they are not known beforehand; ``names`` those of
+    its inputs; ``batches`` is how many micro-batches an epoch has, None if not known; ``dropped`` how many samples at
+    the end of the last epoch did not fill one (on all ranks) and were left out; ``order`` what decides which samples a
+    micro-batch holds."""
 
+    columns: Sequence[Column]
+    names: Sequence[str]
     batches: int | None
     dropped: int
     order: Order
@@ -53,10 +57,30 @@ FEED_BY_HAND = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NamedArrays:
+    """Arrays by name, a row a sample, and where they come from, for messages."""
+
+    arrays: Mapping[str, Any]
+    where: str
+
+
+def read_data(path: str | os.PathLike[str]) -> NamedArrays:
+    """The arrays of an ``.npz`` file, in its order."""
+    if Path(path).suffix != ".npz":
+        raise RuntimeFailure(f"{path}: training data is read from .npz files (numpy.savez).")
+    if not Path(path).is_file():
+        raise RuntimeFailure(f"{path}: no such file.")
+    return NamedArrays(read_npz(Path(path)), str(path))
+
+
 def open_source(
     data: Any, graph: Graph, batch_size: int | None, shuffle: bool, seed: int, shard: Shard = Shard()
 ) -> Source:
-    """The source for a tuple of arrays, a mapping of them by name, an ``.npz`` path, or a ``mindspore.dataset``."""
+    """The source for a tuple of arrays, a mapping of them by name, an ``.npz`` path or what was read from one, or a
+    ``mindspore.dataset``. RuntimeFailure where it is not what ``graph`` takes."""
+    import numpy as np
+
     size = micro_batch_size(graph)
     if size is not None and batch_size not in (None, size):
         raise RuntimeFailure(
@@ -68,15 +92,13 @@ def open_source(
     if batch_size is not None and batch_size < 1:
         raise RuntimeFailure(f"micro-batches of {counted(batch_size, 'sample')}: give at least 1.")
     if isinstance(data, (str, os.PathLike)):
-        if Path(data).suffix != ".npz":
-            raise RuntimeFailure(f"{data}: training data is read from .npz files (numpy.savez).")
-        if not Path(data).is_file():
-            raise RuntimeFailure(f"{data}: no such file.")
-        arrays = _by_input(graph, read_npz(Path(data)), str(data))
+        data = read_data(data)
+    if isinstance(data, NamedArrays):
+        columns = _by_input(graph, data)
     elif isinstance(data, Mapping):
-        arrays = _by_input(graph, data, "the mapping")
+        columns = _by_input(graph, NamedArrays(data, "the mapping"))
     elif isinstance(data, (tuple, list)):
-        arrays = list(data)
+        columns = [Column(np.asarray(array), f"array {i} of {len(data)}") for i, array in enumerate(data, 1)]
     else:
         from mindspore.dataset.engine.datasets import Dataset
 
@@ -88,7 +110,7 @@ def open_source(
     if size is None and batch_size is None:
         raise _size_missing(graph)
     order_seed = seed if shuffle else None
-    return ArraySource(arrays, graph, size or batch_size or 1, static=size is not None, seed=order_seed, shard=shard)
+    return ArraySource(columns, graph, size or batch_size or 1, static=size is not None, seed=order_seed, shard=shard)
 
 
 def _size_missing(graph: Graph) -> RuntimeFailure:
@@ -120,36 +142,40 @@ def micro_batch_size(graph: Graph) -> int | None:
     return None if sizes[0] == -1 else sizes[0]
 
 
-def _by_input(graph: Graph, arrays: Mapping[str, Any], where: str) -> list[Any]:
+def _by_input(graph: Graph, data: NamedArrays) -> list[Column]:
     """The arrays by input name where the names agree, else in their own order."""
+    import numpy as np
+
+    arrays = data.arrays
     names = [value.name for value in graph.inputs]
-    if set(names) <= set(arrays):
-        return [arrays[name] for name in names]
-    if len(arrays) != len(names):
+    taken = names if set(names) <= set(arrays) else list(arrays)
+    if len(taken) != len(names):
         raise RuntimeFailure(
-            f"{where} holds {counted(len(arrays), 'array')} ({', '.join(arrays)}), graph '{graph.name}' takes "
+            f"{data.where} holds {counted(len(arrays), 'array')} ({', '.join(arrays)}), graph '{graph.name}' takes "
             f"{len(names)} ({', '.join(names)}). Keep exactly those, in this order or by these names."
         )
-    return list(arrays.values())
+    return [Column(np.asarray(arrays[name]), f"{data.where}: array '{name}'") for name in taken]
 
 
 class ArraySource:
     """Arrays with one row a sample. ``seed`` shuffles the rows, differently in each epoch; None keeps their order."""
 
     def __init__(
-        self, arrays: Sequence[Any], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard = Shard()
+        self, columns: Sequence[Column], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard = Shard()
     ):
-        import numpy as np
-
-        if len(arrays) != len(graph.inputs):
+        if len(columns) != len(graph.inputs):
             raise RuntimeFailure(
                 f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')}, got "
-                f"{counted(len(arrays), 'array')}."
+                f"{counted(len(columns), 'array')}."
             )
-        self.arrays = [np.asarray(a) for a in arrays]
-        lengths = [len(a) if a.ndim else 0 for a in self.arrays]
+        check_columns(graph, columns)
+        self.columns = columns
+        self.names: Sequence[str] = [column.name for column in columns]
+        self.arrays = [column.array for column in columns]
+        lengths = [len(a) for a in self.arrays]
         if len(set(lengths)) > 1:
-            raise RuntimeFailure(f"the arrays differ in their number of samples: {', '.join(map(str, lengths))}.")
+            counts = ", ".join(f"{column.name} has {n:,}" for column, n in zip(columns, lengths, strict=True))
+            raise RuntimeFailure(f"the arrays differ in their number of samples: {counts}.")
         self.samples, self.seed, self.shard = lengths[0], seed, shard
         self.step = size * shard.ranks
         rest = self.samples % self.step
@@ -202,6 +228,8 @@ class DatasetSource:
             if size is None:
                 raise _size_missing(graph)
             dataset = dataset.batch(size)
+        self.columns: Sequence[Column] = ()
+        self.names: Sequence[str] = [f"column '{name}'" for name in dataset.get_col_names()]
         self.dataset, self.size, self.static, self.seed = dataset, size, static, seed
         self.shard = Shard() if _is_divided(dataset) else shard
         self.batches: int | None = None

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..ir.collectives import WORLD, collectives
@@ -30,6 +28,7 @@ from .half_state import widen_half_updates
 from .live import LiveCell
 from .ranks import graph_of_ranks, join_ranks
 from .reciprocal import multiply_by_reciprocal
+from .scratch import scratch_folder
 from .seeding import seed_graph
 from .staggering import stagger_updates
 
@@ -116,8 +115,8 @@ class Engine:
         from .cells import FunctionRunner, GraphRunner
 
         graph = anchor_state(graph)
-        with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
-            path = Path(folder) / "program.mindir"
+        with scratch_folder() as folder:
+            path = folder / "program.mindir"
             # MindSpore rejects a file that does not name its version, as of a program that no file was read for.
             header = {"model_version": mindspore.__version__, **program.metadata}
             write_mindir(path, graph, program.state, header, stateless=True)

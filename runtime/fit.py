@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ..ir.errors import RuntimeFailure
 from ..ir.wording import counted
 from .data import FEED_BY_HAND, Shard, open_source
+from .data_check import Column, check_finite
 from .data_position import END, ENDS, DataPosition, EndOfEpoch, Order
 from .progress import Bar, Tally, progress_bar
+from .rate import learning_rates
 
 if TYPE_CHECKING:
+    from ..ir.program import Program
     from .result import StepResult
     from .session import Session
 
@@ -41,7 +44,9 @@ class Cycle:
 class Epoch:
     """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit); ``dropped``
     counts the samples at its end that were left out, on all ranks: they did not fill a micro-batch or, with
-    ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``."""
+    ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``. ``steps`` counts the
+    optimizer steps that ended in it, ``skipped`` those of them without an update; ``rates`` are the learning rates of
+    the last one, the smallest first (empty where the state does not say)."""
 
     number: int
     loss: float
@@ -50,6 +55,9 @@ class Epoch:
     dropped: int
     seconds: float
     evaluation: Any = None
+    steps: int = 0
+    skipped: int = 0
+    rates: tuple[float, ...] = ()
 
 
 _SHOWN = 6
@@ -156,11 +164,13 @@ def fit(
     ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr; by default only on a terminal.
 
     A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
-    program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set.
+    program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set. So do weights,
+    statistics and slots that are no longer finite, at the end of the epoch and before a callback saves them. NaN in
+    ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set; of infinities it warns.
     """
     session.check_trains()
     if epochs < 1:
-        raise RuntimeFailure(f"{counted(epochs, 'epoch')}: give at least 1.")
+        raise RuntimeFailure(f"{counted(epochs, 'epoch', 'epochs')}: give at least 1.")
     if end_of_epoch not in ENDS:
         raise RuntimeFailure(f"end of epoch {end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
     for callback in callbacks:
@@ -171,20 +181,27 @@ def fit(
             )
     part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
     source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
+    refuses = not allow_nonfinite and not checks_overflow(session.program)
+    if source.columns:
+        check_finite(session.consumer, source.columns, refuses)
     order = {**source.order, END: end_of_epoch}
     start = _start(session, order) if resume else DataPosition(0, 0, 0, order)
     batches = source.batches
     if end_of_epoch == "drop" and batches is not None:
         batches -= batches % session.cycle_length
+    session.finite_state.begin(start.cycle, on=not allow_nonfinite)
     with progress_bar(progress) as bar, _begun(session, callbacks):
         run = _Run(session, callbacks, allow_nonfinite, start, bar, batches, epochs)
         for number in range(start.epoch, epochs):
             consumed = start.micro_batch if number == start.epoch else 0
             run.begin_epoch(number, consumed)
+            given = source.epoch(number, consumed)
+            if not source.columns:
+                given = _checked(session, given, source.names, number, consumed, refuses)
             if end_of_epoch == "drop":
-                dropped = run.whole_cycles(source.epoch(number, consumed)) * part.ranks
+                dropped = run.whole_cycles(given) * part.ranks
             else:
-                dropped = run.all_of(source.epoch(number, consumed))
+                dropped = run.all_of(given)
             if not run.micro_batches and not consumed:
                 raise _nothing_to_train(dropped, session.cycle_length)
             if end_of_epoch == "flush" or number == epochs - 1:
@@ -192,6 +209,22 @@ def fit(
             if run.micro_batches:
                 run.end_epoch(source.dropped + dropped, evaluate)
     return run.history
+
+
+def checks_overflow(program: Program) -> bool:
+    """Whether updates whose gradients are not finite are skipped by the program itself."""
+    return any("overflow" in graph.outputs for graph in program.graphs.values())
+
+
+def _checked(
+    session: Session, batches: Iterable[tuple[Any, ...]], names: Sequence[str], epoch: int, consumed: int, refuse: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Micro-batches of which nobody knew before, each looked at as :func:`.data_check.check_finite` does."""
+    for number, batch in enumerate(batches, consumed + 1):
+        where = f"micro-batch {number} of epoch {epoch + 1}"
+        columns = [Column(array, f"{where}, {name}") for array, name in zip(batch, names, strict=True)]
+        check_finite(session.consumer, columns, refuse)
+        yield batch
 
 
 def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
@@ -242,6 +275,7 @@ class _Run:
         self.callbacks = callbacks
         self.allow_nonfinite = allow_nonfinite
         self.history = History()
+        self.epochs = epochs
         self.order = start.order
         self.bar = bar
         self.total = None if batches is None else batches * epochs
@@ -260,6 +294,7 @@ class _Run:
         self.epoch_losses: list[float] = []
         self.micro_batches = 0
         self.samples = 0
+        self.cycles_before = len(self.history.cycles)
         self.started = time.perf_counter()
 
     def step(self, batch: tuple[Any, ...]) -> None:
@@ -309,16 +344,30 @@ class _Run:
 
     def _show(self) -> None:
         loss = self.history.cycles[-1].loss if self.history.cycles else None
-        self.bar.show(Tally(self.done, self.total, self.all_samples, self.cycles, loss))
+        tally = Tally(self.done, self.total, self.all_samples, self.cycles, loss, self.epoch + 1, self.epochs)
+        self.bar.show(tally)
 
     def end_epoch(self, dropped: int, evaluate: Evaluate | None) -> None:
         self._stands_at(self.epoch + 1, 0)
         self._read_losses()
         seconds = time.perf_counter() - self.started
+        self.session.finite_state.check(self.cycles)
         evaluation = None if evaluate is None else evaluate(self.session)
-        loss = _mean(self.epoch_losses)
-        epoch = Epoch(self.epoch + 1, loss, self.micro_batches, self.samples, dropped, seconds, evaluation)
+        cycles = self.history.cycles[self.cycles_before :]
+        epoch = Epoch(
+            number=self.epoch + 1,
+            loss=_mean(self.epoch_losses),
+            micro_batches=self.micro_batches,
+            samples=self.samples,
+            dropped=dropped,
+            seconds=seconds,
+            evaluation=evaluation,
+            steps=len(cycles),
+            skipped=sum(not cycle.updated for cycle in cycles),
+            rates=learning_rates(self.session),
+        )
         self.history.epochs.append(epoch)
+        self.bar.epoch(epoch, self.epochs)
         for callback in self.callbacks:
             callback.on_epoch(self.session, epoch)
 

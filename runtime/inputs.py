@@ -49,7 +49,7 @@ def _to_tensor(graph: Graph, input_: Input, value: Any) -> Any:
         raise RuntimeFailure(f"{where} takes {type_}, got rows of different lengths: {e}") from e
     _check_shape(where, type_, array.shape)
     wanted = np.dtype("float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value)
-    array = _cast(where, array, wanted, given_dtype)
+    array = cast(where + " takes", array, wanted, given_dtype)
     if type_.dtype is DType.BFLOAT16:
         return mindspore.Tensor(array, mindspore.bfloat16)
     # Tensor copies: the step may still be running when the caller fills its buffer anew.
@@ -72,7 +72,8 @@ def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:
         raise RuntimeFailure(f"{where} takes {type_}, got shape {list(shape)}.{hint}")
 
 
-def _cast(where: str, array: Any, wanted: Any, given_dtype: bool) -> Any:
+def cast(where: str, array: Any, wanted: Any, given_dtype: bool) -> Any:
+    """``array`` with the dtype ``wanted``, or RuntimeFailure; ``where`` begins its message, up to "takes"."""
     import numpy as np
 
     if array.dtype == wanted:
@@ -82,7 +83,7 @@ def _cast(where: str, array: Any, wanted: Any, given_dtype: bool) -> Any:
         limits = np.iinfo(wanted)
         if array.size == 0 or (int(array.min()) >= limits.min and int(array.max()) <= limits.max):
             return array.astype(wanted)
-        raise RuntimeFailure(f"{where} takes {wanted}, got {array.dtype} with values that do not fit in it.")
+        raise RuntimeFailure(f"{where} {wanted}, got {array.dtype} with values that do not fit in it.")
     if not given_dtype and (array.dtype.kind == wanted.kind or (array.dtype.kind in "iu" and wanted.kind == "f")):
         return array.astype(wanted)
-    raise RuntimeFailure(f"{where} takes {wanted}, got {array.dtype}. Convert it: array.astype('{wanted}').")
+    raise RuntimeFailure(f"{where} {wanted}, got {array.dtype}. Convert it: array.astype('{wanted}').")

@@ -1,4 +1,4 @@
-"""The progress bar of `fit`: loss, samples a second and cycle, on stderr."""
+"""How a training shows where it is: a bar on a terminal, nothing, or whatever else takes its place."""
 
 from __future__ import annotations
 
@@ -6,35 +6,68 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..ir.wording import counted
+
+if TYPE_CHECKING:
+    from .fit import Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """How far a training is: micro-batches of all epochs (``total``: None if not known), samples since it started or
-    was resumed, optimizer steps, and the loss of the last one."""
+    was resumed, optimizer steps, the loss of the last one, and the running epoch, from 1."""
 
     micro_batches: int
     total: int | None
     samples: int
     cycles: int
     loss: float | None
+    epoch: int = 1
+    epochs: int = 1
 
 
 class Bar(Protocol):
     def show(self, tally: Tally) -> None:
         """After each micro-batch, and after a flush."""
 
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
+        """After each of ``epochs`` epochs and its evaluation."""
+
+
+def epoch_line(epoch: Epoch, epochs: int) -> str:
+    """What is to be known of an epoch, in one line."""
+    parts = [f"epoch {epoch.number}/{epochs}", f"loss {epoch.loss:.6g}"]
+    if epoch.rates:
+        parts.append("rate " + " to ".join(f"{rate:.4g}" for rate in (epoch.rates[0], *epoch.rates[1:][-1:])))
+    if epoch.seconds > 0:
+        parts.append(f"{epoch.samples / epoch.seconds:,.0f} samples/s")
+    parts.append(counted(epoch.steps, "step") + (f", {epoch.skipped:,} skipped" if epoch.skipped else ""))
+    if epoch.evaluation is not None:
+        parts.append(shown(epoch.evaluation))
+    return "  ".join(parts)
+
+
+def shown(evaluation: Any) -> str:
+    """What an evaluation returned; of numbers by name, six digits."""
+    if isinstance(evaluation, dict):
+        return ", ".join(f"{name} {shown(value)}" for name, value in evaluation.items())
+    return f"{evaluation:.6g}" if isinstance(evaluation, float) else str(evaluation)
+
 
 class NoBar:
     def show(self, tally: Tally) -> None:
+        pass
+
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
         pass
 
 
 class RichBar:
     def __init__(self, progress: Any):
         self.progress = progress
-        self.task = progress.add_task("training", total=None, loss="–", speed="–", cycle=0)
+        self.task = progress.add_task("training", total=None, loss="–", speed="–", cycle=0, epoch="")
         self.first: tuple[float, int] | None = None
 
     def show(self, tally: Tally) -> None:
@@ -49,7 +82,11 @@ class RichBar:
             loss="–" if tally.loss is None else f"{tally.loss:.4f}",
             speed=f"{speed:,.0f}",
             cycle=tally.cycles,
+            epoch=f"epoch {tally.epoch}/{tally.epochs}",
         )
+
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
+        self.progress.console.print(epoch_line(epoch, epochs), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -67,10 +104,12 @@ def progress_bar(shown: bool | Bar | None) -> Iterator[Bar]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("[progress.description]{task.description}"),
+        TextColumn("{task.fields[epoch]}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}  {task.fields[speed]} samples/s  cycle {task.fields[cycle]}"),
+        TextColumn(
+            "micro-batches  loss {task.fields[loss]}  {task.fields[speed]} samples/s  cycle {task.fields[cycle]}"
+        ),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:

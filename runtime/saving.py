@@ -62,7 +62,8 @@ class SaveEvery(Callback):
     def on_step(self, session: Session, number: int, result: StepResult) -> None:
         # What ends a cycle is looked at first: on_cycle comes after that. Ranks meet in cycles only.
         if self._asked and not result.ended_cycle and session.ranks.size == 1:
-            self._leave(session)
+            position = session.data_position
+            self._leave(session, 0 if position is None else position.cycle)
 
     def on_cycle(self, session: Session, cycle: Cycle) -> None:
         overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
@@ -71,20 +72,21 @@ class SaveEvery(Callback):
             # The clock of the first rank counts, and a signal on any of them.
             stop, overdue = session.ranks_agree(stop, overdue and session.ranks.rank == 0)
         if stop:
-            self._leave(session)
+            self._leave(session, cycle.number)
         if overdue or (self.cycles is not None and cycle.number % self.cycles == 0):
-            self._save(session)
+            self._save(session, cycle.number)
 
     @property
     def _asked(self) -> bool:
         return self._stop is not None and self._stop.received is not None
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: Session, cycle: int) -> None:
+        session.finite_state.check(cycle)  # else a spoiled state would take the place of the last good one
         save_and_retain(session, self.path, self.keep, self.sync)
         self._saved_at = time.monotonic()
 
-    def _leave(self, session: Session) -> NoReturn:
-        self._save(session)
+    def _leave(self, session: Session, cycle: int) -> NoReturn:
+        self._save(session, cycle)
         session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
         raise Stopped(
             f"training was asked to stop, and {self.path} holds its state:",

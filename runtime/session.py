@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from .capture import program_of
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .data_position import NOTE, WITHOUT_POSITION, DataPosition
 from .engine import Engine, flat_outputs
+from .finite_state import FiniteState
 from .inputs import to_tensors
 from .line_search import LineSearch
 from .live import live_cell, tell_of_sharing
@@ -95,6 +96,8 @@ class Session:
         self._drawn_with: int | None = None
         """The seed with which the loaded state drew random numbers; None where it does not say."""
         self._unread: StepResult | None = None
+        self.finite_state = FiniteState(self._engine, program)
+        """Finds state that ``fit`` has spoiled."""
         self._predictions: dict[str | None, Prediction] = {}
         self._resume()
 
@@ -303,12 +306,13 @@ class Session:
 
     # -- state -----------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """Name -> numpy array, a copy of every state variable by the names of the file; bfloat16 as float32 (exact).
+    def state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Name -> numpy array, a copy of every state variable by the names of the file, or of those that are named;
+        bfloat16 as float32 (exact).
 
         What is a fixed part of the program is left out.
         """
-        return {name: self._engine.read(name) for name in self._changing}
+        return {name: self._engine.read(name) for name in (self._changing if names is None else names)}
 
     @cached_property
     def _changing(self) -> dict[str, TensorType]:

@@ -12,8 +12,6 @@ from typing import Any
 
 from ..ir.errors import Error
 
-EXIT_CODE = 75
-"""What boost-run exits with after :class:`Stopped` (EX_TEMPFAIL of <sysexits.h>: try again later)."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -22,7 +20,8 @@ class Stopped(Error):
 
 
 class StopRequest:
-    """Notes the first signal; a second one ends whatever runs: KeyboardInterrupt for SIGINT, SystemExit for SIGTERM."""
+    """Notes the first signal; a second one goes to who listened before: usually KeyboardInterrupt for SIGINT, and
+    SystemExit for SIGTERM."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -39,7 +38,11 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-        self.received = number
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = number
+            return
+        before = self._before.get(number)
+        if callable(before):
+            before(number, frame)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

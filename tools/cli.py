@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
+from . import interruption
 from .command import complete_in_a_shell
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..ir.program import Program
 
-BAD_INPUT, INTERNAL_FAILURE, INTERRUPTED = 2, 1, 130
+BAD_INPUT, INTERNAL_FAILURE = 2, 1
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\[[0-9;]*m)"
@@ -45,10 +46,13 @@ class Ended(Exception):
 
 def fail(name: str, code: int, message: str) -> NoReturn:
     """Says so on stderr, in colour and with hanging lines if it is a terminal, and exits."""
+    interruption.finish()
     text = f"{name}: error: {safe(message)}"
     if wants_colour(sys.stderr):
         head = f"{name}: error:"
-        text = f"\x1b[1;31m{head}\x1b[0m{hanging(text, terminal_width())[len(head) :]}"
+        if code != interruption.RESUMABLE:  # that ends with a command, which is copied
+            text = hanging(text, terminal_width())
+        text = f"\x1b[1;31m{head}\x1b[0m{text[len(head) :]}"
     print(text, file=sys.stderr)
     sys.exit(code)
 
@@ -127,13 +131,16 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
         with command.make_context(name, list(given), obj=given) as context:
             command.invoke(context)
         sys.stdout.flush()
+        interruption.finish()
         sys.exit(0)
     except click.exceptions.Exit as signal:
         sys.exit(signal.exit_code)
     except click.ClickException as error:
         fail(name, BAD_INPUT, f"{error.format_message()} (see {name} --help)")
     except (KeyboardInterrupt, click.Abort):
-        fail(name, INTERRUPTED, "interrupted")
+        if interruption.listening():
+            interruption.leave()
+        fail(name, interruption.EXIT_CODE, "interrupted")
     except Ended as end:
         fail(name, end.code, str(end))
     except BrokenPipeError:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from . import interruption
+
+if __name__ == "__main__" or interruption.is_command("boost-run"):
+    interruption.listen("boost-run")  # before anything that takes time
+
+import time
+from functools import partial
 from typing import Any
 
 import click
@@ -67,6 +74,7 @@ from .jobs import rank
 )
 @click.option("--master-port", type=click.IntRange(1024, 65535), metavar="P", help="Where ranks meet [a free port].")
 @click.option("--log-dir", metavar="DIR", type=Place(), help="Keep what each rank printed there.")
+@click.option("-q", "--quiet", is_flag=True, help="Show nothing of the training on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
 @click.pass_obj
@@ -76,17 +84,21 @@ def command(arguments: list[str], /, **options: Any) -> None:
     With --save, SIGTERM and ctrl-C end the training where it can be saved, with exit code 75: --resume goes on there. A
     second signal ends it at once.
     """
+    from ..ir.trains import check_trains
     from .training.job import Job
     from .training.ranks import schedule, train_in_ranks
     from .training.report import print_report
+    from .training.resuming import outcome
     from .training.train import train
 
     if rank.role() == "MS_SCHED":
         schedule()
         return
     job = Job(arguments=tuple(arguments), **options)
+    interruption.ends_with(partial(outcome, job, time.time_ns()))
     job.check()
     program = cli.read_program(job.program)
+    check_trains(program)
     apart = job.ranks > 1 and rank.role() is None
     document = train_in_ranks(job, program) if apart else train(job, program)
     if document is None:

@@ -119,8 +119,11 @@ class Reader:
         except (DecodeError, EncodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{self.path}: {self._damage(head)} ({printable(str(error))})") from None
         except FormatError as error:
-            what = describe(head)
-            said = f"{self._damage(head)} ({error})" if what or str(error).startswith("byte ") else str(error)
+            said = str(error)
+            if describe(head):
+                said = self._damage(head)
+            elif said.startswith("byte "):
+                said = f"{self._damage(head)} ({said})"
             raise FormatError(f"{self.path}: {printable(said)}") from None
 
     def _damage(self, head: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,7 +144,16 @@ def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
         (("--data", "data.npz", "--epochs", "0"), ("--epochs",)),
         (("--data", "data.npz", "--device", "TPU"), ("--device",)),
         (("--data", "text.npz"), ("text.npz",)),
-        (("--data", "swapped.npz"), ("inputs",)),
+        (
+            ("--data", "swapped.npz"),
+            ("swapped.npz: array 'arr_0' holds 38 rows of shape []", "'inputs0' of graph", "It fits input 'inputs1'"),
+        ),
+        (("--data", "wide.npz"), ("wide.npz: array 'arr_0': input 'inputs0'", "takes float32, got float64")),
+        (("--data", "nan.npz"), ("nan.npz: array 'arr_0': row 20 holds NaN (1 of 38 rows", "--check-overflow")),
+        (("--data", "data.npz", "--partial"), ("--partial says how to --load",)),
+        (("--data", "data.npz", "--load", "data.npz"), ("holds 'arr_0'", "boost-run --load … --partial skips")),
+        (("--data", "data.npz", "--load", "data.npz", "--partial"), ("data.npz holds nothing of the program",)),
+        (("--data", "data.npz", "--save", "state.txt"), ("state.txt: no state file by its name",)),
         ((), ("--data",)),
     ],
 )
@@ -156,9 +166,55 @@ def test_bad_input(
     (here / "text.npz").write_text("no archive")
     arrays = np.load(here / data)
     np.savez(here / "swapped.npz", arrays["arr_1"], arrays["arr_0"])
+    np.savez(here / "wide.npz", arrays["arr_0"].astype(np.float64), arrays["arr_1"])
+    spoiled = arrays["arr_0"].copy()
+    spoiled[20, 1] = np.nan
+    np.savez(here / "nan.npz", spoiled, arrays["arr_1"])
     before = set(here.rglob("*"))
     assert_one_error(run_(program, *arguments), "boost-run", *fragments)
     assert {p for p in here.rglob("*") if "__pycache__" not in p.parts} <= before
+
+
+def test_a_graph_without_an_optimizer_is_refused_with_the_remedies(here: Path, data: str, run_: Run) -> None:
+    import mindspore as ms
+
+    from tests.networks import CASES
+
+    inputs = ms.Tensor(CASES["mlp"].batches(1)[0][0])
+    ms.export(CASES["mlp"].network(), inputs, file_name=str(here / "forward"), file_format="MINDIR")
+    both = ("is a forward graph", "nn.TrainOneStepCell", "boost-compile --loss softmax-cross-entropy --optimizer")
+    assert_one_error(run_("forward.mindir", "--data", data), "boost-run", *both)
+    done = run_("data.npz", "--data", data)
+    assert_one_error(done, "boost-run", "data.npz: not a MindIR; it seems to be a zip archive")
+    ms.save_checkpoint([{"name": "w", "data": ms.Tensor([1.0])}], str(here / "w.ckpt"))
+    done = run_("w.ckpt", "--data", data)
+    assert_one_error(done, "boost-run", "it seems to be a MindSpore checkpoint")
+    assert done.err.count("export the training cell again") == 1
+
+
+def test_a_part_of_a_state_is_loaded_and_the_rest_named(program: str, data: str, here: Path, run_: Run) -> None:
+    assert run_(program, "--data", data, "--epochs", "2", "--save", "whole.safetensors").code == 0
+    state = load_file(here / "whole.safetensors")
+    part = {name: value for name, value in state.items() if name.startswith("hidden.")}
+    save_file(
+        {**part, "output.weight": np.ones((2, 2), np.float32), "other": np.ones(3, np.float32)}, here / "w.safetensors"
+    )
+    done = run_(program, "--data", data, "--load", "w.safetensors", "--partial", "--save", "tuned.safetensors", "-q")
+    assert done.code == 0, done.err
+    assert f"w.safetensors: {len(part)} of the program's" in done.err
+    assert "1 kept their values, of another shape in the file: output.weight [2, 2], not [4, 16]" in done.err
+    assert "1 of the file are no states of the program: other" in done.err
+
+
+def test_a_log_grows_line_by_line(program: str, data: str, run_: Run) -> None:
+    done = run_(program, "--data", data, "--epochs", "2")
+    first, second = done.err.splitlines()
+    assert re.fullmatch(r"epoch 1/2  loss [\d.]+  rate 0\.1  [\d,]+ samples/s  4 steps", first)
+    assert re.fullmatch(r"epoch 2/2  loss [\d.]+  rate 0\.1  [\d,]+ samples/s  5 steps", second)
+    assert "evaluation" not in done.out
+    quiet = run_(program, "--data", data, "-q", "--json")
+    assert quiet.err == ""
+    assert quiet.document["epochs"][0]["rates"] == pytest.approx([0.1])
 
 
 def test_ranks_that_adasum_cannot_pair(

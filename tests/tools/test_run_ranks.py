@@ -236,7 +236,8 @@ def test_interrupting_stops_all_ranks_where_they_can_go_on(
     job.process.send_signal(signal.SIGINT)
     code, out, err = job.end()
     assert (code, out) == (75, "")
-    assert "boost-run: error: training was asked to stop, and interrupted.ckpt holds its state: --resume" in err
+    assert "boost-run: error: training was asked to stop, and interrupted.ckpt holds its state: boost-run mlp" in err
+    assert err.endswith("--eval evaluation.py:nap --resume interrupted.ckpt\n")
     assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
     assert len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ...runtime.fit import Epoch
 from ...runtime.progress import Tally
 
 
@@ -20,7 +22,22 @@ def joint_tally(told: Sequence[dict[str, Any]]) -> Tally:
         samples=sum(t["samples"] for t in told),
         cycles=min(t["cycles"] for t in told),
         loss=fmean(losses) if losses else None,
+        epoch=min(t["epoch"] for t in told),
+        epochs=told[0]["epochs"],
     )
+
+
+def joint_epoch(told: Sequence[dict[str, Any]]) -> Epoch:
+    """An epoch of all ranks: all samples, the mean loss, the slowest; the rest is that of the first."""
+    told = [{**t, "loss": math.nan if t["loss"] is None else t["loss"]} for t in told]
+    joint = {
+        **told[0],
+        "loss": fmean(t["loss"] for t in told),
+        "samples": sum(t["samples"] for t in told),
+        "seconds": max(t["seconds"] for t in told),
+        "rates": tuple(told[0]["rates"]),
+    }
+    return Epoch(**joint)
 
 
 class Echo:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from ...runtime.stop import EXIT_CODE
-from .. import cli
+from .. import cli, interruption
 from .folder import FAILURE, PROGRESS, RESULT
 from .log import end_of, last_error
 from .running import Member, RunningJob, how_ended
@@ -42,8 +41,8 @@ def explain(running: RunningJob) -> NoReturn:
 
 
 def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any]) -> NoReturn:
-    if failure["code"] == EXIT_CODE:  # all of them stopped, as they were asked to
-        raise cli.Ended(EXIT_CODE, failure["message"])
+    if failure["code"] == interruption.RESUMABLE:  # all of them stopped, as they were asked to
+        raise cli.Ended(interruption.RESUMABLE, failure["message"])
     raise cli.Ended(failure["code"], f"{running.name(member)}: {failure['message']}{_resume_hint(running)}")
 
 

@@ -14,7 +14,7 @@ from .. import cli
 VARIABLE = "BOOST_RUN_JOB"
 """The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""
 
-PROGRESS, RESULT, FAILURE = "progress", "result", "failure"
+PROGRESS, EPOCHS, RESULT, FAILURE = "progress", "epochs", "result", "failure"
 
 
 @dataclass(frozen=True, slots=True)

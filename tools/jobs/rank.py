@@ -7,14 +7,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 
 from .. import cli
-from .folder import FAILURE, PROGRESS, RESULT, JobFolder
+from .folder import EPOCHS, FAILURE, PROGRESS, RESULT, JobFolder
 from .lifeline import end_with
 
 WATCHER = "BOOST_RUN_WATCHER"
@@ -36,6 +36,7 @@ class Rank:
     number: int
     folder: JobFolder | None
     _noted: float = 0.0
+    _epochs: list[dict[str, Any]] = field(default_factory=list)
 
     def show(self, tally: Any) -> None:
         """A progress bar (:class:`..runtime.progress.Bar`) whose picture is drawn elsewhere."""
@@ -43,6 +44,11 @@ class Rank:
         if self.folder is not None and (now - self._noted > INTERVAL or tally.micro_batches == tally.total):
             self.folder.tell(self.number, PROGRESS, asdict(tally))
             self._noted = now
+
+    def epoch(self, epoch: Any, epochs: int) -> None:
+        if self.folder is not None:
+            self._epochs.append(asdict(epoch))
+            self.folder.tell(self.number, EPOCHS, {"epochs": self._epochs, "of": epochs})
 
     def finish(self, document: dict[str, Any]) -> bool:
         """Hands the result over; False where nobody takes it."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...runtime.progress import Bar
 from .folder import JobFolder
 
 
@@ -20,7 +21,7 @@ class Job:
     port: int | None = None
     log_dir: str | None = None
     save: str | None = None
-    progress: bool | None = None
+    progress: Bar | None = None
 
 
 @dataclass(slots=True)
@@ -43,6 +44,8 @@ class RunningJob:
     members: dict[int, Member] = field(default_factory=dict)
     """By process id."""
     started: float = field(default_factory=time.time)
+    stopped: bool = False
+    """Whether the ranks were asked to save and leave."""
 
     @property
     def workers(self) -> list[Member]:

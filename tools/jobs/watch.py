@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.errors import OptionError
-from ...runtime.progress import progress_bar
-from .display import Echo, joint_tally
+from ...runtime.progress import Bar, NoBar
+from .. import interruption
+from .display import Echo, joint_epoch, joint_tally
 from .failure import explain
-from .folder import FAILURE, PROGRESS, RESULT, JobFolder
+from .folder import EPOCHS, FAILURE, PROGRESS, RESULT, JobFolder
 from .lifeline import adopting
 from .running import Job, RunningJob
 from .start import PortTaken, free_port, start
@@ -63,13 +64,16 @@ def run_job(job: Job) -> list[dict[str, Any]]:
 
 def _attempt(running: RunningJob, port: int) -> list[dict[str, Any]]:
     start(running, port)
-    with progress_bar(running.job.progress) as bar, Echo(running.folder.output) as echo:
+    bar = running.job.progress or NoBar()
+    epochs = 0
+    with Echo(running.folder.output) as echo:
         while True:
             _look(running)
             told = [running.folder.told(r, PROGRESS) for r in range(running.job.ranks)]
             if any(told):
                 bar.show(joint_tally([t for t in told if t is not None]))
             echo.copy()
+            epochs = _show_epochs(running, bar, epochs)
             results = [running.folder.told(r, RESULT) for r in range(running.job.ranks)]
             if all(result is not None for result in results):
                 echo.copy()
@@ -77,8 +81,20 @@ def _attempt(running: RunningJob, port: int) -> list[dict[str, Any]]:
             if _failed(running):
                 time.sleep(SETTLING)
                 _look(running)
+                if running.stopped and _left_unsaved(running):
+                    raise KeyboardInterrupt
                 explain(running)
             time.sleep(POLL)
+
+
+def _show_epochs(running: RunningJob, bar: Bar, shown: int) -> int:
+    """Shows the epochs that all ranks have done, from number ``shown`` on; returns how many there are."""
+    told = [running.folder.told(rank, EPOCHS) for rank in range(running.job.ranks)]
+    lists = [t["epochs"] for t in told if t is not None]
+    done = min(map(len, lists)) if len(lists) == running.job.ranks else 0
+    for number in range(shown, done):
+        bar.epoch(joint_epoch([epochs[number] for epochs in lists]), told[0]["of"] if told[0] else 0)
+    return max(shown, done)
 
 
 def _look(running: RunningJob) -> None:
@@ -103,6 +119,13 @@ def _failed(running: RunningJob) -> bool:
     return False
 
 
+def _left_unsaved(running: RunningJob) -> bool:
+    """Whether ranks that were asked to leave could not save yet: MindSpore was still starting."""
+    if any(running.folder.told(member.rank or 0, FAILURE) for member in running.workers):
+        return False
+    return all(member.status in (None, interruption.EXIT_CODE, -signal.SIGTERM) for member in running.workers)
+
+
 @contextmanager
 def _folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="boost-run-"))
@@ -124,13 +147,13 @@ def _stopped_by_signals() -> Iterator[list[RunningJob]]:
         workers = [member for running in saved for member in running.workers if member.status is None]
         if workers and number != signal.SIGHUP and not asked:
             asked.append(number)
+            for running in saved:
+                running.stopped = True
             for member in workers:
                 with suppress(ProcessLookupError):
                     os.kill(member.pid, signal.SIGTERM)
             return
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
+        raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ...ir.errors import RuntimeFailure
+from ...runtime.checkpoint import READABLE, WRITABLE
 from .. import cli
 from .evaluation import place_of
 
@@ -40,6 +41,7 @@ class Job:
     sync: str
     master_port: int | None
     log_dir: str | None
+    quiet: bool
     as_json: bool
 
     @property
@@ -65,6 +67,9 @@ class Job:
                 check_readable(self.resume)
         if self.save is not None:
             cli.check_writable(self.save)
+        for state, what in ((self.save, WRITABLE), (self.load or self.resume, READABLE)):
+            if state is not None and Path(state).suffix not in what:
+                raise RuntimeFailure(f"{state}: no state file by its name; end it with one of {', '.join(what)}")
         if self.evaluate is not None:
             check_readable(place_of(self.evaluate)[0])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import RuntimeFailure
+from .data import training_data
+from .display import shown
 from .report import merged
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ def train_in_ranks(job: Job, program: Program) -> dict[str, Any]:
     from ..jobs.running import Job as Processes
     from ..jobs.watch import run_job
 
-    shown = False if job.as_json else None
-    return merged(run_job(Processes(job.ranks, job.arguments, job.master_port, job.log_dir, job.save, shown)))
+    with shown(not job.quiet) as bar:
+        return merged(run_job(Processes(job.ranks, job.arguments, job.master_port, job.log_dir, job.save, bar)))
 
 
 def schedule() -> None:
@@ -35,8 +37,6 @@ def _check_ranks(job: Job, program: Program) -> None:
     """What every rank would find out, before any starts."""
     from ...ir.adasum import check_ranks, needs_job
     from ...ir.collectives import collectives
-    from ...runtime.data import Shard, open_source
-    from ...runtime.plan import plan_turns
 
     graphs = program.graphs.values()
     if not any(needs_job(graph) or any(True for _ in collectives(graph)) for graph in graphs):
@@ -46,5 +46,4 @@ def _check_ranks(job: Job, program: Program) -> None:
         )
     for graph in graphs:
         check_ranks(graph, job.ranks)
-    first = plan_turns(program, program.schedule.variant(0))[0].consumer
-    open_source(job.data, program.graphs[first], job.batch_size, False, 0, Shard(0, job.ranks))
+    training_data(job, program)

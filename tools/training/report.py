@@ -29,6 +29,9 @@ def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
                 "samples": e.samples,
                 "dropped": e.dropped,
                 "seconds": e.seconds,
+                "steps": e.steps,
+                "skipped": e.skipped,
+                "rates": e.rates,
                 "evaluation": e.evaluation,
             }
             for e in history.epochs

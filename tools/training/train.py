@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from .. import cli
+from .. import cli, interruption
 from ..jobs.folder import JobFolder
 from ..jobs.rank import Rank
+from .data import training_data
+from .display import shown
 from .evaluation import function_at
 from .loading import load
 from .report import document_of
+from .resuming import command_after
 
 if TYPE_CHECKING:
     from ...ir.program import Program
+    from ...runtime.data import NamedArrays
     from ...runtime.fit import History
+    from ...runtime.progress import Bar
     from ...runtime.session import Session
     from .job import Job
 
 
 def train(job: Job, program: Program) -> dict[str, Any] | None:
     """Trains, saves, and returns what is to be reported; None where another process reports."""
+    data = training_data(job, program)
     evaluate = None if job.evaluate is None else function_at(job.evaluate)
 
     from ...runtime.retention import load_newest, save_and_retain
@@ -32,17 +39,19 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     if job.resume is not None:
         load_newest(session, job.resume)
     # Once is enough: the weights are the same on all ranks.
-    history = _fitted(job, session, rank, evaluate if rank.number == 0 else None)
+    with nullcontext(rank) if rank.folder is not None else shown(not job.quiet and rank.number == 0) as bar:
+        history = _fitted(job, session, data, bar, evaluate if rank.number == 0 else None)
     if job.save is not None:
-        save_and_retain(session, job.save, job.states_kept, job.sync)
+        with interruption.held():
+            save_and_retain(session, job.save, job.states_kept, job.sync)
     document = document_of(job, history, session.ranks.size)
     return None if rank.finish(document) or rank.number > 0 else document
 
 
-def _fitted(job: Job, session: Session, rank: Rank, evaluate: Any) -> History:
+def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: Any) -> History:
     """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own."""
     from ...runtime.saving import SaveEvery
-    from ...runtime.stop import EXIT_CODE, Stopped
+    from ...runtime.stop import Stopped
 
     callbacks = []
     if job.save is not None:
@@ -50,16 +59,17 @@ def _fitted(job: Job, session: Session, rank: Rank, evaluate: Any) -> History:
         callbacks.append(saving)
     try:
         return session.fit(
-            job.data,
+            data,
             epochs=job.epochs,
             batch_size=job.batch_size,
             shuffle=job.shuffle,
             seed=job.seed,
             callbacks=callbacks,
             evaluate=evaluate,
-            progress=rank if rank.folder is not None else False if job.as_json or rank.number > 0 else None,
+            progress=bar,
             allow_nonfinite=job.allow_nonfinite,
             resume=job.resume is not None,
         )
     except Stopped as stopped:
-        raise cli.Ended(EXIT_CODE, str(stopped)) from None
+        assert job.save is not None
+        raise cli.Ended(interruption.RESUMABLE, f"{stopped.message} {command_after(job, job.save)}") from None
