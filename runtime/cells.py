@@ -8,6 +8,8 @@ from typing import Any
 import mindspore
 from mindspore import nn, ops
 
+from .model_end import at_end_of_training
+
 
 class GraphRunner(nn.Cell):  # type: ignore[misc]
     """A stateless graph closed over the Parameters of its trailing inputs; in-place primitives update them.
@@ -80,11 +82,17 @@ class ProgramCell(nn.Cell):  # type: ignore[misc]
     """
 
     def __init__(
-        self, state: Iterable[mindspore.Parameter], step: Callable[[tuple[Any, ...]], Any], resume: Callable[[], None]
+        self,
+        state: Iterable[mindspore.Parameter],
+        step: Callable[[tuple[Any, ...]], Any],
+        resume: Callable[[], None],
+        ended: Callable[[], None],
     ):
         super().__init__(auto_prefix=False)
         self._step = step
         self._resume = resume
+        self._ended = ended
+        self._begins = True
         for parameter in state:
             self.insert_param_to_cell(parameter.name, parameter, check_name_contain_dot=False)
 
@@ -92,9 +100,13 @@ class ProgramCell(nn.Cell):  # type: ignore[misc]
         """Model calls this before it trains: a checkpoint may have been loaded into the Parameters since."""
         super().set_train(mode)
         self._resume()
+        self._begins = True
         return self
 
     def __call__(self, *inputs: Any) -> Any:
+        if self._begins:
+            self._begins = False
+            at_end_of_training(self._ended)
         return self._step(inputs)
 
 

@@ -214,18 +214,30 @@ class Session:
     def cell(self) -> Any:
         """The program as an ``nn.Cell``, for ``mindspore.train.Model(session.cell).train(…)`` without dataset sinking.
 
-        A call is one micro-batch and returns the loss, or a tuple of the outputs where there are several. Its
-        parameters are the session's state, by the names of the file.
+        A call is one micro-batch. It returns the loss; for a program with a loss scale or an overflow check ``(loss,
+        overflow, scale)`` in every step, as ``nn.TrainOneStepWithLossScaleCell`` does (see :class:`.CellResult`). Its
+        parameters are the session's state, by the names of the file. A cycle that is pending when ``Model.train`` ends
+        goes on with the next call; a warning says so, and :meth:`flush` ends it.
         """
+        from .cell_result import CellResult
         from .cells import ProgramCell
 
         self.check_trains()
+        results = CellResult(self.program, self._engine, self._turns[self._position].consumer)
 
         def step(inputs: tuple[Any, ...]) -> Any:
-            outputs = tuple(self.step(*inputs).raw.values())
-            return outputs[0] if len(outputs) == 1 else outputs
+            return results.of(self.step(*inputs).raw)
 
-        return ProgramCell(self._engine.parameters.values(), step, self._resume)
+        return ProgramCell(self._engine.parameters.values(), step, self._resume, self._tell_of_pending)
+
+    def _tell_of_pending(self) -> None:
+        if self._position:
+            log.warning(
+                "the training ended in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "not updated from them. The next call goes on there; session.flush() updates from what is there",
+                self._position,
+                self.cycle_length,
+            )
 
     def predict(self, *inputs: Any) -> Any:
         """What the network computes from these inputs, with the present weights: a numpy array, or a tuple of them

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
@@ -80,6 +83,79 @@ def test_model_runs_whole_cycles_and_resumes_one(tmp_path):
     Model(other.cell).train(1, dataset(data[4:6]), dataset_sink_mode=False)
     assert other.position == 0
     np.testing.assert_allclose(other.state()["mean"], data[3:6].mean(0), rtol=1e-6)
+
+
+def values(result: Any) -> tuple[Any, ...]:
+    return tuple(
+        values(v) if isinstance(v, tuple) else v if isinstance(v, bool) else v.asnumpy().tolist() for v in result
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "scales"),
+    [
+        ("mlp", "overflow-check", [1.0] * 4),
+        ("mlp", "gradient-accumulation{steps=2},overflow-check", [1.0] * 4),
+        ("mlp", "loss-scale{mode=static,init=8}", [8.0] * 4),
+        (
+            "mlp",
+            "gradient-accumulation{steps=2,split=fused},loss-scale{mode=dynamic,init=8,window=1},overflow-check",
+            [8.0, 8.0, 16.0, 16.0],
+        ),
+        ("mlp", "gradient-accumulation{steps=2},group-loss-scale{groups=2,init=[4,4]}", [[4.0, 4.0]] * 4),
+        ("scaled_dynamic", "legalize,gradient-accumulation{steps=2}", None),
+    ],
+)
+def test_the_cell_returns_loss_overflow_and_scale_in_every_step(exported, name, pipeline, scales):
+    program = bc.compile(exported(name), pipeline)
+    cell, session = bc.Session(program).cell, bc.Session(program)
+    found = []
+    for batch in CASES[name].batches(4):
+        loss, overflow, scale = values(cell(*batch))
+        result = session.step(*batch)
+        assert (loss, overflow) == (result.loss, False)
+        found.append(scale)
+    if scales is None:
+        scales = [float(program.state["scale_sense"].initial)] * 4
+    assert found == scales
+
+
+def test_an_overflow_shows_in_the_result_of_the_step_that_skips(exported):
+    cell = bc.Session(bc.compile(exported("mlp"), "gradient-accumulation{steps=2},overflow-check")).cell
+    x, y = CASES["mlp"].batches(1)[0]
+    assert not values(cell(np.full_like(x, np.inf), y))[1]
+    assert values(cell(x, y))[1] is True
+    assert values(cell(x, y))[1] is False
+
+
+def test_a_program_without_scale_or_check_returns_what_its_training_cell_does(exported):
+    x, y = CASES["mlp"].batches(1)[0]
+    assert bc.Session(exported("mlp")).cell(x, y).shape == ()
+    assert bc.Session(bc.compile(exported("mlp"), "gradient-accumulation{steps=2}")).cell(x, y).shape == ()
+    batch = CASES["accuracy"].batches(1)[0]
+    plain = bc.Session(exported("accuracy")).cell(*batch)
+    session = bc.Session(bc.compile(exported("accuracy"), "gradient-accumulation{steps=2},overflow-check"))
+    for _ in range(2):
+        loss, overflow, scale, *others = values(session.cell(*batch))
+        assert (loss, overflow, scale) == (values(plain)[0], False, 1.0)
+        assert others == list(values(plain)[1:])
+
+
+def test_a_cycle_that_is_pending_when_model_ends_is_reported(caplog):
+    data = samples(8)
+    session = bc.Session(running_mean(3))
+    model = Model(session.cell)
+    with caplog.at_level(logging.WARNING, "boost_compile"):
+        model.train(2, dataset(data[:3]), callbacks=[LossMonitor(1)], dataset_sink_mode=False)
+        assert not caplog.records
+        model.train(1, dataset(data[3:7]), dataset_sink_mode=False)
+    (record,) = caplog.records
+    assert "1 of 3 micro-batches are pending" in record.message
+    assert session.flush().updated
+    np.testing.assert_allclose(session.state()["mean"], data[6], rtol=1e-6)
+    caplog.clear()
+    model.train(1, dataset(data[:3]), dataset_sink_mode=False)
+    assert not caplog.records
 
 
 def test_a_wrong_batch_in_model_is_our_error(exported):
