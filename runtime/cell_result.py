@@ -21,9 +21,10 @@ class CellResult:
     """Makes the result of a call from the outputs of a micro-batch.
 
     The loss; for a program with an overflow check or a loss scale ``(loss, overflow, scale)``, as
-    ``nn.TrainOneStepWithLossScaleCell`` returns it. Behind them stand the other results of the training cell, if it has
-    any. In a step that updates nothing ``overflow`` is False unless the micro-batch itself was dropped, and ``scale``
-    is what the loss is multiplied by then: 1 without a loss scale, one number for each group with several.
+    ``nn.TrainOneStepWithLossScaleCell`` returns it. Behind them stand the other results that the training cell computes
+    of each micro-batch, if any. In a step that updates nothing ``overflow`` is False unless the micro-batch itself was
+    dropped, and ``scale`` is what the loss is multiplied by then: 1 without a loss scale, one number for each group
+    with several.
     """
 
     def __init__(self, program: Program, engine: Engine, consumer: str):

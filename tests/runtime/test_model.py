@@ -138,7 +138,7 @@ def test_a_program_without_scale_or_check_returns_what_its_training_cell_does(ex
     for _ in range(2):
         loss, overflow, scale, *others = values(session.cell(*batch))
         assert (loss, overflow, scale) == (values(plain)[0], False, 1.0)
-        assert others == list(values(plain)[1:])
+        assert others == [values(plain)[1]]  # the accuracy; what the optimizer returned is not there in every step
 
 
 def test_a_cycle_that_is_pending_when_model_ends_is_reported(caplog):
