@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .ir.display import render_with as _render_with
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
     from typing import Any
 
     from . import passes
+    from .ir.difference import ProgramDiff
     from .ir.errors import Error
     from .ir.program import Program
     from .passes.base import Pass
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .runtime.capture import capture
     from .runtime.differentiation.differentiate import differentiate
     from .runtime.fit import Callback
+    from .runtime.footprint import Footprint
     from .runtime.session import Session
     from .tools.budget import plan_memory
     from .tools.verification.report import Verification
@@ -46,9 +50,11 @@ __all__ = [
     "__version__",
     "capture",
     "compile",
+    "diff",
     "differentiate",
     "from_boost_config",
     "load",
+    "memory",
     "passes",
     "plan_memory",
     "verify",
@@ -108,6 +114,33 @@ def verify(
     # What is tried out must not train a live network.
     original, program = replace(original, live=None), replace(program, live=None)
     return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
+
+
+def diff(before: Program, after: Program, *, computation: bool = False) -> ProgramDiff:
+    """What differs between two programs: nodes added, removed and changed, by pass and by scope, state, schedule.
+
+    False where nothing does. ``computation``: names, scopes, notes and the order of effects do not count.
+    """
+    from .ir.diff import diff
+
+    return diff(before, after, computation=computation)
+
+
+def memory(program: Program, threads: int | None = None) -> Footprint:
+    """What a session of ``program`` on CPU will have in memory, in bytes and by cause; an estimate. ``threads``: cores
+    that it may use, by default all."""
+    from .runtime.footprint import footprint
+
+    return footprint(program, threads)
+
+
+def _html_of(thing: object) -> str:
+    from .tools.views.notebook import notebook_of
+
+    return notebook_of(thing)
+
+
+_render_with(_html_of)
 
 
 def __getattr__(name: str) -> Any:

@@ -63,7 +63,7 @@ def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
     seen_a, seen_b = {x for x, _ in pairs}, {y for _, y in pairs}
     graphs += [_whole(a.graphs[name], name, None) for name in a.graphs if name not in seen_a]
     graphs += [_whole(b.graphs[name], None, name) for name in b.graphs if name not in seen_b]
-    return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), _program(a, b), _split(pairs))
+    return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), _program(a, b), _split(pairs), compared=(a, b))
 
 
 # -- graphs ----------------------------------------------------------------------------------------------------

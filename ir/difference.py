@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .display import Displayed
 from .naming import printable
 from .values import Node
 from .wording import counted
+
+if TYPE_CHECKING:
+    from .program import Program
 
 Kind = Literal["added", "removed", "changed"]
 _STEPS = 8
@@ -130,6 +133,8 @@ class ProgramDiff(Displayed):
     schedule: list[Detail]
     program: list[Detail]
     split: list[Detail] = field(default_factory=list)
+    compared: tuple[Program, Program] | None = field(default=None, compare=False)
+    """Before and after."""
 
     def __repr__(self) -> str:
         if not self:

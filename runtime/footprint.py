@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..ir.display import Displayed
 from ..ir.graph import Graph
 from ..ir.memory import graph_memory
 from ..ir.ops import is_effect, is_ordering
@@ -36,7 +37,7 @@ _FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Displayed):
     """Estimated bytes by cause; ``total`` is what the process grows by."""
 
     state: int

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..ir.display import Displayed
 from ..ir.errors import Error, OptionError, PassError
 from ..ir.wording import counted
 
@@ -29,7 +30,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Displayed):
     """The candidates that were looked at, the largest micro-batch first, and which of them is chosen: the first that
     fits. ``pipeline``: the passes that make it."""
 

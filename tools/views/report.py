@@ -47,7 +47,7 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
     if before is not None:
         trained = {n: describe_graph(before, n) for n in before.program.graphs}
     return str(
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             version=version("boost-compile"),
@@ -62,10 +62,10 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
             counts=found.counts() if found is not None else {},
             scenes=drawn["scenes"],
             memory=memory,
-            data={"drawings": _embedded(drawn), "memory-data": _embedded(memory)},
+            data={"drawings": embedded(drawn), "memory-data": embedded(memory)},
             styles="\n".join(page_file(style) for style in _STYLES),
             scripts=scripts,
-            policy=_policy(scripts),
+            policy=policy_of(scripts),
             trained=trained,
             verification=view.verification,
             rows=ROWS,
@@ -74,7 +74,8 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
 
 
 @cache
-def _environment() -> Any:
+def environment() -> Any:
+    """What renders the templates in ``page/``: names are escaped and harmless."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -92,13 +93,14 @@ def _harmless(value: Any) -> Any:
     return cli.harmless(value) if type(value) is str else value
 
 
-def _policy(scripts: list[str]) -> str:
+def policy_of(scripts: list[str]) -> str:
+    """A content security policy by which nothing runs but these scripts, and nothing is loaded."""
     hashes = (b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{h}'" for h in hashes)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
 
 
-def _embedded(document: Any) -> str:
+def embedded(document: Any) -> str:
     """JSON that can stand inside a script element, whatever its strings hold."""
     text = cli.harmless(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     for character in "<>&\u2028\u2029":

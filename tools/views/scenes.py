@@ -24,14 +24,22 @@ Document = dict[str, Any]
 Marks = Mapping[Node, str]
 
 
-def scenes(shown: Shown, original: Shown | None, difference: ProgramDiff | None) -> Document:
+def scenes(shown: Shown, original: Shown | None, difference: ProgramDiff | None, boxes: int = BOXES) -> Document:
     """``drawings``, the ``scenes`` that show one or two of them side by side, and the colours of ``passes``."""
-    return _Scenes(shown, original, difference).document()
+    return _Scenes(shown, original, difference, boxes).document()
+
+
+def whole_graphs(shown: Shown, boxes: int = BOXES) -> Document:
+    """The same, of each graph as a whole alone."""
+    made = _Scenes(shown, None, None, boxes)
+    made.add_whole_graphs()
+    return made.data()
 
 
 class _Scenes:
-    def __init__(self, shown: Shown, original: Shown | None, difference: ProgramDiff | None):
+    def __init__(self, shown: Shown, original: Shown | None, difference: ProgramDiff | None, boxes: int):
         self.shown = shown
+        self.boxes = boxes
         self.original = original
         self.nodes = difference.nodes() if difference else []
         self.drawings: list[Document] = []
@@ -46,17 +54,23 @@ class _Scenes:
                 before = self._before(sources & origin.keys(), origin)
                 title = f"{name}: what passes made, and what is around it"
                 self._scene(title, before, self._after(name, touched), name)
-        for name in self.shown.program.graphs:
-            self._scene(f"{name}: whole graph", None, self._after(name, None), name)
+        self.add_whole_graphs()
         if self.original is not None:
             for name in self.original.program.graphs:
-                whole = self._add(data_of(draw(self.original, name), self._marks("before")))
+                whole = self._add(data_of(draw(self.original, name), self._marks("before"), self.boxes))
                 self._scene(f"original {name}: whole graph", whole, None, name)
-        colours = pass_colours(makers(self.shown))
-        return {"drawings": self.drawings, "scenes": self.scenes, "passes": colours}
+        return self.data()
+
+    def add_whole_graphs(self) -> None:
+        for name in self.shown.program.graphs:
+            self._scene(f"{name}: whole graph", None, self._after(name, None), name)
+
+    def data(self) -> Document:
+        return {"drawings": self.drawings, "scenes": self.scenes, "passes": pass_colours(makers(self.shown))}
 
     def _scene(self, label: str, before: int | None, after: int | None, name: str) -> None:
-        titles = [f"before ({os.path.basename(self.original.file)})" if self.original else "before", f"after: {name}"]
+        source = f"before ({os.path.basename(self.original.file)})" if self.original else "before"
+        titles = [source, f"after: {name}" if self.original or self.shown.program.reports else name]
         self.scenes.append({"label": label, "before": before, "after": after, "titles": titles})
 
     def _add(self, drawing: Document) -> int:
@@ -65,7 +79,7 @@ class _Scenes:
 
     def _after(self, name: str, touched: list[Node] | None) -> int:
         only = None if touched is None else neighbourhood(touched, 2)
-        return self._add(data_of(draw(self.shown, name, only), self._marks("after")))
+        return self._add(data_of(draw(self.shown, name, only), self._marks("after"), self.boxes))
 
     def _before(self, names: set[str], origin: dict[str, Node]) -> int | None:
         """The original's nodes that are gone or changed, or that something was made of, and what is around them."""
@@ -77,7 +91,7 @@ class _Scenes:
             mine = [n for n in centres if n.graph is not None and (n.graph.owner or n.graph) is graph]
             if mine:
                 only = neighbourhood(mine, 1)
-                return self._add(data_of(draw(self.original, name, only), self._marks("before")))
+                return self._add(data_of(draw(self.original, name, only), self._marks("before"), self.boxes))
         return None
 
     def _marks(self, side: str) -> Marks:
@@ -95,10 +109,10 @@ def _originals(original: Shown | None) -> dict[str, Node]:
     return {n.name: n for g in original.program.graphs.values() for body in g.all_graphs() for n in body}
 
 
-def data_of(drawing: Drawing, marks: Marks) -> Document:
+def data_of(drawing: Drawing, marks: Marks, boxes: int = BOXES) -> Document:
     """A drawing for the page: groups with their parents, leaves with their groups, edges with their number; a group
     that the page cannot unfold has no members."""
-    opened = unfolded(drawing.root, BOXES, bundles=True)
+    opened = unfolded(drawing.root, boxes, bundles=True)
     first = unfolded(drawing.root, OPEN)
     removed = _removed(drawing, marks)
     place: dict[Group, int] = {drawing.root: -1}
