@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from ..ir.batch.resize import batch_inputs, plan_resize
+from ..ir.batch.resize import batch_inputs
 from ..ir.errors import PassError, RuntimeFailure
 from ..ir.evaluation import evaluation
 from ..ir.graph import Graph
@@ -53,17 +53,14 @@ class Prediction:
 
     def _open(self) -> tuple[Graph, Any] | None:
         """One graph for any number of samples, or for inputs without a batch; None where there is none."""
-        graph = self.evaluation.graph
         try:
-            size, inputs = batch_inputs(graph)
+            batch_inputs(self.evaluation.graph)
         except PassError:  # open already, or no input has a batch
-            return self._runner(graph)
+            return self._runner(self.evaluation.graph)
         try:
-            open_, _ = graph.clone()
-            plan_resize(open_, size, inputs, None).apply()
+            return self._runner(self.evaluation.resized(None).graph)
         except PassError:
             return None
-        return self._runner(open_)
 
     def _of_size(self, inputs: Sequence[Any]) -> tuple[Graph, Any]:
         graph = self.evaluation.graph
@@ -72,7 +69,7 @@ class Prediction:
         if wanted is None:
             wanted = size
         if wanted not in self._sized:
-            self._sized[wanted] = self._runner(graph if wanted == size else self._resized(size, batched, wanted))
+            self._sized[wanted] = self._runner(self._resized(size, wanted))
             while len(self._sized) > _MOST_SIZES:
                 self._sized.popitem(last=False)
         self._sized.move_to_end(wanted)
@@ -88,15 +85,13 @@ class Prediction:
                 return int(shape[0]) if shape else None
         return None
 
-    def _resized(self, size: int, batched: dict[str, int], wanted: int) -> Graph:
-        graph, _ = self.evaluation.graph.clone()
+    def _resized(self, size: int, wanted: int) -> Graph:
         try:
-            plan_resize(graph, size, batched, wanted).apply()
+            return self.evaluation.resized(wanted).graph
         except PassError as error:
             raise RuntimeFailure(
                 f"predict was given {counted(wanted, 'sample')} and takes {size} only: {error}"
             ) from error
-        return graph
 
     def _runner(self, graph: Graph) -> tuple[Graph, Any]:
         return graph, self._engine.runner_of(self.evaluation.program, graph)

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..ir.collectives import LOCAL
 from ..ir.errors import RuntimeFailure, nearest
@@ -464,20 +464,27 @@ class Session:
                 "" if own.runs else " (Session(seed=…) draws masks itself)",
             )
 
-    def export_onnx(self, path: str | os.PathLike[str], result: str | None = None) -> str:
-        """Writes the network with its present weights as standard ONNX: the forward part up to the value that the loss
-        is taken of, or up to the node ``result``; normalization by statistics, dropout without effect. Says what was
-        exported. An Error lists all primitives that have no standard operator. In a job of several ranks the first one
-        writes."""
+    def export_onnx(
+        self, path: str | os.PathLike[str], result: str | None = None, batch: int | Literal["any"] | None = None
+    ) -> str:
+        """Writes the network that :meth:`predict` runs, with its present weights, as standard ONNX, and says what was
+        written. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
+        takes, if not as many as in training; a network that came from ONNX with an open batch keeps that.
+
+        An Error lists all primitives that have no standard operator, or do not allow the batch. In a job of several
+        ranks the first one writes."""
         from importlib.metadata import version
         from pathlib import Path
 
+        from ..ir.evaluation import evaluation
         from ..ir.onnx.standard import export_onnx
 
         if self.ranks.rank != 0:
             return "the first rank exports"
-        written = export_onnx(Path(path), self.program, self.state(), result, version("boost-compile"))
-        return f"exported {written}"
+        network = evaluation(self.program, result).with_values(self.state(), "the session")
+        if batch is not None:
+            network = network.resized(None if batch == "any" else batch, runs=False)
+        return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
 
     def _differing(self, statistics: bool) -> list[str]:
         """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm

@@ -45,6 +45,7 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 )
 @click.option("--optimizer", metavar="TEXT", help="Differentiate a forward graph for it: 'adam{lr=0.001}'.")
 @click.option("--loss", metavar="TEXT", help="With --optimizer: the loss, unless the graph returns it.")
+@click.option("--head", metavar="NAME", help="With --optimizer: the result to train, of a graph with several.")
 @click.option("--train", metavar="GLOB", multiple=True, help="With --optimizer: train these weights only.")
 @click.option("--freeze", metavar="GLOB", multiple=True, help="With --optimizer: do not train these.")
 @click.option("--training-mode", is_flag=True, help="With --optimizer: BatchNorms learn their statistics.")
@@ -119,6 +120,7 @@ class Job:
     output: str | None
     optimizer: str | None
     loss: str | None
+    head: str | None
     train: tuple[str, ...]
     freeze: tuple[str, ...]
     training_mode: bool
@@ -154,8 +156,10 @@ class Job:
 
     def differentiates(self) -> bool:
         """Whether the input is a forward graph that is to be made a training graph."""
-        if self.optimizer is None and (self.loss or self.train or self.freeze or self.training_mode):
-            raise click.UsageError("--loss, --train, --freeze and --training-mode need --optimizer, such as 'adam'")
+        if self.optimizer is None and (self.loss or self.head or self.train or self.freeze or self.training_mode):
+            raise click.UsageError(
+                "--loss, --head, --train, --freeze and --training-mode need --optimizer, such as 'adam'"
+            )
         return self.optimizer is not None
 
     def pipeline(self) -> tuple[list[Pass], bool]:
@@ -334,7 +338,9 @@ def _differentiated(job: Job, program: Program, silent: bool) -> Program:
 
     assert job.optimizer is not None
     with _timed(job, "differentiation"):
-        made = differentiate(program, job.optimizer, job.loss, job.train, job.freeze, training_mode=job.training_mode)
+        made = differentiate(
+            program, job.optimizer, job.loss, job.train, job.freeze, training_mode=job.training_mode, head=job.head
+        )
     if not silent:
         report = made.reports[-1]
         click.echo(f"differentiate: {report.summary}", err=True)

@@ -14,16 +14,31 @@ from .command import Command, Place
 from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
+    from ..ir.evaluation import Evaluation
     from ..ir.program import Program
     from .views.shown import Shown
 
-FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "model-explorer", "html")
+FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "mindir", "model-explorer", "html")
 SUFFIXES = {
-    ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx",
+    ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx", ".mindir": "mindir",
     ".json": "json", ".html": "html",
 }  # fmt: skip
 NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".json",), "python": ("",)}
 """The suffixes of formats that -o does not choose by itself."""
+
+
+class BatchSize(click.ParamType):
+    """A number of samples, or any."""
+
+    name = "N|any"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if text == "any":
+            return text
+        if not text.isdigit() or not 0 < int(text) < 2**31:
+            self.fail(f"'{text}' is no number of samples: give one from 1, or any", param, ctx)
+        return int(text)
 
 
 @click.command("boost-inspect", cls=Command)
@@ -55,8 +70,14 @@ NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".j
 @click.option(
     "--standard", is_flag=True, help="With onnx: the network, in standard operators that any runtime executes."
 )
-@click.option("--result", metavar="NODE", help="With --standard: where the network ends [where its loss begins].")
-@click.option("--state", metavar="FILE", type=Place(), help="With --standard: trained weights, from boost-run --save.")
+@click.option(
+    "--forward",
+    is_flag=True,
+    help="The network as it predicts, without loss, backward part and optimizer.",
+)
+@click.option("--result", metavar="NODE", help="With --forward: where the network ends [where its loss begins].")
+@click.option("--state", metavar="FILE", type=Place(), help="With --forward: trained weights, from boost-run --save.")
+@click.option("--batch-size", type=BatchSize(), help="With --forward: how many samples it takes [as in training].")
 @click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
@@ -76,8 +97,10 @@ def command(
     computation: bool,
     dimensions: dict[str, int],
     standard: bool,
+    forward: bool,
     result: str | None,
     state: str | None,
+    batch_size: int | str | None,
     memory: bool,
     check: bool,
     force: bool,
@@ -93,8 +116,11 @@ def command(
     dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
     python          a forward graph as a Cell; -o FOLDER writes its weights too
     onnx            one graph for Netron; with --standard the network, to run
+    mindir          with --forward: the network for MindSpore's own runtimes
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
+
+    Every format shows the network of a training graph with --forward; --standard does so by itself.
     """
     chosen = _format(format_, output, memory)
     for given, flag, needs in (
@@ -120,10 +146,18 @@ def command(
         raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
     if memory and (graph_name or scope or around):
         raise click.UsageError("--memory is that of whole programs: leave out --graph, --scope and --around")
-    if standard and (graph_name or scope or around):
-        raise click.UsageError("--standard writes the network: leave out --graph, --scope and --around (see --result)")
-    if (result or state) and not standard:
-        raise click.UsageError("--result and --state go with --format onnx --standard")
+    forward = forward or standard
+    if forward and (graph_name or original or other is not None):
+        raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
+    if standard and (scope or around):
+        raise click.UsageError("--standard writes the network: leave out --scope and --around (see --result)")
+    for given, flag in ((result, "--result"), (state, "--state"), (batch_size, "--batch-size")):
+        if given is not None and not forward:
+            raise click.UsageError(f"{flag} goes with --forward")
+    if chosen == "mindir" and not forward:
+        raise click.UsageError("a MindIR of the network: add --forward (boost-compile -o writes the whole program)")
+    if chosen == "mindir" and not (output or "").endswith(".mindir"):
+        raise click.UsageError("a MindIR is no text: give a file with -o FILE.mindir")
     if chosen == "onnx" and output is None:
         raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
     if original is not None and (graph_name or scope or around):
@@ -139,11 +173,19 @@ def command(
         from ..ir.storage import check_state
 
         check_state(program)
+    if forward:
+        from .views.forward import forward as forward_of
+
+        network = forward_of(program, result, state, batch_size, runs=not standard)
+        if standard or chosen == "mindir":
+            assert output is not None
+            click.echo(f"exported {_written(network, output, standard)}")
+            return
+        if output not in (None, "-"):
+            click.echo(f"exported {network}")
+        program = network.program
     if memory:
         _memory(program, file, chosen, output)
-        return
-    if standard:
-        _standard(program, output, result, state)
         return
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
@@ -174,11 +216,15 @@ def _format(given: str | None, output: str | None, memory: bool) -> str:
     return given
 
 
-def _standard(program: Program, output: str | None, result: str | None, state: str | None) -> None:
-    from .views.onnx import write_standard_onnx
+def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
+    if standard:
+        from .views.onnx import write_standard_onnx
 
-    assert output is not None
-    click.echo(write_standard_onnx(program, output, result, state))
+        return write_standard_onnx(network, output)
+    from ..ir.storage import save
+
+    save(network.program, output)
+    return network
 
 
 def _memory(program: Program, file: str, format_: str, output: str | None) -> None:

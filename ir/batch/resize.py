@@ -41,11 +41,16 @@ def batch_inputs(graph: Graph, axis: int = 0, inputs: Collection[str] = ()) -> t
 
 
 def plan_resize(
-    graph: Graph, old: int, inputs: Mapping[str, int], size: int | None, constants: str = "refuse"
+    graph: Graph,
+    old: int,
+    inputs: Mapping[str, int],
+    size: int | None,
+    constants: str = "refuse",
+    runs: bool = True,
 ) -> Rewrite:
     """What makes a graph take ``size`` samples (None: any number) where it took ``old``. ``inputs``: the axis of each
     input that is the batch. ``constants``: what a number is that may be the batch size but need not be: ``batch``,
-    ``literal``, or a reason to ``refuse``.
+    ``literal``, or a reason to ``refuse``. ``runs``: see :class:`.rewrite.Rewrite`.
 
     Nothing changes before :meth:`.rewrite.Rewrite.apply`. PassError that lists every node that does not allow it.
     """
@@ -57,7 +62,7 @@ def plan_resize(
             f"divisors, cannot be told in a backward part. Export it with a batch of 2 or more."
         )
     scalars = batch_scalars(graph, batch, parts, constants)
-    rewrite = Rewrite(graph, batch, scalars, size)
+    rewrite = Rewrite(graph, batch, scalars, size, runs)
     _refuse(graph, batch, scalars, rewrite.stuck)
     return rewrite
 

@@ -18,16 +18,19 @@ from .shapes import SHAPE_OPERAND
 from .spans import Axes, Stuck
 
 OPEN = -1
+_TRANSPOSED = frozenset({"Conv2DTranspose", "Conv2DBackpropInput"})
 
 
 class Rewrite:
     """What has to change for a batch of ``size`` (None: any). Nothing changes before :meth:`apply`; ``stuck`` holds the
-    nodes that cannot, with the reason."""
+    nodes that cannot, with the reason. ``runs``: MindSpore is to run the graph, so a transposed convolution must be
+    told the whole shape of its result; what writes it in another form needs the type alone."""
 
-    def __init__(self, graph: Graph, batch: Batch, scalars: Scalars, size: int | None):
+    def __init__(self, graph: Graph, batch: Batch, scalars: Scalars, size: int | None, runs: bool = True):
         self.graph = graph
         self.batch = batch
         self.size = size
+        self.runs = runs
         self.stuck: dict[Node, str] = {}
         self._operands: list[tuple[Site, Attribute]] = []
         for part in graph.all_graphs():
@@ -84,7 +87,8 @@ class Rewrite:
             new[k] = self._extent(axes, k)
         if self.size is None and fixed:
             own = node.op.name == "BroadcastTo" and set(axes) <= self._carried(node)
-            if node.op.name != "Reshape" and not own:
+            written = not self.runs and node.op.name in _TRANSPOSED
+            if node.op.name != "Reshape" and not own and not written:
                 raise Stuck(f"its operand {i} is the shape of its result, so the batch size must be known")
             if node.op.name == "Reshape":
                 for k, d in enumerate(new):

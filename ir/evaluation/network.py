@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from ..batch.resize import batch_inputs, plan_resize
+from ..batch.spans import Span
 from ..calls import reachable_functions
+from ..data import BytesData, from_numpy
 from ..errors import PassError, nearest
 from ..graph import Graph
+from ..interface import interface_of
 from ..program import Entry, Program, Schedule
+from ..types import DType
 from ..values import Node, Value
 from ..wording import counted
 from .inference import draws, rest
@@ -24,7 +30,8 @@ class Evaluation:
 
     ``left_out``: inputs of the training graph that the network does not take. ``ends_at``: the nodes of the training
     graph that it returns. ``is_whole``: there was no backward part, so nothing but effects was left out. ``drawing``:
-    the primitives in it that still draw at random.
+    the primitives in it that still draw at random. ``batch``: how many samples it takes, as :meth:`resized` was told;
+    ``per_sample``: then also the inputs and outputs whose first axis is that number.
     """
 
     program: Program
@@ -32,6 +39,8 @@ class Evaluation:
     ends_at: tuple[str, ...]
     is_whole: bool
     drawing: tuple[str, ...]
+    batch: str = ""
+    per_sample: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> Graph:
@@ -51,15 +60,58 @@ class Evaluation:
             f"{what}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}, "
             f"{counted(len(self.program.state), 'weight')}"
         )
+        text += f"; {self.batch}" if self.batch else ""
         text += f"; without {', '.join(self.left_out)}" if self.left_out else ""
         text += "" if self.is_whole else "; without loss, backward part and optimizer"
         return text + (f"; still draws at random: {', '.join(self.drawing)}" if self.drawing else "")
+
+    def resized(self, size: int | None, inputs: Collection[str] = (), runs: bool = True) -> Evaluation:
+        """The network for another number of samples, or for any (None). ``inputs``: which hold the batch; without them
+        all whose first axis is as long as that of the first. ``runs``: MindSpore is to run it
+        (:class:`..batch.rewrite.Rewrite`). PassError that lists the nodes that do not allow it."""
+        old, batched = batch_inputs(self.graph, 0, inputs)
+        graph, twin = self.graph.clone()
+        rewrite = plan_resize(graph, old, batched, size, runs=runs)
+        if old != size:
+            rewrite.apply()
+        values = {**{v.name: v for v in self.graph.inputs}, **results_of(self.graph)}
+        labels = {name: rewrite.batch.labels.get(twin[value]) for name, value in values.items()}
+        return replace(
+            self,
+            program=replace(self.program, graphs={GRAPH: graph}),
+            batch="any number of samples" if size is None else f"{size} samples",
+            per_sample=frozenset(n for n, label in labels.items() if label == {0: Span()}),
+        )
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> Evaluation:
+        """The network with other weights: arrays by name, float32 for bfloat16. ``origin`` says in errors where they
+        come from. PassError where one is missing or of another shape or type; names that it does not have are
+        skipped."""
+        import numpy as np
+
+        state = {}
+        for name, variable in self.program.state.items():
+            array = values.get(name)
+            half = variable.dtype is DType.BFLOAT16
+            wanted = "float32" if half else variable.dtype.value
+            if array is None or array.shape != variable.shape or array.dtype != wanted:
+                held = "lacks it" if array is None else f"has {array.dtype}{list(array.shape)} for it"
+                raise PassError(f"state '{name}' is {variable.type}, and {origin} {held}")
+            if half:
+                data: Any = BytesData((np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16).tobytes())
+            else:
+                _, data = from_numpy(array)
+            state[name] = replace(variable, data=data)
+        return replace(self, program=replace(self.program, state=state))
 
 
 def evaluation(program: Program, result: str | None = None) -> Evaluation:
     """The network of ``program`` as it predicts: the forward part up to the values that the loss is taken of
     (:func:`.outputs.network_outputs`), or up to the node called ``result``; the whole of a graph that has no backward
     part. What that means for BatchNorm, Dropout and state that the forward part writes: :func:`.inference.rest`.
+
+    Outputs have the names that the model had which the program was made of, if it says them (:mod:`..interface`).
+    ``result`` may also name one of the results that the graph returns.
 
     The counterpart of ``network_auto_process_eval`` of ``mindspore.boost``. PassError where there is no such network.
     """
@@ -97,7 +149,7 @@ def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Va
         raise PassError("no graph of the program takes an input: there is no network to evaluate")
     graph = program.graphs[name]
     if result is not None:
-        nodes = {n.name: n for n in graph}
+        nodes: dict[str, Value] = {**results_of(graph), **{n.name: n for n in graph}}
         if result not in nodes:
             raise PassError(
                 f"graph '{name}' has no node '{result}'{nearest(result, list(nodes))}; "
@@ -105,7 +157,11 @@ def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Va
             )
         return graph, {result: nodes[result]}, False
     if is_training(graph):
-        return graph, network_outputs(program, graph), False
+        outputs = network_outputs(program, graph)
+        names = interface_of(program).outputs
+        if "loss" not in outputs and len(names) == len(outputs):
+            outputs = dict(zip(names, outputs.values(), strict=True))
+        return graph, outputs, False
     return graph, results_of(graph), True
 
 

@@ -89,7 +89,24 @@ class _Forward:
                 if unpacks or _cell(node) not in cells:
                     inside.add(node)
         left = {v for n in self.order if n not in inside for v in carried_operands(n)}
-        return [n for n in self.order if n in inside and n in left and n in self.weighted and n in self.fed]
+        found = {n: None for n in self.order if n in inside and n in left and n in self.weighted and n in self.fed}
+        return [n for n in found if not self._follows(n, found, core)]
+
+    def _follows(self, node: Node, others: Collection[Node], core: Collection[Value]) -> bool:
+        """Whether a node is computed from another output without a further layer: the loss does that too."""
+        stack: list[Value] = [node]
+        seen: set[Value] = set()
+        while stack:
+            here = stack.pop()
+            if here in core or not isinstance(here, Node):
+                continue
+            for operand in carried_operands(here):
+                if operand in others:
+                    return True
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return False
 
     def _is_layer(self, node: Node) -> bool:
         """Whether data meets a weight here. A penalty on weights meets the loss, which is a single number."""

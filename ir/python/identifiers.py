@@ -62,6 +62,6 @@ class Identifiers:
         unique = name
         while unique in self._taken or unique in RESERVED:
             n = self._serial[name] = self._serial.get(name, 1) + 1
-            unique = f"{name}_{n}"
+            unique = f"{name.rstrip('_')}_{n}"  # two underscores in a row would have a meaning for Python
         self._taken.add(unique)
         return unique

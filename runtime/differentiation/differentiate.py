@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...ir.effects import result_value
-from ...ir.errors import OptionError, PassError, RuntimeFailure
+from ...ir.effects import Effects, result_value
+from ...ir.errors import OptionError, PassError, RuntimeFailure, nearest
+from ...ir.evaluation.outputs import results_of
 from ...ir.graph import Graph
+from ...ir.interface import Interface, interface_of, note_interface
 from ...ir.program import Program
 from ...ir.python.decompile import Decompiled, decompile, only_graph
 from ...ir.report import PassResult
 from ...ir.state_access import summarize
-from ...ir.types import DType, TensorType
+from ...ir.types import DType, TensorType, TupleType
 from ..environment import prepare_environment
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
 from .spec import Spec, parse_spec
@@ -37,13 +39,15 @@ def differentiate(
     freeze: Sequence[str] = (),
     *,
     training_mode: bool = False,
+    head: str | None = None,
 ) -> Program:
     """The training program of a forward ``program``: one graph, ``step``, as if a training cell had been exported.
 
     ``optimizer`` and ``loss`` name those of ``mindspore.nn`` with options: ``momentum{lr=0.01,momentum=0.9}``,
     ``softmax-cross-entropy``. Without ``loss`` the graph must return its loss. ``train`` and ``freeze`` are globs of
     names of state. ``training_mode`` makes the BatchNorms of a graph that was exported for inference learn their
-    statistics. The last of ``reports`` says what was trained and what was not. OptionError for names and options,
+    statistics. ``head`` names the result that is trained, of a graph that returns several. The last of ``reports`` says
+    what was trained and what was not. OptionError for names and options,
     PassError for a graph that cannot be differentiated.
     """
     updating = parse_spec(optimizer, "optimizer")
@@ -56,6 +60,8 @@ def differentiate(
     program = program.copy()
     graph = only_graph(program)
     report = PassResult("differentiate", {"optimizer": optimizer, "loss": loss})
+    if head is not None:
+        _keep_head(program, graph, head, report)
     set_training_mode(graph, training_mode, report)
     inputs = [(v.name, _input_type(graph, v.name, v.type)) for v in graph.inputs]
     if judging is not None:
@@ -78,7 +84,24 @@ def differentiate(
         value.name = name
     made.name, made.target, made.source = program.name, program.target, dict(program.source)
     made.reports = [*program.reports, report]
+    noted = interface_of(program)
+    if noted.outputs:  # of a forward part that ends in a loss, the outputs are within, without a name
+        note_interface(made, Interface(noted.batch, graph.outputs if judging is not None else ()))
     return made
+
+
+def _keep_head(program: Program, graph: Graph, head: str, report: PassResult) -> None:
+    """Makes a graph return one of its results alone; state that served the others alone goes."""
+    results = results_of(graph)
+    if head not in results:
+        raise OptionError(f"graph '{graph.name}' has no result '{head}'{nearest(head, list(results))}")
+    Effects(graph).commit(results[head])
+    graph.outputs = (head,)
+    idle = [name for name, state in graph.states.items() if not state.uses]
+    for name in idle:
+        del graph.states[name]
+    for name in program.drop_state(idle):
+        report.miss(name, f"dropped: it serves other results than {head}")
 
 
 def _check_forward(program: Program) -> None:
@@ -107,6 +130,13 @@ def _input_type(graph: Graph, name: str, type_: Any) -> TensorType:
 
 def _prediction(graph: Graph) -> TensorType:
     value = result_value(graph)
+    if isinstance(value.type, TupleType):
+        names = list(results_of(graph))
+        raise PassError(
+            f"graph '{graph.name}' returns several results ({', '.join(names)}); a loss takes one.",
+            python=f"Say which: head={names[0]!r}",
+            command=f"Say which: --head {names[0]}",
+        )
     if not isinstance(value.type, TensorType) or not value.type.dtype.is_float:
         raise PassError(
             f"graph '{graph.name}' returns {value.type}; a loss takes one tensor of floating-point numbers. Export the "

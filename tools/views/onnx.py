@@ -6,8 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ...ir.errors import OptionError
+from ...ir.evaluation import Evaluation
 from ...ir.onnx.writer import write_onnx
-from ...ir.program import Program
 from .shown import Shown
 
 
@@ -23,11 +23,8 @@ def write_onnx_of(shown: Shown, output: str) -> None:
     )
 
 
-def write_standard_onnx(program: Program, output: str, result: str | None, state: str | None) -> str:
-    """Writes the network of ``program``, up to the node ``result``, with the weights of the file ``state``; what was
-    exported, in a sentence. Error where the file lacks a weight, or holds one of another shape."""
+def write_standard_onnx(network: Evaluation, output: str) -> Evaluation:
+    """Writes a network in standard operators; what was written."""
     from ...ir.onnx.standard import export_onnx
-    from ...runtime.checkpoint import read_state
 
-    values = {} if state is None else read_state(state)
-    return f"exported {export_onnx(Path(output), program, values, result, version('boost-compile'))}"
+    return export_onnx(Path(output), network, version("boost-compile"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from ...data import MappedFile
 from ...errors import FormatError, nearest
 from ...graph import Graph
+from ...interface import Interface, note_interface
 from ...naming import printable
 from ...program import Entry, Program, Schedule
 from ...types import TensorType
@@ -35,17 +37,19 @@ def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None
     view = _bytes_of(path)
     model = _parsed(path, view)
     try:
-        graph, conversion = _converted(path, model, dimensions or {})
+        graph, conversion, interface = _converted(path, model, dimensions or {})
     except FormatError as error:
         message, python, command = (printable(text) for text in (error.message, error.python, error.command))
         raise FormatError(f"{path}: {message}", python=python, command=command) from None
-    return Program(
+    program = Program(
         graphs={"step": graph},
         state=conversion.state,
         schedule=Schedule((Entry("step"),)),
         name=path.stem,
         source={"file": path.name, "sha256": hashlib.sha256(view).hexdigest()},
     )
+    note_interface(program, interface)
+    return program
 
 
 def _bytes_of(path: Path) -> memoryview:
@@ -84,7 +88,7 @@ def _check_texts(path: Path, model: Any) -> None:
                 raise FormatError(f"{path}: a damaged ONNX model: its field '{field.name}' holds no UTF-8")
 
 
-def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion]:
+def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
     if any(entry.domain == VIEWED for entry in model.opset_import):
         raise FormatError(
             "an ONNX model of MindSpore's primitives, which boost-inspect wrote for viewers; it is not read back. Give "
@@ -92,23 +96,26 @@ def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[G
         )
     opset = _opset(model)
     tensors = Tensors(path)
+    _promote_constants(model)
     initializers = _taken_out(model)
-    _fill_sizes(model, dimensions)
+    open_ = _fill_sizes(model, dimensions)
     _check(model)
     model = inlined(model)
     graph = Graph("step")
     conversion = Conversion(graph, opset, tensors, _inferred(model))
     conversion.constants(initializers)
     conversion.constants(model.graph.initializer)
-    for info in model.graph.input:
-        if info.name not in conversion.items:
-            name = safe_name(info.name, f"input{len(graph.inputs)}")
-            conversion.items[info.name] = graph.add_input(name, _type(info))
+    given = [info for info in model.graph.input if info.name not in conversion.items]
+    for info in given:
+        name = safe_name(info.name, f"input{len(graph.inputs)}")
+        conversion.items[info.name] = graph.add_input(name, _type(info))
     conversion.nodes(model.graph.node)
     outputs = [info.name for info in model.graph.output]
     conversion.finish(outputs)
     graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(outputs))
-    return graph, conversion
+    named = {v.name: info.name for v, info in zip(graph.inputs, given, strict=True)}
+    batch = {name: open_[source] for name, source in named.items() if source in open_}
+    return graph, conversion, Interface(batch, graph.outputs)
 
 
 def _opset(model: Any) -> int:
@@ -121,6 +128,34 @@ def _opset(model: Any) -> int:
     if not OLDEST <= found <= newest:
         raise FormatError(f"opset {found}; {OLDEST} to {newest} are known: export again, or use onnx.version_converter")
     return found
+
+
+def _promote_constants(model: Any) -> None:
+    """Makes initializers of the tensors that stand in Constant nodes, in a model without a weight among its
+    initializers: paddle2onnx writes all weights so. In others they are constants of the computation."""
+    from onnx import TensorProto
+
+    float_types = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+    if any(proto.data_type in float_types and math.prod(proto.dims) > 1 for proto in model.graph.initializer):
+        return
+    kept = []
+    for node in model.graph.node:
+        attribute = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if (
+            attribute is None
+            or attribute.name != "value"
+            or attribute.t.data_type not in float_types
+            or not attribute.t.dims
+            or len(node.output) != 1
+        ):
+            kept.append(node)
+            continue
+        model.graph.initializer.add().CopyFrom(attribute.t)
+        model.graph.initializer[-1].name = node.output[0]
+    if len(kept) < len(model.graph.node):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
 
 
 def _taken_out(model: Any) -> list[Any]:
@@ -149,10 +184,12 @@ def _taken_out(model: Any) -> list[Any]:
     return taken
 
 
-def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
-    """Open dimensions of the inputs get the sizes given; what the model says of other values is left to inference."""
+def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> dict[str, str]:
+    """Open dimensions of the inputs get the sizes given, by their names or as INPUT.AXIS; what the model says of other
+    values is left to inference. Returns the names of the first dimensions that were open, by input."""
     missing: dict[str, None] = {}
     known: dict[str, None] = {}
+    first: dict[str, str] = {}
     names = {initializer.name for initializer in model.graph.initializer}
     for info in model.graph.input:
         if info.name in names or not info.type.HasField("tensor_type"):
@@ -162,19 +199,23 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
         for i, dim in enumerate(info.type.tensor_type.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value >= 0:
                 continue
-            name = dim.dim_param or f"{info.name}.{i}"
-            known[name] = None
-            if name in dimensions:
-                dim.dim_value = dimensions[name]
-            else:
+            place, named = f"{info.name}.{i}", _is_name(dim.dim_param)
+            name = dim.dim_param if named else place
+            known.update(dict.fromkeys((name, place, dim.dim_param)))
+            if i == 0:
+                first[info.name] = name if named else "batch"
+            size = next((dimensions[key] for key in (place, name, dim.dim_param) if key in dimensions), None)
+            if size is None:
                 missing[name] = None
+            else:
+                dim.dim_value = size
     if missing:
         shown = ", ".join(missing)
-        first = next(iter(missing))
+        name = next(iter(missing))
         raise FormatError(
             f"the model leaves sizes open: {shown}.",
-            python=f"Say what they are: dimensions={{'{first}': 8}}",
-            command=f"Say what they are: boost-compile --dim {first}=8",
+            python=f"Say what they are: dimensions={{'{name}': 8}}",
+            command=f"Say what they are: boost-compile --dim {name}=8",
         )
     wrong = [name for name in dimensions if name not in known]
     if wrong:
@@ -183,8 +224,17 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> None:
     del model.graph.value_info[:]
     for info in model.graph.output:
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-            if dim.dim_param in dimensions:
+            if not _is_name(dim.dim_param) and not dim.dim_value > 0:
+                dim.Clear()
+            elif dim.dim_param in dimensions:
                 dim.dim_value = dimensions[dim.dim_param]
+    return first
+
+
+def _is_name(dimension: str) -> bool:
+    """Whether the name of a dimension tells it from others: exporters write "?" or nothing for what they do not
+    know."""
+    return any(c.isalnum() for c in dimension)
 
 
 def _check(model: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -60,6 +59,8 @@ def _pads(node: Node, axes: int, sizes: Sequence[int], steps: Sequence[int], w: 
     mode = str(node.attributes.get("pad_mode", "valid")).lower()
     if mode == "valid":
         return [0] * 2 * axes
+    if min(*sizes, *steps) < 0:
+        raise Unsupported("an image of an open size")
     if mode == "same":
         total = [
             max((o - 1) * s + (k - 1) * d + 1 - n, 0)
@@ -151,6 +152,8 @@ def _avg_pool(w: Writing, node: Node) -> Names:
         raise Unsupported("another layout or padding")
     window = {"kernel_shape": _spatial(kernel, 2), "strides": _spatial(strides, 2)}
     pads = [0] * 4
+    if mode == 1 and min(shape_of(x)[2:]) < 0:
+        raise Unsupported("an image of an open size")
     if mode == 1:
         total = [
             max((o - 1) * s + k - n, 0)
@@ -259,12 +262,14 @@ def _resize(mode: str, w: Writing, node: Node) -> Names:
         nearest = "round_prefer_ceil"
     else:
         nearest = "floor"
-    sizes = w.ints([math.prod((d,)) for d in shape_of(node)])
     assert len(shape_of(x)) == 4
-    extra = {"nearest_mode": nearest} if mode == "nearest" else {}
+    sizes = w.ints(shape_of(node)[2:])
+    extra: dict[str, Any] = {"nearest_mode": nearest} if mode == "nearest" else {}
     if mode == "nearest" and half:
         raise Unsupported("nearest with centres of half a pixel")
-    return w.add("Resize", [w.name(x), "", "", sizes], mode=mode, coordinate_transformation_mode=how, **extra)
+    return w.add(
+        "Resize", [w.name(x), "", "", sizes], mode=mode, axes=[2, 3], coordinate_transformation_mode=how, **extra
+    )
 
 
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")

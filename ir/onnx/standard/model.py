@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...atomic import replacing_file
+from ...batch.resize import batch_inputs
 from ...data import to_numpy
 from ...errors import Error, PassError
-from ...evaluation import Evaluation, evaluation
+from ...evaluation import Evaluation
 from ...evaluation.outputs import ancestors, results_of
 from ...forward_side import carried_operands
-from ...program import Program, StateVariable
+from ...interface import interface_of
+from ...program import StateVariable
 from ...types import DType, TensorType
 from ...values import Value
 from ...wording import counted, print_bytes
@@ -29,26 +32,56 @@ LIMIT = 1_900_000_000
 _LISTED = 40
 
 
-def export_onnx(
-    path: Path, program: Program, values: Mapping[str, np.ndarray] | None = None, result: str | None = None,
-    producer: str = "",
-) -> Evaluation:  # fmt: skip
-    """Writes the network of ``program``, up to the node ``result`` if given, as standard ONNX, and returns what was
-    written. ``values``: the state, if not that of the program.
+def export_onnx(path: Path, network: Evaluation, producer: str = "") -> Evaluation:
+    """Writes ``network`` as standard ONNX, and returns it as it was written: with an open batch, if it came from a
+    model with one, every node allows that, and nobody asked for another size.
 
     Error, listing all at once, for primitives that have no standard operator. Nothing is written then.
     """
-    network = evaluation(program, result)
-    writing = Writing()
-    _translate(network, writing, dict(values or {}))
-    model = _assembled(network, writing, producer)
+    written = _as_it_came(network)
+    try:
+        model = _model(written, producer)
+    except PassError as error:
+        if written is network:
+            raise
+        written = _fixed(network, error)
+        model = _model(written, producer)
     _checked(model)
     with replacing_file(Path(path)) as stream:
         stream.write(model.SerializeToString())
-    return network
+    return written
 
 
-def _translate(network: Evaluation, w: Writing, values: dict[str, Any]) -> None:
+def _as_it_came(network: Evaluation) -> Evaluation:
+    opened = _batch_names(network)
+    fixed = [v for v in network.graph.inputs if v.name in opened and min(shape_of(v), default=0) >= 0]
+    if network.batch or not fixed:
+        return network
+    first = opened[fixed[0].name]
+    try:
+        return network.resized(None, [v.name for v in fixed if opened[v.name] == first], runs=False)
+    except PassError as error:
+        return _fixed(network, error)
+
+
+def _fixed(network: Evaluation, error: PassError) -> Evaluation:
+    """As it is, and why it does not take any number of samples."""
+    size, _ = batch_inputs(network.graph)
+    reasons = error.message.splitlines()
+    return replace(network, batch=f"{size} samples only: {(reasons[1:] or reasons)[0].strip()}")
+
+
+def _batch_names(network: Evaluation) -> Mapping[str, str]:
+    return interface_of(network.program).batch
+
+
+def _model(network: Evaluation, producer: str) -> Any:
+    writing = Writing()
+    _translate(network, writing)
+    return _assembled(network, writing, producer)
+
+
+def _translate(network: Evaluation, w: Writing) -> None:
     """Writes what the results need."""
     graph = network.graph
     needed = ancestors([graph.result])
@@ -58,7 +91,7 @@ def _translate(network: Evaluation, w: Writing, values: dict[str, Any]) -> None:
         w.unique.claim(name)
     size = 0
     for name, state in graph.states.items():
-        array = _value(name, network.program.state[name], values)
+        array = _value(network.program.state[name])
         size += array.nbytes
         w.define(state, w.constant(array, name))
     if size > LIMIT:
@@ -91,26 +124,22 @@ def _translate(network: Evaluation, w: Writing, values: dict[str, Any]) -> None:
         )
 
 
-def _value(name: str, variable: StateVariable, values: Mapping[str, np.ndarray]) -> np.ndarray:
+def _value(variable: StateVariable) -> np.ndarray:
     if variable.dtype not in ELEMENT or variable.dtype is DType.BFLOAT16:
-        raise PassError(f"state '{name}' is {variable.type}, which the exported model could not hold")
-    if not values:
-        return to_numpy(variable.type, variable.data)
-    array = values.get(name)
-    if array is None or array.shape != variable.shape or array.dtype != variable.dtype.value:
-        held = "lacks it" if array is None else f"has {array.dtype}{list(array.shape)} for it"
-        raise PassError(f"state '{name}' is {variable.type}, and the given state {held}")
-    return array
+        raise PassError(f"state '{variable.name}' is {variable.type}, which the exported model could not hold")
+    return to_numpy(variable.type, variable.data)
 
 
 def _assembled(network: Evaluation, w: Writing, producer: str) -> Any:
     from onnx import ModelProto, helper
 
+    names = _batch_names(network)
+    batch = next((names[v.name] for v in network.graph.inputs if v.name in names), "batch")
     outputs = []
     for name, value in results_of(network.graph).items():
         w.nodes.append(helper.make_node("Identity", [w.name(value)], [name], name=f"{name}/Identity"))
-        outputs.append(_info(name, value))
-    inputs = [_info(w.name(v), v) for v in network.graph.inputs if v.uses]
+        outputs.append(_info(name, value, batch if name in network.per_sample else ""))
+    inputs = [_info(w.name(v), v, names.get(v.name, batch)) for v in network.graph.inputs if v.uses]
     graph = helper.make_graph(w.nodes, network.program.name, inputs, outputs, initializer=w.initializers)
     model: ModelProto = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
@@ -119,12 +148,13 @@ def _assembled(network: Evaluation, w: Writing, producer: str) -> Any:
     return model
 
 
-def _info(name: str, value: Value) -> Any:
+def _info(name: str, value: Value, batch: str) -> Any:
+    """An input or output. Open sizes have names of their own, but for the first, if that is the ``batch``."""
     from onnx import helper
 
     if not isinstance(value.type, TensorType):
         raise PassError(f"%{value.name} is {value.type}: an ONNX model takes and gives tensors")
-    shape = [d if d >= 0 else f"{name}_{i}" for i, d in enumerate(shape_of(value))]
+    shape = [d if d >= 0 else batch if i == 0 and batch else f"{name}_{i}" for i, d in enumerate(shape_of(value))]
     return helper.make_tensor_value_info(name, ELEMENT[value.type.dtype], shape)
 
 

@@ -58,6 +58,8 @@ def _split(w: Writing, node: Node) -> Names:
     assert isinstance(node.type, TupleType)
     axis = int(plain(node, 1, 0))
     count = len(node.type.elements)
+    if shape_of(node.operand(0))[axis] < 0:
+        raise Unsupported("it splits along an open size")
     sizes = w.ints([shape_of(node.operand(0))[axis] // count] * count)
     return w.add_several("Split", [w.name(node.operand(0)), sizes], count, axis=axis)
 
@@ -113,7 +115,12 @@ def _padded_rank(w: Writing, node: Node, rank: int) -> str:
 
 
 def _broadcast(w: Writing, node: Node) -> Names:
-    return w.add("Expand", [w.name(node.operand(0)), w.ints(shape_of(node))])
+    """An open size is that of the operand, which Expand keeps where it is told 1."""
+    shape, own = shape_of(node), shape_of(node.operand(0))
+    aligned = (*(1 for _ in range(len(shape) - len(own))), *own)
+    if any(d < 0 <= o for d, o in zip(shape, aligned, strict=True)):
+        raise Unsupported("an open size that its operand does not have")
+    return w.add("Expand", [w.name(node.operand(0)), w.ints([max(d, 1) for d in shape])])
 
 
 def _gather(w: Writing, node: Node) -> Names:
@@ -214,6 +221,9 @@ def _item(w: Writing, node: Node) -> Names:
 def _filled(value: float, w: Writing, node: Node) -> Names:
     import numpy as np
 
+    if min(shape_of(node), default=0) < 0:
+        filled = w.constant(np.array(value, dtype_of(node).value))
+        return w.add("Expand", [filled, w.add("Shape", w.inputs(node, 1))])
     return w.constant(np.full(shape_of(node), value, dtype_of(node).value))
 
 

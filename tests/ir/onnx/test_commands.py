@@ -26,6 +26,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "m.onnx"
 
 
+def shapes(model: onnx.ModelProto) -> dict[str, list[int | str]]:
+    """Of inputs and outputs; open sizes by their names."""
+    return {
+        info.name: [d.dim_param or d.dim_value for d in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.input, *model.graph.output)
+    }
+
+
 def test_a_size_is_given_and_the_network_written_with_other_weights(path: Path, tmp_path: Path) -> None:
     trained = tmp_path / "trained.safetensors"
     save_file({"w": np.full((3, 2), 2, np.float32)}, trained)
@@ -38,10 +46,13 @@ def test_a_size_is_given_and_the_network_written_with_other_weights(path: Path, 
     onnx.checker.check_model(model, full_check=True)
     (weight,) = (numpy_helper.to_array(i) for i in model.graph.initializer if i.name == "w")
     assert (weight == 2).all()
-    assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [4, 3]
+    assert shapes(model) == {"x": ["rows", 3], "y": ["rows", 2]}
+
+    CliRunner().invoke(command, [*arguments, "--batch-size", "5"], catch_exceptions=False)
+    assert shapes(onnx.load(output)) == {"x": [5, 3], "y": [5, 2]}
 
     save_file({"w": np.zeros((2, 3), np.float32)}, trained)
-    with pytest.raises(bc.Error, match=r"state 'w' is float32\[3,2\], and the given state has float32\[2, 3\]"):
+    with pytest.raises(bc.Error, match=r"state 'w' is float32\[3,2\], and .*trained.safetensors has float32\[2, 3\]"):
         CliRunner().invoke(command, [*arguments, "--state", str(trained)], catch_exceptions=False)
 
 
@@ -53,7 +64,16 @@ def test_sizes_that_are_none(value: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"), [(["--standard"], "goes with --format onnx"), (["--result", "n"], "go with")]
+    ("flags", "said"),
+    [
+        (["--standard"], "goes with --format onnx"),
+        (["--result", "n"], "--result goes with --forward"),
+        (["--batch-size", "3"], "--batch-size goes with --forward"),
+        (["--forward", "--batch-size", "0"], "no number of samples"),
+        (["-o", "x.mindir"], "add --forward"),
+        (["--format", "mindir", "--forward"], "-o FILE.mindir"),
+        (["--forward", "--graph", "step"], "shows one graph"),
+    ],
 )
 def test_flags_that_need_others(flags: list[str], said: str, path: Path) -> None:
     result = CliRunner().invoke(command, [str(path), *flags])

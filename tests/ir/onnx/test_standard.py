@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from boost_compile.ir.errors import PassError
+from boost_compile.ir.evaluation import evaluation
 from boost_compile.ir.onnx.standard import export_onnx
 
 import boost_compile as bc
@@ -34,7 +35,7 @@ def backbone(cell: Any) -> Any:
 def test_computes_what_the_native_network_computes(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     program = bc.compile(bc.load(export(case, tmp_path)), "gradient-accumulation{steps=2}")
-    exported = export_onnx(tmp_path / "network.onnx", program)
+    exported = export_onnx(tmp_path / "network.onnx", evaluation(program))
     assert not exported.is_whole
     inputs = case.batches(1)[0]
     taken = dict(zip([v.name for v in program.graphs["accumulate"].inputs], inputs, strict=True))
@@ -48,7 +49,7 @@ def test_computes_what_the_native_network_computes(name: str, tmp_path: Path) ->
 def test_what_has_no_standard_operator_is_listed_and_nothing_is_written(tmp_path: Path) -> None:
     program = bc.load(export(CASES["lstm"], tmp_path))
     with pytest.raises(PassError, match=r"1 nodes of the network cannot be written .*\n  LSTM %"):
-        export_onnx(tmp_path / "network.onnx", program)
+        export_onnx(tmp_path / "network.onnx", evaluation(program))
     assert not (tmp_path / "network.onnx").exists()
     with pytest.raises(PassError, match="has no node 'nowhere'"):
-        export_onnx(tmp_path / "network.onnx", program, result="nowhere")
+        evaluation(program, "nowhere")

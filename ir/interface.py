@@ -1,0 +1,48 @@
+"""What the model that a program was made of called its open sizes and its results: noted with the program, so that what
+is written again has the same.
+
+The note is a text in the file's ``user_info``, which MindIR files and program directories keep. It comes from a file,
+so nothing in it is relied on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .program import Program
+
+_KEY = "onnx"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """``batch``: by input, the name of its first dimension where the model left that open. ``outputs``: the names of
+    what the network computes."""
+
+    batch: Mapping[str, str] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+
+
+def note_interface(program: Program, interface: Interface) -> None:
+    """Notes it with the program, in place."""
+    text = json.dumps({"batch": dict(interface.batch), "outputs": list(interface.outputs)})
+    program.metadata["user_info"] = {**_user_info(program), _KEY: text}
+
+
+def interface_of(program: Program) -> Interface:
+    """What was noted; empty where nothing was, or what stands there is no such note."""
+    try:
+        noted = json.loads(_user_info(program).get(_KEY, ""))
+        batch, outputs = dict(noted["batch"]), list(noted["outputs"])
+    except (ValueError, TypeError, KeyError):
+        return Interface()
+    if not all(isinstance(text, str) for text in (*batch, *batch.values(), *outputs)):
+        return Interface()
+    return Interface(batch, tuple(outputs) if len(set(outputs)) == len(outputs) else ())
+
+
+def _user_info(program: Program) -> dict[str, str]:
+    found = program.metadata.get("user_info")
+    return dict(found) if isinstance(found, dict) else {}
