@@ -151,8 +151,8 @@ def command(
         raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
     if standard and (scope or around):
         raise click.UsageError("--standard writes the network: leave out --scope and --around (see --result)")
-    for given, flag in ((result, "--result"), (state, "--state"), (batch_size, "--batch-size")):
-        if given is not None and not forward:
+    for wanted, flag in ((result, "--result"), (state, "--state"), (batch_size, "--batch-size")):
+        if wanted is not None and not forward:
             raise click.UsageError(f"{flag} goes with --forward")
     if chosen == "mindir" and not forward:
         raise click.UsageError("a MindIR of the network: add --forward (boost-compile -o writes the whole program)")
