@@ -11,7 +11,7 @@ WORKERS ?= 2
 env: $(STAMP)
 
 # mindspore is a download of about 800 MB: pip shows its progress.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"boost-compile needs Python 3.10 to 3.12, this is {v[0]}.{v[1]}: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
@@ -26,11 +26,9 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# mypy does not follow the folder mapping of pyproject.toml, so it is shown the package as it is installed: through links.
+# mypy is shown the package as it is installed: build/links, which the installation made (setup.py).
 types: $(STAMP)
-	mkdir -p .cache/types/boost_compile
-	for f in boost_compile/__init__.py boost_compile/py.typed ir passes runtime tools; do ln -sfn "$(CURDIR)/$$f" .cache/types/boost_compile/$$(basename $$f); done
-	cd .cache/types && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
+	cd build/links && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
 
 # In parts, because MindSpore keeps what it has compiled: one process for all would need 10 GB by the end. A file of tests is
 # one worker's, so that its tests share references and jobs of ranks; tests/conftest.py puts those that take long first.

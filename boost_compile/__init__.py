@@ -5,9 +5,14 @@ The public API. Importing it loads neither MindSpore nor numpy: what a name need
 
 from __future__ import annotations
 
+from os import path as _path
 from typing import TYPE_CHECKING
 
-from .ir.display import render_with as _render_with
+if not _path.isdir(_path.join(__path__[0], "ir")):
+    # Python was started in a checkout and so found this folder first; the rest of the package stands beside it.
+    __path__.append(_path.dirname(_path.abspath(__path__[0])))
+
+from .ir.display import render_with as _render_with  # noqa: E402
 
 if TYPE_CHECKING:
     import os
