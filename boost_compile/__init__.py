@@ -12,7 +12,7 @@ if not _path.isdir(_path.join(__path__[0], "ir")):
     # Python was started in a checkout and so found this folder first; the rest of the package stands beside it.
     __path__.append(_path.dirname(_path.abspath(__path__[0])))
 
-from .ir.display import render_with as _render_with  # noqa: E402
+from .ir.display import render_with as _render_with
 
 if TYPE_CHECKING:
     import os
