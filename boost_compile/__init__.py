@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from . import passes
+    from . import boost, passes
     from .ir.difference import ProgramDiff
     from .ir.errors import Error
     from .ir.program import Program
@@ -40,6 +40,7 @@ _HOMES = {
     "Error": ".ir.errors",
     "Program": ".ir.program",
     "Session": ".runtime.session",
+    "boost": ".boost",
     "capture": ".runtime.capture",
     "differentiate": ".runtime.differentiation.differentiate",
     "from_boost_config": ".passes.boost_document",
@@ -53,6 +54,7 @@ __all__ = [
     "Program",
     "Session",
     "__version__",
+    "boost",
     "capture",
     "compile",
     "diff",
@@ -159,7 +161,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     module = import_module(home, __name__)
-    return module if name == "passes" else getattr(module, name)
+    return module if name in ("boost", "passes") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

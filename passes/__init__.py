@@ -7,11 +7,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..ir.gradient_path import STAGES
     from ..ir.report import Miss, PassResult
+    from .adasum import AdaSum
     from .base import Pass
+    from .batch_size import BatchSize
+    from .clip_gradients import ClipGradients
+    from .common_subexpression_elimination import CommonSubexpressionElimination
+    from .data_parallel import DataParallel
+    from .dead_code_elimination import DeadCodeElimination
+    from .dim_reduce import DimReduce
+    from .effect_chain_minimization import EffectChainMinimization
+    from .gradient_accumulation import GradientAccumulation
+    from .gradient_freeze import GradientFreeze
+    from .group_loss_scale import GroupLossScale
+    from .legalize import Legalize
+    from .less_bn import LessBN
+    from .loss_scale import LossScale
+    from .lower_gradient_centralization import LowerGradientCentralization
     from .manager import InternalError, NoMatchWarning, compile_program
+    from .normalised_head import NormalisedHead
     from .options import option
+    from .overflow_check import OverflowCheck
+    from .parameter_groups import ParameterGroups
+    from .patch_convolution import PatchConvolution
     from .pipeline import parse_pipeline, print_pipeline
     from .registry import REGISTRY, register
+    from .tag_gradient_centralization import TagGradientCentralization
 
 _HOMES = {
     "Miss": "..ir.report",
@@ -31,11 +51,31 @@ _HOMES = {
 __all__ = [
     "REGISTRY",
     "STAGES",
+    "AdaSum",
+    "BatchSize",
+    "ClipGradients",
+    "CommonSubexpressionElimination",
+    "DataParallel",
+    "DeadCodeElimination",
+    "DimReduce",
+    "EffectChainMinimization",
+    "GradientAccumulation",
+    "GradientFreeze",
+    "GroupLossScale",
     "InternalError",
+    "Legalize",
+    "LessBN",
+    "LossScale",
+    "LowerGradientCentralization",
     "Miss",
     "NoMatchWarning",
+    "NormalisedHead",
+    "OverflowCheck",
+    "ParameterGroups",
     "Pass",
     "PassResult",
+    "PatchConvolution",
+    "TagGradientCentralization",
     "compile_program",
     "option",
     "parse_pipeline",
@@ -45,10 +85,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import import_module
 
+    if name not in _HOMES:
+        from .registry import CLASSES, REGISTRY
+
+        own = next((pass_name for pass_name, cls in CLASSES.items() if cls == name), None)
+        if own is None:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        return REGISTRY[own]
     return getattr(import_module(_HOMES[name], __name__), name)
 
 

@@ -73,9 +73,15 @@ SCHEMA = _section(
         weight_load_dir=_key(["string", "null"], None),
         timeout=_key("integer", 1800, minimum=0),
     ),
-    loss_scale_group=_section(),
+    # Not of AutoBoost: what GroupLossScaleManager is made with, groups by the names of their weights.
+    loss_scale_group=_section(
+        init_loss_scale=_key(["number", "array"], 4096, minimum=0, items={"type": "number", "minimum": 0}),
+        loss_scale_groups=_key(
+            ["integer", "array"], 4, minimum=2, items={"type": ["string", "array"], "items": {"type": "string"}}
+        ),
+    ),
 )
-"""JSON Schema of the document, with upstream's defaults."""
+"""JSON Schema of the document, with upstream's defaults. Upstream's section loss_scale_group has no keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,13 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
     elif switch == "dim_reduce":
         yield _text("dim-reduce", basis=_basis(values, where), **{name: values[name] for name in SAME_NAME})
     else:
-        yield _text("group-loss-scale")
+        init, groups = values["init_loss_scale"], values["loss_scale_groups"]
+        scales = [float(scale) for scale in (init if isinstance(init, (list, tuple)) else [init])]
+        if isinstance(groups, int):
+            yield _text("group-loss-scale", groups=groups, init=scales)
+        else:
+            match = [group if isinstance(group, str) else "|".join(group) for group in groups]
+            yield _text("group-loss-scale", match=match, init=scales)
 
 
 def _text(name: str, **options: Any) -> str:

@@ -4,6 +4,7 @@ training: one document brings MindSpore's boosted cell and ours to the same weig
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -176,10 +177,38 @@ OTHER_VALUES = {int: 7, float: 0.25}
 
 
 def test_the_keys_are_all_that_auto_boost_reads() -> None:
-    from mindspore.boost import AutoBoost
+    from mindspore.boost import AutoBoost, GroupLossScaleManager
 
-    keys = [k for name, s in SCHEMA["properties"].items() if name != "boost" for k in s["properties"]]
-    assert sorted(keys) == sorted(AutoBoost._boost_config_func_map)
+    sections = {name: list(s["properties"]) for name, s in SCHEMA["properties"].items() if name != "boost"}
+    assert sections.pop("loss_scale_group") == list(inspect.signature(GroupLossScaleManager).parameters)
+    assert sorted(k for keys in sections.values() for k in keys) == sorted(AutoBoost._boost_config_func_map)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({}, {"groups": 4, "match": (), "init": (4096.0,)}),
+        ({"init_loss_scale": 1024, "loss_scale_groups": 3}, {"groups": 3, "init": (1024.0,)}),
+        (
+            {"init_loss_scale": [64, 2.5], "loss_scale_groups": [["conv1.weight", "conv2.weight"], "fc*|bn*"]},
+            {"match": ("conv1.weight|conv2.weight", "fc*|bn*"), "init": (64.0, 2.5)},
+        ),
+    ],
+)
+def test_groups_of_loss_scales(section: Document, expected: Document) -> None:
+    options = translated(manual("loss_scale_group", loss_scale_group=section))["group-loss-scale"]
+    assert {key: options[key] for key in expected} == expected
+
+
+def test_groups_of_loss_scales_that_do_not_fit() -> None:
+    for section, message in (
+        ({"loss_scale_groups": 1}, "loss_scale_group.loss_scale_groups must be at least 2, not 1"),
+        ({"loss_scale_groups": [["a", 3]]}, "loss_scale_group.loss_scale_groups[0][1] must be a string, not 3"),
+        ({"init_loss_scale": "4096"}, "loss_scale_group.init_loss_scale must be a finite number or a list"),
+        ({"loss_scale_group": []}, "unknown key 'loss_scale_group.loss_scale_group'"),
+    ):
+        with pytest.raises(bc.Error, match=re.escape(message)):
+            bc.from_boost_config({"loss_scale_group": section})
 
 
 @pytest.mark.parametrize(("section", "key"), ATTRIBUTES)
