@@ -108,11 +108,13 @@ def verify(
     seed: int = 0,
     device: str = "CPU",
     bisect: bool = True,
+    quick: bool = False,
 ) -> Verification:
     """Runs ``program`` beside the ``original`` that it was compiled from and checks what its passes promise.
 
     ``data``: an .npz file or a list of micro-batches; random ones without it. The report says for each property what
-    was measured and what is allowed, and which pass is guilty; ``verified`` sums it up.
+    was measured and what is allowed, and which pass is guilty; ``verified`` sums it up. ``quick`` leaves out properties
+    that take long, and the report says which.
     """
     from dataclasses import replace
 
@@ -120,7 +122,7 @@ def verify(
 
     # What is tried out must not train a live network.
     original, program = replace(original, live=None), replace(program, live=None)
-    return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect)
+    return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
 
 
 def diff(before: Program, after: Program, *, computation: bool = False) -> ProgramDiff:

@@ -39,9 +39,17 @@ DEVICES = ("CPU", "GPU", "Ascend")
 
 class Engine:
     """Owns its Parameters, but for those that a ``live`` Cell has: it updates these in place. Two engines of one
-    program share nothing else. The program is not changed."""
+    program share nothing else, unless one is made ``beside`` the other: then they share all state, whose names and
+    types must agree, and graphs that both have. The program is not changed."""
 
-    def __init__(self, program: Program, device: str, seed: int | None, live: LiveCell | None = None):
+    def __init__(
+        self,
+        program: Program,
+        device: str,
+        seed: int | None,
+        live: LiveCell | None = None,
+        beside: Engine | None = None,
+    ):
         _refuse_foreign_code(program)
         _refuse_too_large(program)
         prepare_environment(program.graphs.values())
@@ -57,12 +65,16 @@ class Engine:
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
         self._shared = shared_states(program, self.ranks.size)
-        self.given = {} if live is None else self._given(program, live)
+        self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
-        self.parameters = {
-            name: self.given[name] if name in self.given else self._parameter_of(variable)
-            for name, variable in program.state.items()
-        }
+        self.parameters: dict[str, Any] = (
+            {
+                name: self.given[name] if name in self.given else self._parameter_of(variable)
+                for name, variable in program.state.items()
+            }
+            if beside is None
+            else beside.parameters
+        )
         if live is not None:
             given = (program.state[name] for name in self.given)
             new = {variable.name: _array(variable) for variable in given if live.has_new_value(variable)}
@@ -73,7 +85,11 @@ class Engine:
         self.draws = Draws(seed or 0, self.ranks.rank)
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
-        self._runners = {name: self._load(program, graph, seed) for name, graph in self.graphs.items()}
+        known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
+        self._runners: dict[str, Any] = {
+            name: known[graph] if graph in known else self._load(program, graph, seed)
+            for name, graph in self.graphs.items()
+        }
 
     def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
         found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self._shared}

@@ -55,9 +55,10 @@ class Session:
     others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` asks :meth:`check_replicas`
     after every K-th cycle.
 
-    The program is not changed, and sessions share nothing else. ``seed`` makes random primitives (Dropout) repeatable
-    from one session to the next; without it they keep the seeds of the file, where zero means a different run each
-    time.
+    The program is not changed, and sessions share nothing else, unless one is made ``beside`` another one whose program
+    has the same state: both then change the same, and graphs that both programs hold are compiled once. ``seed`` makes
+    random primitives (Dropout) repeatable from one session to the next; without it they keep the seeds of the file,
+    where zero means a different run each time.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Session:
         *,
         inputs: Sequence[Any] = (),
         share: bool = True,
+        beside: Session | None = None,
     ):
         if check_replicas is not None and check_replicas < 1:
             raise RuntimeFailure(
@@ -79,8 +81,8 @@ class Session:
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
         self._plans = [plan_turns(program, variant) for variant in self._schedules]
-        live = live_cell(program) if share else None
-        self._engine = Engine(program, device, seed, live)
+        live = live_cell(program) if share and beside is None else None
+        self._engine: Engine = Engine(program, device, seed, live, None if beside is None else beside._engine)
         if live is not None:
             tell_of_sharing(live, program, self, self._engine.given.values())
         self._exchange = Exchange(self._engine.ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -351,14 +352,15 @@ def _differentiated(job: Job, program: Program, silent: bool) -> Program:
 
 def _verified(job: Job, source: Program, program: Program, output: str, silent: bool) -> Verification:
     """The verification of what was compiled; its result is stored with a program directory."""
+    from .verification.progress import progress
     from .verify import check_made_from, run
 
     assert job.input is not None
     check_made_from(source, program, output)
     if not silent:
         click.echo("Verifying: the program runs beside the original in MindSpore.", err=True)
-    with _timed(job, "verification"):
-        return run(source, program, job.input, output, store=True)
+    with _timed(job, "verification"), nullcontext() if silent else progress("boost-compile") as shown:
+        return run(source, program, job.input, output, store=True, progress=shown)
 
 
 def _conclude(found: Verification, output: str, *, silent: bool) -> None:

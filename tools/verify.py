@@ -31,6 +31,7 @@ FAILED = 1
     "--device", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU", show_default=True
 )
 @click.option("--bisect/--no-bisect", default=True, help="Find the guilty pass on failure [on].")
+@click.option("--quick", is_flag=True, help="Leave out what takes long; the report says what.")
 @click.option("--store/--no-store", default=True, help="Write verification.json into a program directory [on].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
@@ -42,6 +43,7 @@ def command(
     cycles: int,
     device: str,
     bisect: bool,
+    quick: bool,
     store: bool,
     as_json: bool,
 ) -> None:
@@ -52,11 +54,14 @@ def command(
     source, compiled = cli.read_program(original), cli.read_program(program)
     check_made_from(source, compiled, program)
 
+    from .verification.progress import progress
     from .verification.table import print_verification
 
-    found = run(
-        source, compiled, original, program, store, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect
-    )
+    with progress("boost-verify") as shown:
+        found = run(
+            source, compiled, original, program, store, data=data, cycles=cycles, seed=seed, device=device,
+            bisect=bisect, quick=quick, progress=shown,
+        )  # fmt: skip
     if as_json:
         cli.print_json(found.to_json())
     else:

@@ -15,9 +15,11 @@ from boost_compile.ir.text import parse_program
 from boost_compile.ir.values import Node
 from boost_compile.passes import clip_gradients, gradient_accumulation
 from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.verification import progress
 from boost_compile.tools.verification.data import random_batches
 from boost_compile.tools.verification.ranges import upper_bound
-from boost_compile.tools.verification.report import FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Verification
+from boost_compile.tools.verification.recent import Recent
+from boost_compile.tools.verification.report import FAILED, LEFT_OUT, NOT_APPLICABLE, PASSED, VACUOUS, Verification
 from boost_compile.tools.verification.tolerance import Expected, compare
 from boost_compile.tools.verify import command
 
@@ -258,6 +260,48 @@ def test_the_command(
     assert not Path(program, "verification.json").exists()
 
 
+def test_quick_says_what_it_leaves_out_and_where_it_is(
+    here: Path,
+    exported: Callable[[str], Path],
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    made = bc.compile(load("mlp"), "gradient-accumulation{steps=2},overflow-check,loss-scale,clip-gradients{limit=0.1}")
+    path = save(made, "mlp.boost")
+    done = shell(capsys, command, exported("mlp"), path, "--quick")
+    assert done.code == 0, done.out
+    left = "short cycle, overflow, scale rule, loss-scale linearity, clipping"
+    assert f"left out by --quick: {left}" in done.out
+    assert "Verified but for what was left out" in done.out.splitlines()[-1]
+    assert "s, checking different micro-batches, 3 of 18: cycle 2" in done.err
+    stored = json.loads(Path(path, "verification.json").read_text())
+    assert {r["name"] for r in stored["results"] if r["status"] == LEFT_OUT} == set(left.split(", "))
+    # What is not left out is checked as ever.
+    program = made.with_values({"output.bias": made.state["output.bias"].initial * 2})
+    save(program, path)
+    assert shell(capsys, command, exported("mlp"), path, "--quick", "--no-bisect").code == 1
+
+
+def test_the_same_state_and_micro_batch_are_computed_once() -> None:
+    state, batch = {"w": np.zeros(3)}, (np.ones(2, np.float32),)
+    computed: list[int] = []
+
+    def compute() -> int:
+        computed.append(len(computed))
+        return computed[-1]
+
+    recent: Recent[int] = Recent(lambda _: 1, limit=2)
+    assert recent.get(state, batch, compute) == recent.get(dict(state), (batch[0].copy(),), compute) == 0
+    # Another micro-batch, another type of it, another array of state though it holds the same: all computed anew.
+    assert recent.get(state, (batch[0] * 2,), compute) == 1
+    assert recent.get(state, (batch[0].view(np.int32),), compute) == 2
+    assert recent.get({"w": np.zeros(3)}, batch, compute) == 3
+    # The first had to go for the others.
+    assert recent.get(state, batch, compute) == 4
+
+
 def test_failure_is_exit_status_1(
     here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,7 +387,7 @@ def test_the_same_seed_draws_the_same(load: Load) -> None:
 
 def expected(before: list[float], after: list[float], moved: list[float]) -> Expected:
     a, b, c = ({"w": np.array(x, np.float32)} for x in (before, after, moved))
-    return Expected(a, b, (c,))
+    return Expected(a, b, lambda: (c,))
 
 
 def test_rounding_is_forgiven_and_nothing_more() -> None:
@@ -367,6 +411,6 @@ def test_noise_is_forgiven_where_it_was_measured() -> None:
 
 def test_counters_are_exact() -> None:
     one = {"n": np.array([3], np.int32)}
-    found = compare({"n": np.array([4], np.int32)}, Expected(one, one, ()), ["n"])
+    found = compare({"n": np.array([4], np.int32)}, Expected(one, one, tuple), ["n"])
     assert found.excess == np.inf
     assert found.where == "n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from .changes import clipped, global_norm, totals
@@ -11,14 +13,18 @@ from .reference import Batch, Values
 from .report import VACUOUS, Result
 from .tolerance import compare
 
-FACTORS = (1.0, 8.0, 64.0, 512.0, 2.0**-3, 2.0**-6, 2.0**-10)
+DATA = {"within": (2.0**-3, 2.0**-6, 2.0**-10), "above": (8.0, 64.0, 512.0)}
+WEIGHTS = {"within": (0.5, 0.25, 0.125), "above": (2.0, 4.0, 8.0, 16.0)}
+"""What floating inputs are multiplied by to get to either side of the limit, and weights where that does not help."""
+SAME = 2.0**-7
+"""Where the first factor changes the gradients' size by less, no other one is tried (a BatchNorm on the data)."""
 
 
 class Clipping:
     """The floating inputs are multiplied until the averaged gradients lie above the limit, and until they lie within
-    it. Above, the update is that of gradients which are cut down in plain arithmetic and no longer than the limit;
-    within, that of the gradients as they are. The tolerance is that of any update; the norm's own rounding (a sum of
-    squares in float32) is part of the noise floor."""
+    it; where that does not help, the weights are. Above, the update is that of gradients which are cut down in plain
+    arithmetic and no longer than the limit; within, that of the gradients as they are. The tolerance is that of any
+    update; the norm's own rounding (a sum of squares in float32) is part of the noise floor."""
 
     name = "clipping"
     promise = "gradients above the limit are cut down to it, others let through"
@@ -28,47 +34,78 @@ class Clipping:
         if not clips:
             raise NotApplicable("the pipeline has no clip-gradients")
         c.needs_update()
-        deviations, sides, shown = [], dict[str, float](), False
-        for factor in FACTORS:
-            batches = [_times(b, factor) for b in c.micro_batches(0)]
-            raw = c.reference.cycle(c.reference.initial, batches, reduction=c.promises.reduction)
-            if not all(np.isfinite(g).all() for g in raw.gradients.values()):
-                continue
-            options = clips[0].options()
-            side = "above" if _above(c, raw.gradients, options["by"], float(options["limit"])) else "within"
+        c.takes_long()
+        options = clips[0].options()
+        by, limit = options["by"], float(options["limit"])
+        deviations, sides, shown = [], dict[str, str](), False
+        for how, state, batches in self._attempts(c, by, limit, sides):
+            c.progress.detail(how)
+            side = "above" if self._above(c, state, batches, by, limit) else "within"
             if side in sides:
                 continue
-            sides[side] = factor
-            wanted = c.expected(c.reference.initial, batches)
+            wanted = c.expected(state, batches)
             c.subject.restart()
+            c.subject.load({n: v for n, v in state.items() if v is not c.reference.initial[n]})
             ran = c.subject.cycle(batches)
             if not ran.last.updated:
                 continue
+            sides[side] = how
             deviations.append(compare(ran.state, wanted.expected, c.judged()))
             shown = shown or moved(wanted, c.judged())
-            if len(sides) == 2:
-                break
         if not deviations:
             raise NotApplicable("no cycle of this data updates")
-        detail = ", ".join(f"{side} (data times {factor:g})" for side, factor in sides.items())
         if "above" not in sides:
-            return Result(self.name, VACUOUS, "no gradient reached the limit: give other data", None, self.promise)
+            return Result(self.name, VACUOUS, "no gradient reached the limit: give other --data", None, self.promise)
+        detail = ", ".join(f"{side} ({how})" for side, how in sides.items())
         return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
 
+    def _attempts(
+        self, c: Context, by: str, limit: float, sides: dict[str, str]
+    ) -> Iterator[tuple[str, Values, list[Batch]]]:
+        """States and micro-batches, until both sides are there."""
+        start, batches = c.reference.initial, c.micro_batches(0)
+        yield "data as it is", start, batches
+        own = _size(c, c.reference.averaged(start, batches, c.promises.reduction), by)
+        for side in ("within", "above"):
+            for factor in DATA[side]:
+                if side in sides:
+                    break
+                scaled = [_times(b, factor) for b in batches]
+                gradients = c.reference.averaged(start, scaled, c.promises.reduction)
+                if not _finite(gradients):
+                    break
+                yield f"data times {factor:g}", start, scaled
+                if abs(_size(c, gradients, by) - own) < SAME * own:
+                    break
+            for factor in WEIGHTS[side]:
+                if side in sides:
+                    break
+                by_weight = {w: start[w] * start[w].dtype.type(factor) for w in c.reference.probe.weights}
+                state = {**start, **by_weight}
+                if not _finite(c.reference.averaged(state, batches, c.promises.reduction)):
+                    break
+                yield f"weights times {factor:g}", state, batches
 
-def _above(c: Context, gradients: Values, by: str, limit: float) -> bool:
-    """Whether the limit bites; the clipped gradients are then checked to be within it."""
-    probe = c.reference.probe
-    cut = clipped(probe, gradients, by, limit)
-    whole = totals(probe, cut)
-    largest = (
-        global_norm(list(whole.values()))
-        if by == "global-norm"
-        else max(float(np.abs(g).max(initial=0)) if by == "value" else global_norm([g]) for g in whole.values())
-    )
-    assert largest <= limit * 1.01, "the reference's own clipping"
-    before = totals(probe, gradients)
-    return any(not np.allclose(whole[n], before[n], rtol=1e-3, atol=0) for n in whole)
+    def _above(self, c: Context, state: Values, batches: list[Batch], by: str, limit: float) -> bool:
+        """Whether the limit bites; the clipped gradients are then checked to be within it."""
+        probe = c.reference.probe
+        gradients = c.reference.averaged(state, batches, c.promises.reduction)
+        cut = clipped(probe, gradients, by, limit)
+        assert _size(c, cut, by) <= limit * 1.01, "the reference's own clipping"
+        before, after = totals(probe, gradients), totals(probe, cut)
+        return any(not np.allclose(after[n], before[n], rtol=1e-3, atol=0) for n in after)
+
+
+def _size(c: Context, gradients: Values, by: str) -> float:
+    """What the limit is a limit of."""
+    whole = totals(c.reference.probe, gradients)
+    if by == "global-norm":
+        return global_norm(list(whole.values()))
+    return max(float(np.abs(g).max(initial=0)) if by == "value" else global_norm([g]) for g in whole.values())
+
+
+def _finite(gradients: Values) -> bool:
+    return all(np.isfinite(g).all() for g in gradients.values())
 
 
 def _times(batch: Batch, factor: float) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...ir.program import Program
 from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable
+from .progress import Progress, Silent
 from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
@@ -23,6 +24,10 @@ TAG = "centralize"
 
 class NotApplicable(Exception):
     """A property says that it does not apply, and why."""
+
+
+class LeftOut(Exception):
+    """A property that applies takes too long for a quick verification."""
 
 
 @dataclass
@@ -39,18 +44,29 @@ class Context:
     cycles: int
     device: str
     seed: int
+    quick: bool = False
+    progress: Progress = field(default_factory=Silent)
+
+    def takes_long(self) -> None:
+        """Properties say so once they know that they apply. LeftOut where only the others are checked."""
+        if self.quick:
+            raise LeftOut
 
     @cached_property
     def subject(self) -> Subject:
-        subject = Subject(without_dropout(self.program), list(self.reference.initial), self.device)
+        subject = Subject(self._certain, list(self.reference.initial), self.device)
         self._settle(subject)
         return subject
 
     @cached_property
     def poisoned(self) -> tuple[Subject, int]:
         """The program with gradients open to attack, and how many it has."""
-        program, number = poisonable(without_dropout(self.program))
-        return Subject(program, list(self.reference.initial), self.device), number
+        program, number = poisonable(self._certain)
+        return Subject(program, list(self.reference.initial), self.device, self.subject), number
+
+    @cached_property
+    def _certain(self) -> Program:
+        return without_dropout(self.program)
 
     @property
     def length(self) -> int:
@@ -130,9 +146,10 @@ class Context:
     def run_and_judge(self, cycle: int, count: int | None = None) -> tuple[Deviation, Ran, Cycle]:
         """One cycle of the program from its user's state as it stands, against what it should be."""
         subject = self.subject
-        before = {**self.reference.initial, **{n: v for n, v in subject.state().items() if n in subject.names}}
+        before = self.reference.as_initial({n: v for n, v in subject.state().items() if n in subject.names})
         batches = self.micro_batches(cycle)[:count]
         variant = subject.variant
+        self.progress.detail(f"cycle {cycle + 1}")
         ran = subject.cycle(batches)
         still = self.frozen(ran, before) if variant else set()
         wanted = self.expected(before, batches, frozen=still)

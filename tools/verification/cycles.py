@@ -25,6 +25,7 @@ class IdenticalMicroBatches:
             raise NotApplicable("gradients are summed: N identical micro-batches are to make N times the gradient")
         if c.tagged or c.promises.having("clip-gradients"):
             raise NotApplicable("gradients are clipped or centralized: a step of the original does neither")
+        c.takes_long()
         batches = [c.micro_batches(0)[0]] * c.length
         if c.length > 1 and c.reference.remembers(batches[0]):
             raise NotApplicable("what forward passes write changes the gradients of the next micro-batch")
@@ -34,7 +35,7 @@ class IdenticalMicroBatches:
         wanted = c.expected(c.reference.initial, batches[:1])
         from .tolerance import Expected, compare
 
-        exact = Expected(wanted.expected.before, after, wanted.expected.moved)
+        exact = Expected(wanted.expected.before, after, wanted.expected.measure)
         found = compare(ran.state, exact, c.judged())
         return verdict(
             self.name, self.promise, found, counted(c.length, "micro-batch"), shown=moved(wanted, c.judged())
@@ -81,6 +82,7 @@ class ShortCycle:
             raise NotApplicable("a cycle is one micro-batch")
         if c.program.schedule.flush is None:
             raise NotApplicable("the program has no graph that ends a cycle early")
+        c.takes_long()
         c.subject.restart()
         deviations, shown = [], False
         for number, count in enumerate(dict.fromkeys((c.length - 1, 1, c.length))):

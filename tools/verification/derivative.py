@@ -37,6 +37,7 @@ class Derivative:
             raise NotApplicable("no pass makes another network")
         if c.reference.probe.unit > 2.0**-20:
             raise NotApplicable("differences of losses in half precision say nothing")
+        c.takes_long()
         batch = c.micro_batches(0)[0]
         slopes = measure(c.reference, batch, c.seed)
         if slopes is None:

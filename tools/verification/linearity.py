@@ -19,6 +19,7 @@ class LossScaleLinearity:
 
     def check(self, c: Context) -> Result:
         c.needs_update()
+        c.subject.restart()
         own = {
             n: v
             for n, v in c.subject.state().items()
@@ -26,13 +27,12 @@ class LossScaleLinearity:
         }
         if not own:
             raise NotApplicable("the program has no loss scale")
+        c.takes_long()
         batches = c.micro_batches(0)
         wanted = c.first
         deviations, scales = [], []
         # Half precision has gradients that only a scale keeps from zero: one is no fair scale there.
         half = c.reference.probe.unit > 2.0**-12
-        c.subject.restart()
-        own = {n: c.subject.state()[n] for n in own}
         for factor in (1.0, 0.5) if half else (0.0, 1.0, 8.0):
             c.subject.restart()
             scaled = {n: (v * v.dtype.type(factor) if factor else np.ones_like(v)) for n, v in own.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.program import Entry
 from ...ir.wording import counted
 from .context import Context, NotApplicable, state_equal
 from .promises import CHECK, LOSS_SCALE
@@ -38,6 +39,7 @@ class Overflow:
 
     def check(self, c: Context) -> Result:
         _checks(c)
+        c.takes_long()
         subject, number = c.poisoned
         if not number:
             raise NotApplicable("no gradient leaves the backward part of the program")
@@ -46,20 +48,23 @@ class Overflow:
         large = sum(v.nbytes for v in c.base.state.values()) > LARGE
         runs = min(number, LARGE_RUNS if large else RUNS)
         chosen = sorted({round(i * (number - 1) / max(runs - 1, 1)) for i in range(runs)})
-        places = [(gradient, i % n) for i, gradient in enumerate(chosen)]
-        places += [(chosen[0], at) for at in range(n) if (chosen[0], at) not in places]
+        # Where the same graphs run, a cycle is ended behind the second micro-batch: half the time.
+        short = 2 if n > 2 and _ends_alike(c) else n
+        places = [(gradient, i % short, short) for i, gradient in enumerate(chosen)]
+        places += [(chosen[0], at, n) for at in range(n) if (chosen[0], at, n) not in places]
         skips = c.promises.skips_micro_batches and n > 1
         if skips:
             c.needs_update()
-        for i, (gradient, at) in enumerate(places):
+        for i, (gradient, at, length) in enumerate(places):
+            c.progress.detail(f"gradient {gradient + 1} of {number}")
             subject.restart()
             value = np.float32(VALUES[i % len(VALUES)])
-            ran = subject.cycle(_spoiled(batches, at, gradient, value))
-            where = f"gradient {gradient + 1} of {number} {value} in micro-batch {at + 1} of {n}"
+            ran = subject.cycle(_spoiled(batches[:length], at, gradient, value))
+            where = f"gradient {gradient + 1} of {number} {value} in micro-batch {at + 1} of {length}"
             if ran.last.overflow is not True:
                 return self._failed(f"{where}: not reported", ran.state, c, kept)
             if skips:
-                wanted = c.expected(c.reference.initial, batches, dropped=[at])
+                wanted = c.expected(c.reference.initial, batches[:length], dropped=[at])
                 found = compare(ran.state, wanted.expected, c.judged())
                 if found.excess > 1:
                     return Result(self.name, FAILED, where, found, self.promise)
@@ -140,6 +145,7 @@ class ScaleRule:
         if scaling is None or scaling.options()["mode"] != "dynamic":
             raise NotApplicable("no dynamic loss scale")
         _checks(c)
+        c.takes_long()
         subject, _ = c.poisoned
         subject.restart()
         batches, options = c.micro_batches(0), scaling.options()
@@ -151,6 +157,12 @@ class ScaleRule:
         status = PASSED if abs(second - wanted) <= 2.0**-20 * wanted else FAILED
         detail = f"{first:g} became {second:g}" + ("" if status == PASSED else f", not {wanted:g}")
         return Result(self.name, status, detail, EXACT if status == PASSED else None, self.promise)
+
+
+def _ends_alike(c: Context) -> bool:
+    """Whether a cycle that is ended early runs the same graphs as a whole one."""
+    schedule = c.program.schedule
+    return schedule.flush is not None and schedule.cycle[1:] == (Entry(schedule.flush, 1),)
 
 
 def _spoiled(batches: list[Batch], at: int, gradient: int, value: np.float32) -> list[Batch]:

@@ -18,11 +18,13 @@ SCOPE = "boost-verify"
 
 def poisonable(program: Program) -> tuple[Program, int]:
     """A copy whose graphs take two more inputs: a number and a value, which is added to all elements of the gradient of
-    that number (in the order of the graph) where it leaves the backward part. And how many there are."""
+    that number (in the order of the graph) where it leaves the backward part. And how many there are. Graphs that take
+    no micro-batch are those of the program itself."""
     copy = program.copy()
     most = 0
-    for graph in copy.graphs.values():
+    for name, graph in copy.graphs.items():
         if not graph.inputs:
+            copy.graphs[name] = program.graphs[name]
             continue
         parts = network_parts(graph)
         fx = Effects(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from ...ir.program import Program
 from ...runtime.result import StepResult
 from ...runtime.session import Session
 from .probe import WEIGHT, Probe, make_probe
-from .tolerance import Expected, floors
+from .recent import Recent
+from .tolerance import Expected, equal, floors
 
 Batch = tuple[np.ndarray, ...]
 Values = dict[str, np.ndarray]
@@ -52,11 +54,22 @@ class Reference:
         self.base = base
         self.probe: Probe = make_probe(base, weight)
         self._weighted = weight is not None
+        self._device = device
         self._probe = Session(self.probe.program, device=device)
-        self._original = Session(base, device=device)
-        self.initial: Values = self._original.state()
+        self.initial: Values = self._probe.state()
+        self._micros: Recent[Micro] = Recent(lambda m: sum(a.nbytes for a in m.gradients.values()))
+        self._near: Recent[list[Values]] = Recent(lambda found: sum(a.nbytes for v in found for a in v.values()))
         self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in self.probe.gradients}
         self.roles = {name: variable.role for name, variable in base.state.items()}
+
+    @cached_property
+    def _original(self) -> Session:
+        return Session(self.base, device=self._device)
+
+    def as_initial(self, state: Values) -> Values:
+        """The state, with the initial arrays in the place of equal ones (what is computed from these is remembered),
+        and of those that it lacks."""
+        return {n: state[n] if n in state and not equal(state[n], v) else v for n, v in self.initial.items()}
 
     @property
     def trained(self) -> list[str]:
@@ -75,12 +88,18 @@ class Reference:
 
     def micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
         """Forward and backward of one micro-batch; no state changes."""
+        return self._micros.get(state, batch, lambda: self._micro(state, batch))
+
+    def _micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
         result, after = self._run(state, batch, self._nothing)
         gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
         gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
         outputs = {n: v for n, v in result.items() if n not in gradients and n != WEIGHT}
         weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
-        return Micro(outputs, gradients, {n: after[n] for n in self.probe.written}, weight)
+        written = {n: after[n] for n in self.probe.written}
+        for array in (*gradients.values(), *written.values()):
+            array.flags.writeable = False  # they are remembered
+        return Micro(outputs, gradients, written, weight)
 
     def remembers(self, batch: Batch) -> bool:
         """Whether gradients depend on what an earlier forward pass wrote (a hidden state; not BatchNorm statistics)."""
@@ -102,6 +121,29 @@ class Reference:
         dropped: Sequence[int] = (),
     ) -> Cycle:
         """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count."""
+        micros, before = self._walk(state, batches)
+        kept = [m for i, m in enumerate(micros) if i not in dropped]
+        averaged, magnitudes = self._reduce(kept, reduction)
+        changed = averaged if change is None else change(averaged, before)
+        after = self.update(before, batches[-1], changed)
+
+        def moved() -> tuple[Values, ...]:
+            noise = self._noise(state, batches[0], magnitudes)
+            found = []
+            for direction in (1.0, -1.0):
+                given = {n: (g + direction * noise[n]).astype(g.dtype) for n, g in averaged.items()}
+                given = given if change is None else change(given, before)
+                found.append(self.update(before, batches[-1], given))
+            return tuple(found)
+
+        return Cycle(tuple(micros), changed, Expected({**state}, after, moved))
+
+    def averaged(self, state: Mapping[str, np.ndarray], batches: Sequence[Batch], reduction: str = "mean") -> Values:
+        """The gradients of a cycle before any pass changes them."""
+        return self._reduce(self._walk(state, batches)[0], reduction)[0]
+
+    def _walk(self, state: Mapping[str, np.ndarray], batches: Sequence[Batch]) -> tuple[list[Micro], Values]:
+        """All micro-batches of a cycle, and the state that the last of them saw."""
         current: Values = {**state}
         before = current
         micros = []
@@ -109,25 +151,21 @@ class Reference:
             micros.append(self.micro(current, batch))
             # The update runs behind the last micro-batch, with what the update side takes from it.
             before, current = current, {**current, **micros[-1].written}
-        kept = [m for i, m in enumerate(micros) if i not in dropped]
-        averaged, magnitudes = self._reduce(kept, reduction)
+        return micros, before
+
+    def _noise(self, state: Mapping[str, np.ndarray], batch: Batch, magnitudes: Values) -> Values:
+        """The noise floor of each gradient, up or down at random."""
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
-        floor = floors(magnitudes, owners, self.probe.unit, self._changes(state, batches[0], micros[0]))
+        changes = self._near.get(state, batch, lambda: self._changes(state, batch))
+        floor = floors(magnitudes, owners, self.probe.unit, changes)
         # The same signs for all summands of a weight's gradient, which would else cancel.
         drawn = {w: np.random.default_rng(i) for i, w in enumerate(self.probe.weights)}
         patterns = {w: drawn[w].choice([-1.0, 1.0], self.initial[w].shape) for w in drawn}
-        signs = {n: patterns[owners[n]].reshape(g.shape) for n, g in averaged.items()}
-        states = []
-        for direction in (0.0, 1.0, -1.0):
-            given = {n: (g + direction * signs[n] * floor[n]).astype(g.dtype) for n, g in averaged.items()}
-            given = given if change is None else change(given, before)
-            states.append(self.update(before, batches[-1], given))
-            if not direction:
-                gradients = given
-        return Cycle(tuple(micros), gradients, Expected({**state}, states[0], tuple(states[1:])))
+        return {n: patterns[owners[n]].reshape(m.shape) * floor[n] for n, m in magnitudes.items()}
 
-    def _changes(self, state: Mapping[str, np.ndarray], batch: Batch, micro: Micro) -> list[Values]:
+    def _changes(self, state: Mapping[str, np.ndarray], batch: Batch) -> list[Values]:
         """By how much gradients change when weights and inputs are moved by a rounding unit, twice at random."""
+        micro = self.micro(state, batch)
         found = []
         for seed in (1, 2):
             rng = np.random.default_rng(seed)
@@ -139,7 +177,7 @@ class Reference:
                 return np.asarray(value * by).astype(value.dtype)
 
             moved = {**state, **{w: near(state[w]) for w in self.probe.weights}}
-            there = self.micro(moved, tuple(map(near, batch))).gradients
+            there = self._micro(moved, tuple(map(near, batch))).gradients
             found.append({n: np.abs(there[n].astype(np.float64) - g) for n, g in micro.gradients.items()})
         return found
 

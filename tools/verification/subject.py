@@ -25,12 +25,12 @@ class Ran:
 class Subject:
     """``names`` is the user's state, by the names of the original; what passes added is the program's own."""
 
-    def __init__(self, program: Program, names: Sequence[str], device: str = "CPU"):
+    def __init__(self, program: Program, names: Sequence[str], device: str = "CPU", beside: Subject | None = None):
+        """``beside`` another one it runs on the same state, and each is to restart before it runs."""
         self.program = program
-        self._session = Session(program, device=device)
-        self._fresh = self._session.state()
+        self._session: Session = Session(program, device=device, beside=None if beside is None else beside._session)
+        self._fresh: Values = self._session.state() if beside is None else beside._fresh
         self.names = [n for n in names if n in self._fresh]
-        self.initial: Values = {n: self._fresh[n] for n in self.names}
         self.length = self._session.cycle_length
 
     @property

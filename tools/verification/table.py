@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 from ...ir.atomic import replacing_file
 from ...ir.wording import sentence
 from .. import cli
-from .report import DIFFERENCE, FAILED, NOT_APPLICABLE, PASSED, VACUOUS, Deviation, Result, Verification, numbers_of
+from .report import (
+    DIFFERENCE,
+    FAILED,
+    LEFT_OUT,
+    NOT_APPLICABLE,
+    PASSED,
+    VACUOUS,
+    Deviation,
+    Result,
+    Verification,
+    numbers_of,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +40,7 @@ def print_verification(found: Verification, out: Console) -> None:
     numbers = ("error", "tolerance", "ulp", "ulp tolerance")
     shown = cli.table("", "property", "result", *numbers, "worst state", "measured", numbers=numbers)
     for r in found.results:
-        if r.status != NOT_APPLICABLE:
+        if r.status not in (NOT_APPLICABLE, LEFT_OUT):
             style = _STYLES[r.status]
             shown.add_row(
                 r.name,
@@ -54,6 +65,9 @@ def print_verification(found: Verification, out: Console) -> None:
             reasons.setdefault(r.detail, []).append(r.name)
     for reason, names in reasons.items():
         out.print(f"not applicable: {', '.join(names)} ({cli.escape(reason)})", style="dim", soft_wrap=True)
+    left = [r.name for r in found.results if r.status == LEFT_OUT]
+    if left:
+        out.print(f"left out by --quick: {', '.join(left)}", style="yellow", soft_wrap=True)
     for note in found.notes:
         out.print(f"Note: {cli.escape(note)}", soft_wrap=True)
     if found.guilty is not None:

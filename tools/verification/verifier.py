@@ -19,7 +19,7 @@ from .base import base_of
 from .bisection import find_guilty
 from .centralization import Centralization
 from .clipping import Clipping
-from .context import Context, NotApplicable
+from .context import Context, LeftOut, NotApplicable
 from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
 from .data import GIVE_DATA, file_batches, given_batches, random_batches
 from .derivative import Derivative
@@ -28,9 +28,10 @@ from .freezing import FrozenWeights
 from .groups import ParameterGroups
 from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
+from .progress import Progress, Silent
 from .promises import Promises, print_names, read_promises
 from .reference import Batch, Reference
-from .report import FAILED, NOT_APPLICABLE, Result, Verification
+from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
 
 log = logging.getLogger("boost_compile")
@@ -62,14 +63,17 @@ def verify(
     seed: int = 0,
     device: str = "CPU",
     bisect: bool = True,
+    quick: bool = False,
     references: dict[Any, Reference] | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Runs both in MindSpore from the same state and checks what the passes in ``program.pipeline`` promise.
 
     ``data`` is an .npz file or a list of micro-batches (one array for each input); without it they are random, by
     ``seed``. ``cycles``: how many optimizer steps of different micro-batches are compared, two at least. On failure
-    ``bisect`` finds the guilty pass. ``references`` keeps what was compiled of the original for the next call with the
-    same original.
+    ``bisect`` finds the guilty pass. ``quick`` leaves out properties that take long; the report names them.
+    ``progress`` is told what is being checked. ``references`` keeps what was compiled of the original for the next call
+    with the same original.
 
     Raises RuntimeFailure where the data shows nothing (losses that are not finite, no gradients): give other data.
     """
@@ -81,7 +85,7 @@ def verify(
     start = perf_counter()
     promises = read_promises(program)
     references = {} if references is None else references
-    job = _Job(original, data, cycles, seed, device, references)
+    job = _Job(original, data, cycles, seed, device, references, quick, progress or Silent())
     results, notes = job.check(program, promises)
     updates = next(r for r in results if r.name == DifferentMicroBatches.name)
     if updates.status == NOT_APPLICABLE:
@@ -115,12 +119,20 @@ class _Job:
         seed: int,
         device: str,
         references: dict[Any, Reference],
+        quick: bool,
+        progress: Progress,
     ):
         self.original, self.data, self.cycles, self.seed = original, data, cycles, seed
         self.device, self.references = device, references
+        self.quick, self.progress = quick, progress
 
     def check(
-        self, program: Program, promises: Promises, only: Iterable[str] | None = None, first: bool = False
+        self,
+        program: Program,
+        promises: Promises,
+        only: Iterable[str] | None = None,
+        first: bool = False,
+        prefix: str = "",
     ) -> tuple[list[Result], list[str]]:
         """The results of all properties (or those named), up to the first failure if ``first``; and notes."""
         base = base_of(self.original, promises, program.target)
@@ -133,12 +145,23 @@ class _Job:
         batches, notes = self._batches(base, promises, count)
         _check_data(reference, batches)
         context = Context(
-            self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed
+            self.original,
+            base,
+            program,
+            promises,
+            reference,
+            batches,
+            self.cycles,
+            self.device,
+            self.seed,
+            self.quick,
+            self.progress,
         )
         results = []
-        for make in PROPERTIES:
+        for number, make in enumerate(PROPERTIES, 1):
             p = make()
             if only is None or p.name in only:
+                self.progress.begin(f"{prefix}{p.name}, {number} of {len(PROPERTIES)}")
                 results.append(_checked(p, context))
                 if first and results[-1].failed:
                     break
@@ -148,7 +171,9 @@ class _Job:
         """What fails of the named properties: the first of them."""
         if not program.pipeline:
             return []
-        results, _ = self.check(program, read_promises(program), names, first=True)
+        promises = read_promises(program)
+        prefix = f"passes up to {promises.passes[-1].name} alone, "
+        results, _ = self.check(program, promises, names, first=True, prefix=prefix)
         return [r for r in results if r.failed]
 
     def _reference(self, base: Program, promises: Promises) -> Reference:
@@ -175,6 +200,8 @@ def _checked(p: Property, context: Context) -> Result:
             result = p.check(context)
         except NotApplicable as reason:
             result = Result(p.name, NOT_APPLICABLE, str(reason), None, p.promise)
+        except LeftOut:
+            result = Result(p.name, LEFT_OUT, "", None, p.promise)
         except RuntimeFailure as error:
             result = Result(p.name, FAILED, f"it does not run: {error.at_command()}", None, p.promise)
     return replace(result, seconds=perf_counter() - start)
