@@ -14,7 +14,7 @@ from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.network import BACKWARD, FORWARD
 from ..ir.ops import is_effect, is_pure
-from ..ir.state_access import location
+from ..ir.state_access import place
 from ..ir.training import TrainingAnatomy
 from ..ir.types import TensorType, TupleType, is_monad
 from ..ir.values import CALL, Input, Node, State, Value
@@ -118,16 +118,17 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
 
 def _check_order(anatomy: TrainingAnatomy) -> None:
     """Forward and backward are to run several times before the update side runs once: neither may depend on the other's
-    writes in another order than that."""
+    writes of state in another order than that. A computed tensor that is written in place (``m *= cond``) is no state:
+    each run makes it anew, and what takes it across the cut takes a value."""
     updated: dict[Value, Node] = {}
     consulted: dict[Value, Node] = {}
     for effect in Effects(anatomy.graph).list:
         node = effect.node
         if anatomy.part(node) not in NETWORK:
-            updated.update((state, node) for state in effect.writes)
-            consulted.update((state, node) for state in effect.reads)
+            updated.update((where, node) for where in effect.writes)
+            consulted.update((where, node) for where in effect.reads)
             continue
-        for state in sorted(effect.touched, key=lambda s: s.name):
+        for state in sorted((s for s in effect.touched if isinstance(s, State)), key=lambda s: s.name):
             if state in updated:
                 raise PassError(
                     f"the network uses state '{state.name}' (by {node!r}) after the same step has updated it (by "
@@ -190,7 +191,9 @@ def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
     invariant: set[Node] = set()
     for node in anatomy.graph:
         if node.op.name == "Load":
-            if location(node.operand(0)) not in written:
+            source = node.operand(0)
+            known = source in invariant if isinstance(place(source), Node) else not isinstance(source, Input)
+            if known and place(source) not in written:
                 invariant.add(node)
             continue
         if node.op is CALL or not is_pure(node):

@@ -13,6 +13,7 @@ from ..ir.collectives import WORLD, collectives
 from ..ir.data import MappedData, from_numpy, to_numpy
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
+from ..ir.in_place import with_own_constants
 from ..ir.ops import RUNS_CODE, is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
@@ -130,7 +131,7 @@ class Engine:
         from ..ir.mindir.writer import write_mindir
         from .cells import FunctionRunner, GraphRunner
 
-        graph = anchor_state(graph)
+        graph = anchor_state(with_own_constants(graph))
         with scratch_folder() as folder:
             path = folder / "program.mindir"
             # MindSpore rejects a file that does not name its version, as of a program that no file was read for.

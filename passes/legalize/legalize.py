@@ -8,6 +8,8 @@ from collections.abc import Callable
 from ...ir.effects import Effects
 from ...ir.errors import PassError
 from ...ir.graph import Graph
+from ...ir.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
+from ...ir.network import network_parts
 from ...ir.ops import ASCEND, CPU, GPU, OPS, facts
 from ...ir.program import Program
 from ...ir.report import PassResult
@@ -58,6 +60,10 @@ class Legalize(Pass):
     subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error; one that the table
     of primitives (ir/ops.py) does not know is left alone.
 
+    In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so that
+    passes see what happens to a gradient. One that would write into a constant gets a copy of it: MindSpore 2.10 writes
+    into the constant itself, and the next step would start from there.
+
     A result that is the overflow flag, or the loss scale, is named so (``StepResult.overflow``, ``.loss_scale``).
 
     Preserves: the status of a saturating Ascend also reports overflows that leave all gradients finite, the test does
@@ -81,17 +87,23 @@ class Legalize(Pass):
                     raise PassError(_refusal(node, name, target))
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
+        copied = replaced = 0
         for name, graph in program.graphs.items():
             for body in graph.all_graphs():
                 unlisted.update(node.op.name for node in body if node.op.name not in OPS)
             lowered.update(node.op.name for node in found[name])
             lower(graph, found[name])
+            for body in graph.all_graphs():
+                copied += copy_constants(body)
+            replaced += _replace_writes(graph)
             name_outputs(program, graph)
         program.target = target
-        result.matched = result.changed = sum(lowered.values())
+        result.matched = result.changed = sum(lowered.values()) + copied + replaced
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
-        what = ", ".join(f"{name} x {n}" for name, n in lowered.items())
-        result.summary = f"{what} replaced for {target}" if lowered else f"nothing to replace for {target}"
+        what = [f"{name} x {n} replaced" for name, n in lowered.items()]
+        what += [f"{replaced} in-place operations given a result of their own"] if replaced else []
+        what += [f"{copied} constants copied before they are written"] if copied else []
+        result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
 
 
@@ -100,9 +112,31 @@ def lacking(main: Graph, target: str) -> list[Node]:
     return [node for graph in main.all_graphs() for node in graph if target not in facts(node.op).targets]
 
 
-def needs_legalization(program: Program, target: str) -> list[Node]:
-    """Nodes that the target has no kernel for and that :class:`Legalize` can replace."""
-    return [n for graph in program.graphs.values() for n in lacking(graph, target) if n.op.name in RULES]
+def needs_legalization(program: Program, target: str) -> bool:
+    """Whether there is something that :class:`Legalize` can replace."""
+    for graph in program.graphs.values():
+        if any(n.op.name in RULES for n in lacking(graph, target)):
+            return True
+        bodies = list(graph.all_graphs())
+        if any(written_constants(body) for body in bodies):
+            return True
+        if _writes_values(graph):
+            parts = network_parts(graph)
+            if any(replaceable_writes(body, parts.keys()) for body in bodies):
+                return True
+    return False
+
+
+def _writes_values(graph: Graph) -> bool:
+    """Whether the graph holds in-place operations at all: else nobody need know what is network."""
+    return any(node.op.name in PURE for body in graph.all_graphs() for node in body)
+
+
+def _replace_writes(graph: Graph) -> int:
+    if not _writes_values(graph):
+        return 0
+    parts, known = network_parts(graph), summarize(graph)
+    return sum(without_writes(body, parts.keys(), known) for body in graph.all_graphs())
 
 
 def lower(main: Graph, nodes: list[Node]) -> None:
