@@ -68,10 +68,23 @@ class NamedArrays:
 def read_data(path: str | os.PathLike[str]) -> NamedArrays:
     """The arrays of an ``.npz`` file, in its order."""
     if Path(path).suffix != ".npz":
-        raise RuntimeFailure(f"{path}: training data is read from .npz files (numpy.savez).")
+        raise RuntimeFailure(f"{path}: data is read from .npz files (numpy.savez).")
     if not Path(path).is_file():
         raise RuntimeFailure(f"{path}: no such file.")
     return NamedArrays(read_npz(Path(path)), str(path))
+
+
+def named_arrays(data: Any) -> NamedArrays:
+    """A mapping, a tuple, or an ``.npz`` file, as arrays by name."""
+    if isinstance(data, NamedArrays):
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return read_data(data)
+    if isinstance(data, Mapping):
+        return NamedArrays(data, "the mapping")
+    if isinstance(data, (tuple, list)):
+        return NamedArrays({str(i): array for i, array in enumerate(data, 1)}, "the data")
+    raise RuntimeFailure(f"cannot read arrays from a {type(data).__name__}: give a tuple, a mapping or an .npz path.")
 
 
 def open_source(
@@ -94,9 +107,9 @@ def open_source(
     if isinstance(data, (str, os.PathLike)):
         data = read_data(data)
     if isinstance(data, NamedArrays):
-        columns = _by_input(graph, data)
+        columns = columns_by_input(graph, data)
     elif isinstance(data, Mapping):
-        columns = _by_input(graph, NamedArrays(data, "the mapping"))
+        columns = columns_by_input(graph, NamedArrays(data, "the mapping"))
     elif isinstance(data, (tuple, list)):
         columns = [Column(np.asarray(array), f"array {i} of {len(data)}") for i, array in enumerate(data, 1)]
     else:
@@ -142,7 +155,7 @@ def micro_batch_size(graph: Graph) -> int | None:
     return None if sizes[0] == -1 else sizes[0]
 
 
-def _by_input(graph: Graph, data: NamedArrays) -> list[Column]:
+def columns_by_input(graph: Graph, data: NamedArrays) -> list[Column]:
     """The arrays by input name where the names agree, else in their own order."""
     import numpy as np
 

@@ -249,13 +249,25 @@ class Session:
         statistics, dropout does nothing, no state changes, and the number of samples may be another than in training.
         The result is what the loss is taken of; :meth:`network` takes another node. bfloat16 comes as float32.
         """
+        arrays = self.run_network(inputs)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def run_network(self, inputs: Sequence[Any], result: str | None = None) -> tuple[Any, ...]:
+        """The outputs of the evaluation network as numpy arrays, or the value of its node ``result``."""
         import mindspore
         import numpy as np
 
-        found = self._prediction(None).run(inputs)
+        found = self._prediction(result).run(inputs)
         wide = [v.astype(mindspore.float32) if v.dtype == mindspore.bfloat16 else v for v in found]
-        arrays = tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
-        return arrays[0] if len(arrays) == 1 else arrays
+        return tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
+
+    def evaluate(
+        self, data: Any, metrics: Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
+    ) -> dict[str, float]:
+        """How well the network does on ``data``, by MindSpore's metrics. See :func:`.evaluate.evaluate`."""
+        from .evaluate import evaluate
+
+        return evaluate(self, data, metrics, batch_size=batch_size, label=label)
 
     def network(self, result: str | None = None) -> Any:
         """The evaluation network as an ``nn.Cell`` over the session's Parameters, as ``network_auto_process_eval`` of

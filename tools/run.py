@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ..runtime.metrics import METRICS
 from . import cli
 from .command import Command, Place
 from .jobs import rank
@@ -22,7 +23,6 @@ from .jobs import rank
 @click.argument("program", type=Place())
 @click.option(
     "--data",
-    required=True,
     metavar="FILE.npz",
     type=Place(),
     help="Arrays by input name (or in order), a row a sample.",
@@ -54,7 +54,32 @@ from .jobs import rank
     metavar="K",
     help="How many states to keep then.",
 )
-@click.option("--eval", "evaluate", metavar="FILE.py:FUNCTION", help="Call FUNCTION(session) after each epoch.")
+@click.option(
+    "--end-of-epoch",
+    type=click.Choice(["carry", "flush", "drop"]),
+    default="carry",
+    show_default=True,
+    help="What happens to a cycle that an epoch does not fill: it goes on, ends early, or is left out.",
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a hyperparameter, such as learning_rate=0.001."
+)
+@click.option("--val", metavar="FILE.npz", type=Place(), help="Evaluate on this data after each epoch.")
+@click.option(
+    "--val-split",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="P",
+    help="Evaluate on this part of the data instead, and train on the rest: 0.1.",
+)
+@click.option(
+    "--eval",
+    "evaluate",
+    metavar="FILE",
+    help="FILE.py:FUNCTION, called with the session after each epoch; or FILE.npz, data to evaluate on, without "
+    "--data only that.",
+)
+@click.option("--metric", "metrics", type=click.Choice(METRICS), multiple=True, help="Of predictions [loss].")
+@click.option("--label", metavar="INPUT", help="What metrics compare with [what only the loss takes].")
 @click.option("--allow-nonfinite", is_flag=True, help="Go on when the loss is no longer finite.")
 @click.option(
     "--ranks", type=click.IntRange(min=1), default=1, metavar="N", help="Train in N processes on this machine."
@@ -85,6 +110,7 @@ def command(arguments: list[str], /, **options: Any) -> None:
     second signal ends it at once.
     """
     from ..ir.trains import check_trains
+    from .training.evaluation import evaluate_only
     from .training.job import Job
     from .training.ranks import schedule, train_in_ranks
     from .training.report import print_report
@@ -98,6 +124,9 @@ def command(arguments: list[str], /, **options: Any) -> None:
     interruption.ends_with(partial(outcome, job, time.time_ns()))
     job.check()
     program = cli.read_program(job.program)
+    if job.data is None:
+        evaluate_only(job, program)
+        return
     check_trains(program)
     apart = job.ranks > 1 and rank.role() is None
     document = train_in_ranks(job, program) if apart else train(job, program)

@@ -18,7 +18,7 @@ from ..types import DType
 from ..values import Node, Value
 from ..wording import counted
 from .inference import draws, rest
-from .outputs import is_training, network_outputs, results_of
+from .outputs import is_training, loss_of, network_outputs, results_of
 
 GRAPH = "network"
 
@@ -142,17 +142,28 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
     )
 
 
+def loss_node(program: Program) -> str | None:
+    """The name of the node that computes the loss, for ``evaluation(program, name)``; None for a network alone."""
+    graph = _consumer(program)
+    loss = loss_of(graph) if is_training(graph) else None
+    return loss.name if isinstance(loss, Node) else None
+
+
+def _consumer(program: Program) -> Graph:
+    for entry in program.schedule.cycle:
+        if program.graphs[entry.graph].inputs:
+            return program.graphs[entry.graph]
+    raise PassError("no graph of the program takes an input: there is no network to evaluate")
+
+
 def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Value], bool]:
     """The graph that holds the network, its outputs, and whether that is all of it."""
-    name = next((e.graph for e in program.schedule.cycle if program.graphs[e.graph].inputs), None)
-    if name is None:
-        raise PassError("no graph of the program takes an input: there is no network to evaluate")
-    graph = program.graphs[name]
+    graph = _consumer(program)
     if result is not None:
         nodes: dict[str, Value] = {**results_of(graph), **{n.name: n for n in graph}}
         if result not in nodes:
             raise PassError(
-                f"graph '{name}' has no node '{result}'{nearest(result, list(nodes))}; "
+                f"graph '{graph.name}' has no node '{result}'{nearest(result, list(nodes))}; "
                 "boost-inspect --format text shows their names"
             )
         return graph, {result: nodes[result]}, False

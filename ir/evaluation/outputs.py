@@ -21,6 +21,13 @@ def results_of(graph: Graph) -> dict[str, Value]:
     return dict(zip(names, values, strict=True))
 
 
+def loss_of(graph: Graph) -> Value:
+    """The loss of a training graph: what it returns by that name, or first."""
+    results = results_of(graph)
+    loss = results.get("loss") or next(iter(results.values()))
+    return passed_on(graph, [loss])[0] or loss
+
+
 def is_training(graph: Graph) -> bool:
     """Whether a graph has a backward part."""
     return BACKWARD in network_parts(graph).values()
@@ -36,9 +43,7 @@ def network_outputs(program: Program, graph: Graph) -> dict[str, Value]:
     a Reshape) is no more the network's. Where every input is data (the labels of a language model are its tokens), a
     value that depends on an input and on no weight is the label of what takes it behind the last layer.
     """
-    results = results_of(graph)
-    loss = results.get("loss") or next(iter(results.values()))
-    loss = passed_on(graph, [loss])[0] or loss
+    loss = loss_of(graph)
     weights = {name for name, v in program.state.items() if v.role == "weight"}
     found = _Forward(graph, loss, weights).outputs()
     if not found:

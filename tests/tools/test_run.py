@@ -12,6 +12,8 @@ from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.run import command
 from safetensors.numpy import load_file, save_file
 
+import boost_compile as bc
+
 from .support import Shell, assert_one_error, shell
 
 Run = Callable[..., Shell]
@@ -51,7 +53,8 @@ def test_training_a_program(program: str, data: str, run_: Run) -> None:
     assert done.code == 0, done.err
     document = done.document
     assert set(document) == {
-        "program", "data", "device", "ranks", "epochs", "cycles", "losses", "skipped_updates", "flushed", "saved",
+        "program", "data", "device", "ranks", "epochs", "cycles", "losses", "skipped_updates", "flushed",
+        "short_steps", "saved",
     }  # fmt: skip
     epochs = document["epochs"]
     assert [e["number"] for e in epochs] == list(range(1, 9))
@@ -136,7 +139,18 @@ def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
         (("--data", "missing.npz"), ("missing.npz: no such file",)),
         (("--data", "data.npz", "--load", "missing.ckpt"), ("missing.ckpt: no such file",)),
         (("--data", "data.npz", "--save", "missing/out.ckpt"), ("no directory 'missing'",)),
-        (("--data", "data.npz", "--eval", "check.py"), ("write FILE.py:FUNCTION",)),
+        (("--data", "data.npz", "--eval", "check.py"), ("write FILE.py:FUNCTION, or FILE.npz",)),
+        (("--data", "data.npz", "--val", "missing.npz"), ("missing.npz: no such file",)),
+        (("--data", "data.npz", "--val", "swapped.npz"), ("swapped.npz: array 'arr_0' holds 38 rows of shape []",)),
+        (("--data", "data.npz", "--val", "data.npz", "--val-split", "0.1"), ("--val and --val-split exclude",)),
+        (("--data", "data.npz", "--val-split", "0.001"), ("--val-split 0.001 of 38 samples leaves nothing",)),
+        (("--data", "data.npz", "--metric", "accuracy"), ("--metric and --label need data",)),
+        (("--data", "data.npz", "--val", "data.npz", "--label", "inputs7"), ("no input is called 'inputs7'",)),
+        (("--eval", "data.npz", "--save", "x.ckpt"), ("--save is for training",)),
+        (("--data", "data.npz", "--set", "learning_rate"), ("write NAME=VALUE",)),
+        (("--data", "data.npz", "--set", "learning_rat=1"), ("no hyperparameter", "did you mean 'learning_rate'?")),
+        (("--data", "data.npz", "--set", "hidden.bias=1"), ("'hidden.bias' is a weight",)),
+        (("--data", "data.npz", "--set", "global_step=1.5"), ("'global_step' takes whole numbers",)),
         (("--data", "data.npz", "--eval", "check.py:norm"), ("check.py: no such file",)),
         (("--data", "data.npz", "--eval", "broken.py:norm"), ("broken.py", "ZeroDivisionError")),
         (("--data", "data.npz", "--eval", "empty.py:norm"), ("defines no function 'norm'",)),
@@ -204,6 +218,58 @@ def test_a_part_of_a_state_is_loaded_and_the_rest_named(program: str, data: str,
     assert f"w.safetensors: {len(part)} of the program's" in done.err
     assert "1 kept their values, of another shape in the file: output.weight [2, 2], not [4, 16]" in done.err
     assert "1 of the file are no states of the program: other" in done.err
+
+
+def test_metrics_of_data_that_is_not_trained_on(program: str, data: str, here: Path, run_: Run) -> None:
+    asked = ("--metric", "accuracy", "--metric", "loss", "--metric", "F1")
+    options = ("--epochs", "2", "--seed", "3", "--json", *asked)
+    done = run_(program, "--data", data, "--val-split", "0.25", "--save", "w.ckpt", *options)
+    assert done.code == 0, done.err
+    assert re.search(r"epoch 2/2 .*  val_accuracy [\d.]+, val_loss [\d.]+, val_F1 [\d.]+$", done.err, re.M)
+    epochs = done.document["epochs"]
+    assert [e["samples"] for e in epochs] == [28, 28]  # of 28: ten are held out
+    arrays = np.load(here / data)
+    held = np.sort(np.random.default_rng((3, 38)).permutation(38)[:10])
+    session = bc.Session(bc.load(here / program))
+    session.load_state(here / "w.ckpt")
+    predicted = np.concatenate([session.predict(arrays["arr_0"][held][i : i + 4]) for i in (0, 4, 8)])
+    labels = arrays["arr_1"][held]
+    shifted = predicted - predicted.max(1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(10), labels]
+    assert epochs[-1]["evaluation"]["val_accuracy"] == pytest.approx((predicted.argmax(1) == labels).mean())
+    assert epochs[-1]["evaluation"]["val_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    np.savez(here / "held.npz", labels=labels, inputs0=arrays["arr_0"][held], inputs1=labels)
+    np.savez(here / "held.npz", inputs1=labels, inputs0=arrays["arr_0"][held])
+    alone = run_(program, "--eval", "held.npz", "--load", "w.ckpt", "--json", *asked).document
+    assert alone["samples"] == 10
+    assert {f"val_{k}": v for k, v in alone["metrics"].items()} == epochs[-1]["evaluation"]
+    shown = run_(program, "--eval", "held.npz", "--load", "w.ckpt", "--metric", "accuracy")
+    assert re.search(r"accuracy +[\d.]+ *\n", shown.out), shown.out
+    (here / "check.py").write_text("def one(session):\n    return 1\n")
+    both = run_(
+        program, "--data", data, "--val", "held.npz", "--metric", "mae", "--eval", "check.py:one", "--label", "inputs1"
+    )
+    assert_one_error(
+        both, "boost-run", "metric 'mae' cannot judge predictions of shape [4, 4] by labels 'inputs1' of shape [4]"
+    )
+    both = run_(program, "--data", data, "--val", "held.npz", "--eval", "check.py:one")
+    assert re.search(r"val_loss +one", both.out)
+
+
+def test_hyperparameters_are_set_and_epochs_end_as_asked(program: str, data: str, here: Path, run_: Run) -> None:
+    end = ("--data", data, "--end-of-epoch", "flush", "--epochs", "2")
+    still = run_(program, *end, "--set", "learning_rate=0", "--save", "w.safetensors", "--json")
+    assert still.code == 0, still.err
+    state = load_file(here / "w.safetensors")
+    before = bc.Session(bc.load(here / program)).state()
+    np.testing.assert_array_equal(state["hidden.weight"], before["hidden.weight"])
+    assert float(state["learning_rate"]) == 0
+    assert still.document["epochs"][0]["rates"] == [0]
+    assert (still.document["cycles"], still.document["short_steps"]) == (10, 2)
+    dropped = run_(program, "--data", data, "--end-of-epoch", "drop", "--epochs", "2", "--json").document
+    assert (dropped["cycles"], dropped["epochs"][0]["dropped"]) == (8, 6)
+    flushed = run_(program, *end)
+    assert "10 optimizer steps; 2 of them with fewer micro-batches than a cycle has" in flushed.out
 
 
 def test_a_log_grows_line_by_line(program: str, data: str, run_: Run) -> None:

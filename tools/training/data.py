@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...ir.errors import RuntimeFailure
 from ...runtime.data import NamedArrays, Shard, open_source, read_data
 from ...runtime.data_check import check_finite
 from ...runtime.fit import checks_overflow
@@ -14,10 +15,33 @@ if TYPE_CHECKING:
     from .job import Job
 
 
-def training_data(job: Job, program: Program) -> NamedArrays:
-    """What --data holds. Error where it is not what the program takes, or not enough for the ranks."""
-    data = read_data(job.data)
+def training_data(job: Job, program: Program) -> tuple[NamedArrays, NamedArrays | None]:
+    """What --data holds, and what of it --val-split keeps for evaluation. Error where it is not what the program takes,
+    or not enough for the ranks."""
+    assert job.data is not None
+    data, held_out = read_data(job.data), None
     first = program.graphs[plan_turns(program, program.schedule.variant(0))[0].consumer]
     source = open_source(data, first, job.batch_size, False, 0, Shard(0, job.ranks))
     check_finite(first, source.columns, refuse=not job.allow_nonfinite and not checks_overflow(program))
-    return data
+    if job.val_split is not None:
+        data, held_out = split(data, job.val_split, job.seed)
+        open_source(data, first, job.batch_size, False, 0, Shard(0, job.ranks))
+    return data, held_out
+
+
+def split(data: NamedArrays, part: float, seed: int) -> tuple[NamedArrays, NamedArrays]:
+    """``data`` without the samples that are held out, and those: a random ``part`` of them, by ``seed``. Both keep the
+    order of the file."""
+    import numpy as np
+
+    samples = len(next(iter(data.arrays.values())))
+    count = round(samples * part)
+    if not 0 < count < samples:
+        raise RuntimeFailure(f"--val-split {part:g} of {samples} samples leaves nothing to evaluate, or to train on")
+    held = np.zeros(samples, bool)
+    held[np.random.default_rng((seed, samples)).permutation(samples)[:count]] = True
+
+    def rows(which: np.ndarray, where: str) -> NamedArrays:
+        return NamedArrays({name: array[which] for name, array in data.arrays.items()}, where)
+
+    return rows(~held, data.where), rows(held, f"{data.where} (held out)")

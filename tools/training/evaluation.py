@@ -1,21 +1,80 @@
-"""What boost-run asks after each epoch: ``--eval FILE.py:FUNCTION``."""
+"""What boost-run evaluates: data after each epoch, or alone, and ``--eval FILE.py:FUNCTION``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import RuntimeFailure
+from ...runtime.metrics import LOSS
+from .. import cli
+from .loading import load, set_hyperparameters, settings_of
 
 if TYPE_CHECKING:
+    from ...ir.program import Program
+    from ...runtime.data import NamedArrays
+    from ...runtime.evaluate import Judged
     from ...runtime.fit import Evaluate
+    from ...runtime.session import Session
+    from .job import Job
+
+
+def is_data(place: str) -> bool:
+    """Whether ``--eval`` names data, and not a function."""
+    return place.endswith(".npz")
 
 
 def place_of(text: str) -> tuple[str, str]:
     """The path and the name in ``FILE.py:FUNCTION``."""
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
-        raise RuntimeFailure(f"--eval {text}: write FILE.py:FUNCTION")
+        raise RuntimeFailure(f"--eval {text}: write FILE.py:FUNCTION, or FILE.npz")
     return path, name
+
+
+def evaluator_of(job: Job, program: Program, held_out: NamedArrays | None) -> Evaluate | None:
+    """What is asked after each epoch; None for nothing. ``held_out`` is the part of the data that --val-split keeps."""
+    from ...runtime.data import read_data
+
+    parts: dict[str, Evaluate] = {}
+    if held_out is not None:
+        parts["val"] = _on_data("val", job, judged_of(job, program, held_out))
+    elif job.val is not None:
+        parts["val"] = _on_data("val", job, judged_of(job, program, read_data(job.val)))
+    if job.evaluate is not None and is_data(job.evaluate):
+        parts["eval"] = _on_data("eval", job, judged_of(job, program, read_data(job.evaluate)))
+    elif job.evaluate is not None:
+        parts[place_of(job.evaluate)[1]] = function_at(job.evaluate)
+    if len(parts) < 2:
+        return next(iter(parts.values()), None)
+
+    def all_of(session: Session) -> dict[str, Any]:
+        together: dict[str, Any] = {}
+        for name, ask in parts.items():
+            found = ask(session)
+            together.update(found if isinstance(found, dict) else {name: found})
+        return together
+
+    return all_of
+
+
+def judged_of(job: Job, program: Program, data: NamedArrays) -> Judged:
+    """The data as inputs of the program's network, and its labels; Error where it does not fit."""
+    from ...runtime.evaluate import check_metrics, judged, network_of
+
+    found = network_of(program)
+    given = judged(program, found, data, job.label)
+    check_metrics(program, given, job.metrics or (LOSS,))
+    return given
+
+
+def _on_data(name: str, job: Job, given: Judged) -> Evaluate:
+    """The metrics by the names that they have beside those of the training: ``val_loss``."""
+
+    def evaluate(session: Session) -> dict[str, float]:
+        found = session.evaluate(given, job.metrics, batch_size=job.batch_size)
+        return {f"{name}_{metric}": value for metric, value in found.items()}
+
+    return evaluate
 
 
 def function_at(place: str) -> Evaluate:
@@ -37,3 +96,30 @@ def function_at(place: str) -> Evaluate:
             raise RuntimeFailure(f"--eval {place}: {name} failed: {type(error).__name__}: {error}") from error
 
     return evaluator
+
+
+def evaluate_only(job: Job, program: Program) -> None:
+    """``--eval FILE.npz`` without ``--data``: nothing is trained, and the metrics are printed."""
+    from ...runtime.data import read_data
+
+    assert job.evaluate is not None
+    given = judged_of(job, program, read_data(job.evaluate))
+    settings = settings_of(job.settings, program)
+
+    from ...runtime.session import Session
+
+    session = Session(program, device=job.device, seed=job.seed)
+    if job.load is not None:
+        load(session, job.load, job.partial)
+    set_hyperparameters(session, settings)
+    values = session.evaluate(given, job.metrics, batch_size=job.batch_size)
+    document = {"program": job.program, "data": job.evaluate, "samples": given.samples, "metrics": values}
+    if job.as_json:
+        cli.print_json(document)
+        return
+    out = cli.console()
+    shown = cli.table("", "metric", "value", numbers=("value",))
+    for name, value in values.items():
+        shown.add_row(name, f"{value:.6g}")
+    out.print(shown)
+    out.print(f"{given.samples:,} samples of {cli.escape(job.evaluate)}.", soft_wrap=True)

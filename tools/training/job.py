@@ -10,8 +10,9 @@ import click
 
 from ...ir.errors import RuntimeFailure
 from ...runtime.checkpoint import READABLE, WRITABLE
+from ...runtime.data_position import EndOfEpoch
 from .. import cli
-from .evaluation import place_of
+from .evaluation import is_data, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class Job:
 
     arguments: tuple[str, ...]
     program: str
-    data: str
+    data: str | None
     epochs: int
     device: str
     batch_size: int | None
@@ -34,7 +35,13 @@ class Job:
     save_every: int | None
     save_minutes: float | None
     keep: int
+    end_of_epoch: EndOfEpoch
+    settings: tuple[str, ...]
+    val: str | None
+    val_split: float | None
     evaluate: str | None
+    metrics: tuple[str, ...]
+    label: str | None
     allow_nonfinite: bool
     ranks: int
     check_replicas: int | None
@@ -58,7 +65,8 @@ class Job:
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")
-        for path in filter(None, (self.data, self.load)):
+        self._check_evaluation()
+        for path in filter(None, (self.data, self.load, self.val)):
             check_readable(path)
         if self.resume is not None:
             from ...runtime.retention import previous_states
@@ -71,7 +79,23 @@ class Job:
             if state is not None and Path(state).suffix not in what:
                 raise RuntimeFailure(f"{state}: no state file by its name; end it with one of {', '.join(what)}")
         if self.evaluate is not None:
-            check_readable(place_of(self.evaluate)[0])
+            check_readable(self.evaluate if is_data(self.evaluate) else place_of(self.evaluate)[0])
+
+    def _check_evaluation(self) -> None:
+        on_data = self.evaluate is not None and is_data(self.evaluate)
+        if self.data is None:
+            if not on_data:
+                raise click.UsageError("--data is missing: what is to be trained on? (--eval FILE.npz alone evaluates)")
+            for given, flag in (
+                (self.save, "--save"), (self.resume, "--resume"), (self.val, "--val"), (self.val_split, "--val-split"),
+                (self.ranks > 1, "--ranks"),
+            ):  # fmt: skip
+                if given:
+                    raise click.UsageError(f"{flag} is for training, and without --data nothing is trained")
+        if self.val is not None and self.val_split is not None:
+            raise click.UsageError("--val and --val-split exclude each other: both say what to evaluate on")
+        if (self.metrics or self.label) and not (self.val or self.val_split or on_data):
+            raise click.UsageError("--metric and --label need data to evaluate: --val, --val-split or --eval FILE.npz")
 
 
 def check_readable(path: str) -> None:

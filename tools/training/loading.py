@@ -1,17 +1,23 @@
-"""The state that a training starts from: ``--load``, ``--partial``."""
+"""The state that a training starts from: ``--load``, ``--partial``, ``--set``."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...ir.errors import RuntimeFailure
+from ...ir.errors import OptionError, RuntimeFailure, nearest
 from ...ir.wording import counted
 from .. import cli
 
 if TYPE_CHECKING:
+    from ...ir.program import Program
     from ...runtime.session import Session
+
+SETTABLE = ("hyperparameter", "loss-scale")
+"""The roles of state that --set may set."""
 
 
 def load(session: Session, path: str, partial: bool) -> None:
@@ -46,3 +52,36 @@ def _left_out(path: str, given: dict[str, Any], own: dict[str, Any], fitting: di
         if names:
             lines.append(f"  {len(names)} {what}: {', '.join(cli.folded(names, listing='boost-inspect'))}")
     return lines
+
+
+def settings_of(texts: Sequence[str], program: Program) -> dict[str, float]:
+    """Hyperparameters by name, as ``--set NAME=VALUE`` gives them. Error for what is none, or no number."""
+    settable = [n for n, v in program.state.items() if v.role in SETTABLE and v.dtype.value != "bool"]
+    settings = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not equals or not math.isfinite(value):
+            raise OptionError(f"--set {text}: write NAME=VALUE, such as learning_rate=0.001")
+        if name not in settable:
+            role = program.state[name].role if name in program.state else None
+            what = f"is a {role}" if role not in (None, "unknown") else "is no hyperparameter that the program keeps"
+            hint = nearest(name, settable) if settable else " (it keeps none: they are constants of the graph)"
+            raise OptionError(f"--set {text}: '{name}' {what}{hint}")
+        if not program.state[name].dtype.is_float and value != int(value):
+            raise OptionError(f"--set {text}: '{name}' takes whole numbers ({program.state[name].type})")
+        settings[name] = value
+    return settings
+
+
+def set_hyperparameters(session: Session, settings: Mapping[str, float]) -> None:
+    """Sets each to one value; a rate that is a list, one for each step, becomes that value in all of them."""
+    if not settings:
+        return
+    import numpy as np
+
+    now = session.state(settings)
+    session.load_state({name: np.full_like(now[name], value) for name, value in settings.items()}, strict=False)

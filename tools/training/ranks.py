@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...ir.errors import RuntimeFailure
 from .data import training_data
 from .display import shown
+from .evaluation import evaluator_of, is_data
+from .loading import settings_of
 from .report import merged
 
 if TYPE_CHECKING:
@@ -46,4 +48,7 @@ def _check_ranks(job: Job, program: Program) -> None:
         )
     for graph in graphs:
         check_ranks(graph, job.ranks)
-    training_data(job, program)
+    _, held_out = training_data(job, program)
+    settings_of(job.settings, program)
+    if job.evaluate is None or is_data(job.evaluate):  # a function is not run twice
+        evaluator_of(job, program, held_out)

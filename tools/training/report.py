@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...ir.wording import counted
+from ...runtime.progress import shown as shown_value
 from .. import cli
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
         "losses": history.losses,
         "skipped_updates": sum(not c.updated for c in history.cycles),
         "flushed": history.flushed,
+        "short_steps": len(history.short_cycles),
         "saved": job.save,
     }
 
@@ -67,13 +69,12 @@ def print_report(document: dict[str, Any]) -> None:
         out.print("Nothing was left to train: --epochs says up to which epoch.")
     else:
         numbers = ("epoch", "loss", "samples", "samples/s")
-        evaluated = any(e["evaluation"] is not None for e in document["epochs"])
-        shown = cli.table("", *numbers, *(["evaluation"] if evaluated else []), numbers=numbers)
-        for e in document["epochs"]:
+        judged = _judgements([e["evaluation"] for e in document["epochs"]])
+        shown = cli.table("", *numbers, *judged, numbers=(*numbers, *(n for n in judged if n != "evaluation")))
+        for i, e in enumerate(document["epochs"]):
             speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
             row = [str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed]
-            if evaluated:
-                row.append("" if e["evaluation"] is None else cli.escape(str(e["evaluation"])))
+            row += [cli.escape(column[i]) for column in judged.values()]
             shown.add_row(*row)
         out.print(shown)
     out.print("; ".join(_notes(document)) + ".", soft_wrap=True)
@@ -83,12 +84,24 @@ def print_report(document: dict[str, Any]) -> None:
         out.print(f"Saved the state to {cli.escape(document['saved'])}.", soft_wrap=True)
 
 
+def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:
+    """The columns of what was evaluated: one for each name where there are names; none where nothing was."""
+    if all(e is None for e in evaluations):
+        return {}
+    names = list(evaluations[0]) if isinstance(evaluations[0], dict) else []
+    if names and all(isinstance(e, dict) and list(e) == names for e in evaluations):
+        return {str(name): [shown_value(e[name]) for e in evaluations] for name in names}
+    return {"evaluation": ["" if e is None else str(e) for e in evaluations]}
+
+
 def _notes(document: dict[str, Any]) -> list[str]:
     ranks = f" on {counted(document['ranks'], 'rank')}" if document["ranks"] > 1 else ""
     notes = [counted(document["cycles"], "optimizer step") + ranks]
     if document["skipped_updates"]:
         notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
-    if document["flushed"]:
+    if document["short_steps"] > bool(document["flushed"]):
+        notes.append(f"{document['short_steps']} of them with fewer micro-batches than a cycle has")
+    elif document["flushed"]:
         notes.append(f"the last with {counted(document['flushed'], 'micro-batch')} only")
     dropped = sum(e["dropped"] for e in document["epochs"])
     if dropped:

@@ -10,8 +10,8 @@ from ..jobs.folder import JobFolder
 from ..jobs.rank import Rank
 from .data import training_data
 from .display import shown
-from .evaluation import function_at
-from .loading import load
+from .evaluation import evaluator_of
+from .loading import load, set_hyperparameters, settings_of
 from .report import document_of
 from .resuming import command_after
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 def train(job: Job, program: Program) -> dict[str, Any] | None:
     """Trains, saves, and returns what is to be reported; None where another process reports."""
-    data = training_data(job, program)
-    evaluate = None if job.evaluate is None else function_at(job.evaluate)
+    data, held_out = training_data(job, program)
+    settings = settings_of(job.settings, program)
+    evaluate = evaluator_of(job, program, held_out)
 
     from ...runtime.retention import load_newest, save_and_retain
     from ...runtime.session import Session  # MindSpore starts here: everything that can be checked has been
@@ -38,6 +39,7 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
         load(session, job.load, job.partial)
     if job.resume is not None:
         load_newest(session, job.resume)
+    set_hyperparameters(session, settings)
     # Once is enough: the weights are the same on all ranks.
     with nullcontext(rank) if rank.folder is not None else shown(not job.quiet and rank.number == 0) as bar:
         history = _fitted(job, session, data, bar, evaluate if rank.number == 0 else None)
@@ -69,6 +71,7 @@ def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: A
             progress=bar,
             allow_nonfinite=job.allow_nonfinite,
             resume=job.resume is not None,
+            end_of_epoch=job.end_of_epoch,
         )
     except Stopped as stopped:
         assert job.save is not None
