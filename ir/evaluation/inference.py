@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..calls import callees_first
 from ..effects import Effects
 from ..errors import PassError
 from ..graph import Graph
+from ..network import BACKWARD, FORWARD, network_parts
 from ..ops import is_effect, is_random, make_op
 from ..state_access import Effect, location
 from ..types import TensorType
@@ -28,6 +31,8 @@ def rest(main: Graph, outputs: Node) -> None:
     BatchNorms take their statistics as they are. Dropouts pass on what they get. State is not written: what is written
     and then read is passed on directly. PassError where that cannot be done.
     """
+    parts = network_parts(main)
+    updates = {n for n in main if parts.get(n) != FORWARD} if BACKWARD in parts.values() else set()
     for graph in main.all_graphs():
         _drop_dropout(graph)
     for function in callees_first(main):
@@ -37,7 +42,7 @@ def rest(main: Graph, outputs: Node) -> None:
             fx.commit()
     fx = Effects(main)
     _rest_norms(main, fx)
-    _write_nothing(fx, outputs)
+    _write_nothing(fx, outputs, updates)
     fx.commit(outputs if outputs.num_operands > 1 else outputs.operand(0))
 
 
@@ -107,17 +112,18 @@ def _read(fx: Effects, value: Value, scope: str) -> Value:
 # -- state that the forward part writes -----------------------------------------------------------------------------
 
 
-def _write_nothing(fx: Effects, outputs: Node) -> None:
-    """Drops what the outputs do not need; passes on what is written and then read."""
+def _write_nothing(fx: Effects, outputs: Node, updates: Collection[Node]) -> None:
+    """Drops what the outputs do not need; passes on what is written and then read, but for what ``updates`` write: the
+    network takes the weights as they are."""
     current: dict[Value, Value] = {}
     gone: list[Effect] = []
-    for effect in list(fx.list):
+    for effect in sorted(fx.list, key=lambda e: e.depth >= 0):  # new Loads stand last, and happen first
         node = effect.node
         if node.op.name == "Load":
             where = location(node.operand(0))
             if where in current:
                 node.replace_uses(current[where])
-        elif isinstance(node.operand(0) if node.num_operands else None, State) and node.op.name in ("Assign", *_SUMS):
+        elif node.op.name in ("Assign", *_SUMS) and isinstance(node.operand(0), State) and node not in updates:
             _pass_on(fx, node, current)
             gone.append(effect)
     needed = ancestors([outputs])

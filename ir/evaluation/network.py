@@ -70,16 +70,17 @@ class Evaluation:
         all whose first axis is as long as that of the first. ``runs``: MindSpore is to run it
         (:class:`..batch.rewrite.Rewrite`). PassError that lists the nodes that do not allow it."""
         old, batched = batch_inputs(self.graph, 0, inputs)
+        if old == size:
+            return replace(self, batch=counted(size, "sample"))
         graph, twin = self.graph.clone()
         rewrite = plan_resize(graph, old, batched, size, runs=runs)
-        if old != size:
-            rewrite.apply()
+        rewrite.apply()
         values = {**{v.name: v for v in self.graph.inputs}, **results_of(self.graph)}
         labels = {name: rewrite.batch.labels.get(twin[value]) for name, value in values.items()}
         return replace(
             self,
             program=replace(self.program, graphs={GRAPH: graph}),
-            batch="any number of samples" if size is None else f"{size} samples",
+            batch="any number of samples" if size is None else counted(size, "sample"),
             per_sample=frozenset(n for n, label in labels.items() if label == {0: Span()}),
         )
 

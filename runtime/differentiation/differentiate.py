@@ -135,7 +135,7 @@ def _prediction(graph: Graph) -> TensorType:
         raise PassError(
             f"graph '{graph.name}' returns several results ({', '.join(names)}); a loss takes one.",
             python=f"Say which: head={names[0]!r}",
-            command=f"Say which: --head {names[0]}",
+            command=f"Say which: boost-compile --head {names[0]}",
         )
     if not isinstance(value.type, TensorType) or not value.type.dtype.is_float:
         raise PassError(

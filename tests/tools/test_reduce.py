@@ -118,6 +118,7 @@ def test_a_pass_with_a_bug(name: str, reduce_: Reduce, exported: Exported, tmp_p
     assert {"BiasAdd", "ApplyMomentum"} <= set(ops)
     assert len(ops) <= 6
     assert max((v.type.size for v in program.state.values()), default=0) <= 2, "shapes are shrunk too"
+    assert set(program.state) == program.used_state(), "state that nothing uses is dropped"
     again = reduce_(target, "--passes", name, "-o", tmp_path / "again.ir", "-q")
     assert again.code == 0, "what was written fails too"
     assert len(parse_program((tmp_path / "again.ir").read_text()).graphs["step"]) == len(ops)

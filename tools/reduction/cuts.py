@@ -181,6 +181,22 @@ def drop_inputs(program: Program, pieces: Collection[Piece]) -> None:
         graph.inputs[:] = [v for v in graph.inputs if (name, v.name) not in pieces]
 
 
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def unused_state(program: Program) -> list[Piece]:
+    used = program.used_state()
+    return [name for name in program.state if name not in used]
+
+
+def drop_unused_state(program: Program, names: Collection[Piece]) -> None:
+    """What served a weight that goes serves none then."""
+    program.drop_state(map(str, names))
+    for variable in program.state.values():
+        if variable.weight not in program.state:
+            variable.weight = ""
+
+
 CUTS: dict[str, Cut] = {
     "graphs": (graph_names, drop_graphs),
     "outputs": (outputs, drop_outputs),
@@ -189,5 +205,6 @@ CUTS: dict[str, Cut] = {
     "nodes": (nodes, drop_nodes),
     "nodes on the way": (nodes, bypass_nodes),
     "inputs": (inputs, drop_inputs),
+    "state": (unused_state, drop_unused_state),
 }
 """From coarse to fine."""
