@@ -11,8 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("untimed", deadline=None)  # a machine that is busy is no defect
+hypothesis.settings.load_profile("untimed")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 

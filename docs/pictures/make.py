@@ -51,6 +51,9 @@ def main() -> int:
         piece = ("--graph", "accumulate", "--around", "accum.conv2.weight", "--radius", 2)
         command("boost-inspect", program, *piece, "-o", HERE / "around.svg")
         command("boost-inspect", program, "--original", lenet, "-o", report)
+        accumulated = folder / "accumulated.boost"
+        command("boost-compile", lenet, "--accumulate", 4, "-q", "-o", accumulated)
+        command("boost-inspect", accumulated, "--graph", "apply", "-o", HERE / "apply.svg")
         photograph(browser, report, "graphs", HERE / "before-and-after.png", 1200, 620)
         photograph(browser, report, "memory", HERE / "memory.png", 1000, 470)
     large = [p.name for p in HERE.iterdir() if p.stat().st_size > MOST]
