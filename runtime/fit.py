@@ -161,7 +161,8 @@ def fit(
     ``resume`` goes on where the state was saved that the session has loaded: it skips what was consumed then, and
     trains up to ``epochs`` in all.
 
-    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr; by default only on a terminal.
+    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr, in a notebook in the
+    output of its cell; by default only on a terminal and in a notebook.
 
     A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
     program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set. So do weights,

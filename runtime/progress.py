@@ -91,12 +91,22 @@ class RichBar:
 
 @contextmanager
 def progress_bar(shown: bool | Bar | None) -> Iterator[Bar]:
-    """A bar on stderr, or the one that is given. None means only where stderr is a terminal."""
-    from rich.console import Console
-
+    """A bar on stderr, in a notebook in the output of its cell, or the one that is given. None means only where stderr
+    is a terminal, and in a notebook."""
     if shown is not None and not isinstance(shown, bool):
         yield shown
         return
+    from .notebook import NotebookBar, in_notebook
+
+    if shown is not False and in_notebook():
+        notebook = NotebookBar()
+        try:
+            yield notebook
+        finally:
+            notebook.end()
+        return
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not (console.is_terminal if shown is None else shown):
         yield NoBar()
