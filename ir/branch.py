@@ -11,8 +11,11 @@ from .attributes import MonadValue, TensorValue
 from .data import ZeroData
 from .errors import VerifyError
 from .graph import Graph
-from .types import UMONAD, TensorType, TupleType, Type
+from .types import UMONAD, DType, ScalarType, TensorType, TupleType, Type
 from .values import CALL, Node, Value
+
+_SCALARS: dict[DType, bool | int | float] = {DType.BOOL: False, DType.INT64: 0, DType.FLOAT32: 0.0}
+"""Zeros of what is no tensor, in the types that Python's numbers have."""
 
 
 def choose(
@@ -42,9 +45,11 @@ def plain(type_: Type) -> Type:
 
 
 def zeros(graph: Graph, type_: Type, scope: str) -> Value:
-    """Zeros of a type of static tensors, for the branch that computes nothing."""
+    """Zeros of a type of static tensors and numbers, for the branch that computes nothing."""
     if isinstance(type_, TupleType):
         return graph.create("MakeTuple", [zeros(graph, t, scope) for t in type_.elements], scope=scope)
     if isinstance(type_, TensorType) and type_.is_static:
         return graph.constant(TensorValue(TensorType(type_.dtype, type_.shape), ZeroData(type_.nbytes)))
+    if isinstance(type_, ScalarType) and type_.dtype in _SCALARS:
+        return graph.constant(_SCALARS[type_.dtype])
     raise VerifyError(f"a result of type {type_} has no zeros: it cannot come from a branch that may not run")

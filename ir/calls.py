@@ -159,10 +159,16 @@ def picked_within(
         return None
     index = value.operand(1)
     i = index.value if isinstance(index, Constant) else None
-    if not isinstance(i, int):
-        return None
+    return items_within(value.operand(0), i, calls, bound) if isinstance(i, int) else None
+
+
+def items_within(
+    tuple_: Value, i: int, calls: Calls, bound: Mapping[Input, Sequence[Value]]
+) -> list[tuple[Value, Calls]] | None:
+    """What item ``i`` of a tuple may stand for, the tuple being reached by entering ``calls``; None where it cannot be
+    followed."""
     found: list[tuple[Value, Calls]] = []
-    stack = [(value.operand(0), calls)]
+    stack = [(tuple_, calls)]
     seen: set[tuple[Value, Calls]] = set()
     while stack:
         source, within = stack.pop()

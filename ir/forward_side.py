@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .effects import result_value
 from .graph import Graph
 from .ops import OPS, is_effect
+from .origins import Origins
 from .state_access import Summary, describe, location
 from .types import is_monad
-from .values import CALL, Input, Node, State, Value
+from .values import CALL, Node, State, Value
 
 FORWARD = "forward"
 
@@ -45,7 +45,7 @@ def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summ
         for n in (node, *cone):
             parts[n] = FORWARD
     free = {state: nodes for state, nodes in writers.items() if not all(n in cones for n in nodes)}
-    for value in _results(result_value(graph), parts):
+    for value in list(Origins(graph, parts, known=dict(known)).leaves()):
         found = _cone([value], parts, free, own=None)
         if found and any(v in fed for v in found):
             for n in found:
@@ -130,19 +130,4 @@ def _ancestors(nodes: Iterable[Node], parts: Mapping[Node, str]) -> set[Node]:
             found.add(value)
             if value not in parts:
                 stack.extend(value._operands)
-    return found
-
-
-def _results(value: Value, parts: Mapping[Node, str]) -> list[Value]:
-    """The elements of a result, of nested tuples too."""
-    found: list[Value] = []
-    stack = [value]
-    while stack:
-        here = stack.pop()
-        while isinstance(here, Node) and here.op.name == "Depend":
-            here = here.operand(0)
-        if isinstance(here, Node) and here.op.name == "MakeTuple" and here not in parts:
-            stack.extend(here._operands)
-        elif isinstance(here, (Node, Input)):
-            found.append(here)
     return found

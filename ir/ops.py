@@ -244,6 +244,11 @@ def written_operands(node: Node) -> tuple[int, ...]:
     return tuple(found) or ((0,) if own else ())
 
 
+def is_optimizer(node: Node) -> bool:
+    """Whether this is an optimizer's primitive: it updates a weight, its first operand, from a gradient."""
+    return facts(node.op).gradient is not None or node.op.name.startswith(("SparseApply", "FusedSparse"))
+
+
 def is_pure(node: Node) -> bool:
     """A function of its operands alone: may be merged, removed when unused, recomputed."""
     if node.op.name in ("Load", "UpdateState"):

@@ -120,7 +120,7 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
     fx.adopt(call)
     outputs = program.graphs[apply].outputs
     if outputs:
-        mine = _elements(loss) if len(graph.outputs) > 1 else [loss]
+        mine = _elements(loss) if len(graph.outputs) > 1 else [loss] * len(graph.outputs)
         results = dict(zip(graph.outputs, mine, strict=True))
         for name, value in zip(outputs, _items(graph, call, outputs), strict=True):
             # What both say (has it overflowed?) the update knows better, when there is one.
@@ -268,5 +268,5 @@ def _pad_result(function: Graph, wanted: tuple[str, ...], has: tuple[str, ...], 
     types = type_.elements if isinstance(type_, TupleType) else (type_,)
     values = dict(zip(has, _items(function, function.result, has), strict=True)) if has else {}
     padded = [values.get(name) or zeros(function, t, SCOPE) for name, t in zip(wanted, types, strict=True)]
-    function.result = function.create("MakeTuple", padded, scope=SCOPE)
+    Effects(function).commit(function.create("MakeTuple", padded, scope=SCOPE))
     function.outputs = tuple(wanted)

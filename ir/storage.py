@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .atomic import explained, replacing_directory, replacing_file, unfinished
 from .checksums import check_seal, checksum_of_file, noted, sealed, shown
 from .choice import KINDS, Choice
+from .compiled import note_compiled
 from .data import Data, MappedData, MappedFile, ZeroData
 from .document import Document
 from .errors import Error, FormatError, OptionError, VerifyError
@@ -127,11 +128,13 @@ def _save_mindir(program: Program, path: Path) -> None:
     is_single = len(program.graphs) == 1 and len(cycle) == 1 and cycle[0].repeat == 1
     if is_single and not any(map(needs_job, program.graphs.values())):
         graph, state = program.graphs[cycle[0].graph], program.state
+        noted = note_compiled(program, self_contained=False)
     else:
         from .single import lower_to_single_graph
 
         graph, state = lower_to_single_graph(program)
-    write_mindir(path, graph, state, program.metadata)
+        noted = note_compiled(program, self_contained=True)
+    write_mindir(path, graph, state, noted)
 
 
 # -- writing a directory -----------------------------------------------------------------------------------------------

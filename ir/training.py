@@ -19,15 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from .attributes import TensorValue
 from .calls import Calls, actuals, bindings, called_functions, entered, picked_within, targets
-from .effects import result_value
 from .errors import AnatomyError
 from .forward_side import carried_operands
 from .graph import Graph
+from .loss import find_loss
 from .network import BACKWARD, FORWARD, OPTIMIZER, OTHER, image, network_parts
-from .ops import OPS, facts, is_effect
+from .ops import OPS, facts, is_effect, is_optimizer
+from .origins import Computed, Origins
+from .outputs import default_names, name_outputs
 from .program import Program
 from .state_access import Effect, describe, states_behind, summarize
 from .types import TensorType, TupleType
@@ -79,7 +82,11 @@ class TrainingAnatomy:
     value: there the derivative of the loss enters."""
 
     graph: Graph
-    loss: Value
+    loss: Value | None
+    """None where the graph returns none: training needs the gradients alone. Where branches compute it after the update
+    (``loss / scale``), a node of one of them."""
+    loss_path: tuple[int, ...] | None
+    """Where it stands among the results: the indices that lead to it through tuples."""
     weights: list[WeightInfo]
     roles: dict[str, str]
     seeds: list[Node]
@@ -109,7 +116,8 @@ def anatomy(graph: Graph) -> TrainingAnatomy:
 
 
 def assign_roles(program: Program) -> Program:
-    """Sets ``role`` and ``trainable`` of every state variable, where the program's only graph is a training graph."""
+    """Sets ``role`` and ``trainable`` of every state variable, where the program's only graph is a training graph, and
+    names its results, if they only have the names that their types suggest."""
     graphs = list(program.graphs.values())
     if len(graphs) == 1 and all(v.role == "unknown" for v in program.state.values()):
         try:
@@ -122,6 +130,8 @@ def assign_roles(program: Program) -> Program:
             variable.role = found.roles.get(name, "unknown")
             variable.trainable = name in trained if variable.role == "weight" else None
             variable.weight = served.get(name, "")
+        if graphs[0].outputs == default_names(graphs[0].result.type):
+            name_outputs(program, graphs[0], found)
     return program
 
 
@@ -141,12 +151,12 @@ class _Analysis:
     def run(self) -> TrainingAnatomy:
         updates = self._updates()
         if not any(p == BACKWARD for p in self.parts.values()):
-            raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
+            self._refuse_forward(updates)
         if not updates:
             raise AnatomyError(
                 f"'{self.graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}"
             )
-        loss = self._loss()
+        loss, loss_path = self._loss(updates)
         self._extend_optimizer(updates)
         self.read = self._read_by_network()
         written = self.written = self._written_states(updates)
@@ -162,7 +172,37 @@ class _Analysis:
             n for n, p in self.parts.items()
             if p == BACKWARD and not any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in n._operands)
         ]  # fmt: skip
-        return TrainingAnatomy(self.graph, loss, weights, roles, seeds, self.parts, self.bound)
+        return TrainingAnatomy(self.graph, loss, loss_path, weights, roles, seeds, self.parts, self.bound)
+
+    def _refuse_forward(self, updates: list[Effect]) -> NoReturn:
+        """An optimizer may well stand in a graph without a backward part: it updates from something else."""
+        for effect in updates:
+            if not is_optimizer(effect.node):
+                continue
+            at = facts(effect.node.op).gradient
+            states = states_behind(effect.node.operand(0), self.bound)
+            weight = states[0].name if states else effect.node.name
+            raise AnatomyError(
+                f"graph '{self.graph.name}' updates '{weight}' (by {effect.node!r}) but "
+                f"holds no backward part: what it updates from is {self._given(effect.node, at)}, no gradient of a "
+                f"loss that MindSpore derived. {HOW_TO_EXPORT}"
+            )
+        raise AnatomyError(f"'{self.graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
+
+    def _given(self, update: Node, at: int | None) -> str:
+        """What an update takes for a gradient."""
+        value = None if at is None else update.operand(at)
+        while isinstance(value, Node) and value.op.name in ("Cast", "Depend", "Load", "Reshape"):
+            value = value.operand(0)
+        if isinstance(value, Input) and len(passed := self.bound.get(value, [])) == 1:
+            value = passed[0]
+        if isinstance(value, Constant):
+            return "a constant of the file"
+        if isinstance(value, Input):
+            return f"the input '{value.name}'"
+        if isinstance(value, State):
+            return f"the state '{value.name}'"
+        return "something else" if value is None else f"{value!r}"
 
     # -- updates ---------------------------------------------------------------------------------------------
 
@@ -196,18 +236,13 @@ class _Analysis:
 
     # -- loss ------------------------------------------------------------------------------------------------
 
-    def _loss(self) -> Value:
-        value: Value = result_value(self.graph)
-        if isinstance(value, Node) and value.op.name == "MakeTuple":
-            value = value.operand(0)
-        found = image(self.graph, self.parts, self.bound, value)
+    def _loss(self, updates: list[Effect]) -> tuple[Value | None, tuple[int, ...] | None]:
+        origins = Origins(self.graph, self.parts, self.bound, self.known)
+        written = {state for e in updates for v in e.writes for state in states_behind(v, self.bound)}
+        found = find_loss(origins, origins.results(), written)
         if found is None:
-            raise AnatomyError(
-                f"graph '{self.graph.name}': cannot tell which value is the loss: its first result {value!r} comes "
-                "from the update side. Return the loss first from the training cell, computed before the optimizer "
-                "runs (and before the `if` that it stands in)."
-            )
-        return found
+            return None, None
+        return (found.origin.node if isinstance(found.origin, Computed) else found.origin), found.path
 
     # -- weights ---------------------------------------------------------------------------------------------
 
@@ -255,6 +290,8 @@ class _Analysis:
             if name not in self.read and not parameter:
                 continue
             found = {g: None for node in nodes for g in self._gradients(node, linear=True)}
+            if not found and parameter:
+                self._refuse_accumulated(name, nodes)
             if not found:
                 found = {g: None for node in nodes for g in self._gradients(node, linear=False)}
             if not found and parameter:
@@ -276,6 +313,35 @@ class _Analysis:
             )
             for name, found in hits.items()
         ]
+
+    def _refuse_accumulated(self, weight: str, updates: list[Node]) -> None:
+        """AnatomyError where the updates take state to which this step adds gradients: the cell accumulates by
+        itself."""
+        stack: list[tuple[Value, Calls]] = [(v, ()) for n in updates for v in self._gradient_operands(n)]
+        seen = set(stack)
+        while stack:
+            value, calls = stack.pop()
+            following: list[tuple[Value, Calls]] = []
+            if isinstance(value, State) and value.name not in self.read:
+                adding = [n for n in self.written.get(value.name, ()) if self._gradients(n, linear=True)]
+                if adding and len(self.written[value.name]) > 1:
+                    raise AnatomyError(
+                        f"graph '{self.graph.name}' accumulates already: it adds gradients up in state '{value.name}' "
+                        f"(by {adding[0]!r}) and updates '{weight}' from there. Export the training cell without "
+                        "accumulation of its own, and ask for gradient-accumulation; or leave out the passes that work "
+                        "on gradients."
+                    )
+            elif isinstance(value, Input):
+                following = actuals(value, calls, self.bound)
+            elif isinstance(value, Node) and self.parts.get(value) not in (FORWARD, BACKWARD):
+                if value.op.name == "Load":
+                    following = [(value.operand(0), calls)]
+                else:
+                    following = self._upward(value, calls, linear=True)
+            for v in following:
+                if v not in seen:
+                    seen.add(v)
+                    stack.append(v)
 
     def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
         """The constants that stand where gradients should: the loss does not depend on the weight, or is linear in

@@ -8,7 +8,7 @@ from .calls import bindings
 from .errors import AnatomyError
 from .graph import Graph
 from .network import BACKWARD, network_parts
-from .ops import is_effect
+from .ops import is_effect, is_optimizer
 from .program import Program
 from .state_access import Summary, describe, states_behind, summarize
 from .values import CALL, Node, Value
@@ -64,9 +64,20 @@ def what_is_missing(program: Program) -> str | None:
             return None
     if has_backward and updates:
         return None
+    if (optimizer := _optimizer(program)) is not None:
+        return (
+            f"updates state by {optimizer.op.name} (%{optimizer.name}) but has no backward part: what it updates from "
+            "is no gradient of a loss that MindSpore derived"
+        )
     if has_backward:
         return "computes gradients, but no optimizer takes them"
     return "is a forward graph: it has no backward part and no optimizer"
+
+
+def _optimizer(program: Program) -> Node | None:
+    """An optimizer's primitive, if the program holds one."""
+    graphs = (part for graph in program.graphs.values() for part in graph.all_graphs())
+    return next((node for part in graphs for node in part if is_optimizer(node)), None)
 
 
 def _update_side(graph: Graph, parts: Mapping[Node, str]) -> Iterator[Node]:

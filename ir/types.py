@@ -163,6 +163,8 @@ NONE = SimpleType("none")
 UMONAD = SimpleType("umonad")
 IOMONAD = SimpleType("iomonad")
 UNKNOWN = SimpleType("unknown")
+ANY = TensorType(DType.FLOAT64, (-2,))
+"""How MindSpore writes the type of a call whose branches return different ones (False, or what an optimizer gives)."""
 SIMPLE_TYPES = {t.kind: t for t in (STRING, NONE, UMONAD, IOMONAD, UNKNOWN)}
 
 
@@ -171,6 +173,20 @@ def holds_function(type_: Type) -> bool:
     if isinstance(type_, TupleType):
         return any(holds_function(t) for t in type_.elements)
     return isinstance(type_, (FunctionType, OpaqueType))
+
+
+def leaves(type_: Type) -> list[Type]:
+    """The types of the values in a tuple, those of nested tuples each for itself; of one whose length is known only at
+    run time, the tuple itself."""
+    found: list[Type] = []
+    stack = [type_]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, TupleType) and not here.dynamic:
+            stack.extend(reversed(here.elements))
+        else:
+            found.append(here)
+    return found
 
 
 def is_monad(t: Type) -> bool:

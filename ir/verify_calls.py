@@ -8,7 +8,7 @@ from .calls import targets
 from .graph import Graph
 from .ops import is_effect
 from .problems import Problems, Rank, short, shown
-from .types import TensorType, is_monad
+from .types import ANY, TensorType, is_monad
 from .values import CALL, GraphRef, Input, Node, State, Value
 from .verify_graph import Sweep, agree, unreached
 
@@ -85,7 +85,7 @@ def _check_call(
                 "bind the missing ones with Partial, or pass them in the call",
             )  # fmt: skip
         _check_arguments(graph, node, function, len(arguments) - len(extra), extra, problems)
-        if function.has_result and not agree(function.result.type, node.type):
+        if function.has_result and node.type != ANY and not agree(function.result.type, node.type):
             problems.add(
                 Rank.CALL, graph, node,
                 f"its type is {short(node.type)}, but function '{function.name}' returns {short(function.result.type)}",

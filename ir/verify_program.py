@@ -5,7 +5,7 @@ from __future__ import annotations
 from .graph import Graph
 from .problems import Problems, Rank, short
 from .program import ROLES, Program
-from .types import DType, TupleType
+from .types import DType, leaves
 from .wording import counted
 
 
@@ -21,7 +21,7 @@ def check_outputs(graph: Graph, problems: Problems) -> None:
     if not graph.outputs or not graph.has_result:
         return
     type_ = graph.result.type
-    count = len(type_.elements) if isinstance(type_, TupleType) else 1
+    count = len(leaves(type_))
     if len(graph.outputs) != count:
         problems.add(
             Rank.PROGRAM, graph, None,

@@ -22,7 +22,8 @@ from .base import Pass
 from .data_parallel import DataParallel
 from .exported_reductions import reduces_gradients
 from .options import option
-from .overflow_check import SKIPPED, own_checks
+from .overflow_check import OWN, SKIPPED
+from .own_check import find_own_check
 from .results import named_results
 from .tally import tallies
 
@@ -76,10 +77,11 @@ class AdaSum(Pass):
             weights = _updated_weights(program, graph)
             names.update(dict.fromkeys(weights))
             self._reduce_among_neighbours(graph)
-            if SKIPPED in program.state:
+            if SKIPPED in program.state and OWN not in program.state[SKIPPED].info:
                 _decide_together(graph, program.target)
             else:
-                checks = own_checks(graph, Effects(graph).list)
+                own = find_own_check(graph, Effects(graph).list)
+                checks = [] if own is None else own.nodes
                 if checks and not _test_together(graph, checks, program.target):
                     result.miss(checks[0].name, "the file's own overflow check: each group skips and scales by itself")
             self._combine(graph, weights)

@@ -9,17 +9,19 @@ from ..ir.attributes import scalar_tensor
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError, VerifyError
-from ..ir.gradient_path import GradientPath, Point, gradient_paths, in_order, updating_graphs
+from ..ir.gradient_path import GRADIENT, GradientPath, Point, gradient_paths, in_order, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
 from ..ir.reductions import reduce_sum
 from ..ir.report import PassResult
+from ..ir.training import anatomy
 from ..ir.types import DType
 from ..ir.values import Value
 from ..ir.wording import counted
 from .base import Pass
 from .options import option
 from .results import with_results
+from .split import refuse_sparse, sparse_gradients
 
 SCOPE = "clip-gradients"
 NORM = "gradient_norm"
@@ -73,6 +75,10 @@ class ClipGradients(Pass):
         return result
 
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
+        if not any(GRADIENT in node.marks for node in graph):
+            for value, users in sparse_gradients(anatomy(graph)).items():
+                shown = ", ".join(f"%{user.name}" for user in users[:3])
+                refuse_sparse(value, shown, "has a norm that no sum of its elements gives: rows may come twice")
         for path in paths:
             _owner(path)
             if not path.is_sum:
@@ -107,6 +113,8 @@ class ClipGradients(Pass):
             result.miss(path.weight, "unscaled only after weight decay: what is clipped has the decay in it")
 
     def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
+        if not paths:
+            return
         effects = [Effects(owner) for owner in dict.fromkeys(_owner(path) for path in paths)]
         factors: list[Value | None] = [None] * len(paths)
         squares: list[Value] = []

@@ -13,11 +13,12 @@ from ..ir.values import Input, Node, Value
 from .crossings import crossings
 
 
-def float_status(graph: Graph, loss: Value, *, scope: str) -> Value:
+def float_status(graph: Graph, loss: Value | None, *, scope: str) -> Value:
     """A scalar bool: whether the backward part overflowed.
 
     The flag is cleared after the loss and before backward begins, and read after all gradients, as
-    ``nn.TrainOneStepWithLossScaleCell`` does; Depends say so.
+    ``nn.TrainOneStepWithLossScaleCell`` does; Depends say so. Where the graph returns no loss, it is cleared after the
+    values that backward begins with.
     """
     type_ = TensorType(DType.INT32, (8,))
     empty: Value = graph.constant(TensorValue(type_, ZeroData(type_.nbytes)))
@@ -27,12 +28,18 @@ def float_status(graph: Graph, loss: Value, *, scope: str) -> Value:
         return graph.create(op, [waiting], type_, scope=scope)
 
     gradients = dict.fromkeys(user.operand(i) for user, i in crossings(graph))
-    cleared = status("NPUClearFloatStatusV2", loss)
     parts = network_parts(graph)
-    for node in list(graph):
+    first: dict[Node, list[Node]] = {}
+    for node in graph:
         operands = [v for v in node.operands if isinstance(v, Node)] if parts.get(node) == BACKWARD else []
         if operands and not any(parts.get(v) == BACKWARD for v in operands):
-            _wait(graph, node, cleared, scope)
+            first[node] = [v for v in operands if isinstance(v.type, TensorType)]
+    if loss is None:
+        begins = list(dict.fromkeys(v for operands in first.values() for v in operands))
+        loss = graph.create("MakeTuple", begins, scope=scope)
+    cleared = status("NPUClearFloatStatusV2", loss)
+    for node in first:
+        _wait(graph, node, cleared, scope)
     read = status("NPUGetFloatStatusV2", graph.create("MakeTuple", list(gradients), scope=scope))
     return reduce_any(graph, graph.create("NotEqual", [read, empty], scope=scope), scope=scope)
 

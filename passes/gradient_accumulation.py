@@ -11,6 +11,8 @@ from ..ir.effects import Effects
 from ..ir.errors import OptionError, PassError
 from ..ir.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
 from ..ir.graph import Graph
+from ..ir.network import network_parts
+from ..ir.origins import settle_results
 from ..ir.program import Entry, Program
 from ..ir.report import PassResult
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
@@ -100,6 +102,7 @@ class GradientAccumulation(Pass):
                 "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
                 f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
             )
+        settle_results(step, network_parts(step))
         found = anatomy(step)
         cut = find_cut(found)
         gradients = self._accumulators(program, cut)

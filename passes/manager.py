@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
 
+from ..ir.compiled import compiled_by, is_self_contained
 from ..ir.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ..ir.gradient_path import STAGES
 from ..ir.program import Program
@@ -66,6 +67,7 @@ def compile_program(
         from ..ir.verify import verify
 
         verify(program)
+    _refuse_self_contained(program, passes)
     program, again = _reopened(program, passes)
     ordered = canonical_order(_with_needs([*passes, *again], program))
     instrumentation = instrumentation or Instrumentation()
@@ -83,7 +85,7 @@ def compile_program(
                 _verify_after(p, current)
         except Exception as error:
             if isinstance(error, Error) and not isinstance(error, BrokenProgram):
-                _add_context(error, p, done)
+                _add_context(error, p, done, compiled_by(program))
                 raise
             _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
         instrumentation.after(p, current, before)
@@ -93,6 +95,17 @@ def compile_program(
         done.append(p)
     current.pipeline = _joined(current.pipeline, done)
     return current
+
+
+def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
+    """A whole schedule in one graph is no step any more: what passes look for stands in branches of it."""
+    asked = next((p for p in passes if not p.may_match_nothing), None)
+    if asked is not None and is_self_contained(program):
+        raise PassError(
+            f"the file was compiled already by {compiled_by(program)}, and written as one self-contained graph, which "
+            f"{asked.name} cannot take apart: compile its original with all passes in one pipeline, or go on from the "
+            "program directory (NAME.boost)"
+        )
 
 
 def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:
@@ -192,8 +205,12 @@ def _joined(pipeline: str, done: Sequence[Pass]) -> str:
     return ",".join(filter(None, (pipeline, print_pipeline(done, all_options=True))))
 
 
-def _add_context(error: Error, p: Pass, done: Sequence[Pass]) -> None:
-    """Says in which pass an error arose, and what had run before it."""
+def _add_context(error: Error, p: Pass, done: Sequence[Pass], earlier: str) -> None:
+    """Says in which pass an error arose, and what had run before it; ``earlier``: in compilations before this one."""
+    if earlier and "already" not in str(error):
+        error.postscript += (
+            f"\n  the program was compiled already by {earlier}: compile its original with all passes at once"
+        )
     error.postscript += f"\n  in pass '{p.name}'{_already_run(done)}"
 
 

@@ -7,19 +7,21 @@ from dataclasses import replace
 
 from ..ir.attributes import scalar_tensor
 from ..ir.dtypes import cast
-from ..ir.effects import Effects, live_nodes
+from ..ir.effects import Effects
 from ..ir.errors import PassError
-from ..ir.gradient_path import STAGE, gradient_paths, updating_graphs
+from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
 from ..ir.graph import Graph
-from ..ir.network import BACKWARD, FORWARD, network_parts, passed_on
+from ..ir.network import BACKWARD, FORWARD, network_parts
 from ..ir.ops import ASCEND
+from ..ir.origins import settle_results
 from ..ir.outline import skip_where
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.reductions import all_finite
 from ..ir.report import PassResult
 from ..ir.state_access import Effect
+from ..ir.training import anatomy
 from ..ir.types import DType, tensor
-from ..ir.values import CALL, Node, Value
+from ..ir.values import Node, Value
 from ..ir.wording import counted
 from .base import Pass
 from .data_parallel import DataParallel
@@ -28,7 +30,9 @@ from .exported_reductions import reduces_gradients
 from .float_status import float_status
 from .normalisation import change_count
 from .options import option
+from .own_check import OwnCheck, find_own_check, look_at_all, skips
 from .results import named_results, with_results
+from .split import sparse_gradients
 from .tally import declare_tally, find_tally
 
 SCOPE = "overflow-check"
@@ -36,9 +40,8 @@ SKIPPED = "overflow.skipped_cycles"
 DROPPED = "overflow.dropped_micro_batches"
 EACH = "each_micro_batch"
 """Note of ``SKIPPED``: each micro-batch is to be checked, and a whole step was still one."""
-ASKS_FOR_OVERFLOW = frozenset({
-    "IsFinite", "IsInf", "IsNan", "AllFinite", "FloatStatus", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
-})  # fmt: skip
+OWN = "own_check"
+"""Note of ``SKIPPED``: what the file's own check skips is counted."""
 
 
 class OverflowCheck(Pass):
@@ -56,12 +59,16 @@ class OverflowCheck(Pass):
     ``detect=status``: for an Ascend in saturation mode, where overflows leave finite numbers, each micro-batch asks the
     device's overflow flag instead. (Emitted and checked by structure; not run.)
 
+    A file that skips its update by itself (``if not overflow: self.optimizer(grads)``) keeps its own check, which also
+    drives its own loss scale. The pass makes it look at the gradients that it does not see (a clipping by value in
+    front of it hides infinities), and adds the outputs and the limit. Only ``policy=skip-cycle`` can do that.
+
     Outputs: ``overflow`` (bool; with ``skip-micro`` also of each accumulating step), ``skipped_cycles`` (how many
     updates were skipped in a row, 0 after one that happened). A session ends with an error after more than
     ``max_skipped`` of them.
 
     Preserves: training is the same as long as all gradients are finite. Replaces ``NPUGetFloatStatus`` and its kin,
-    which exist on Ascend alone, for exports without a check of their own.
+    which exist on Ascend alone.
     """
 
     name = "overflow-check"
@@ -98,14 +105,24 @@ class OverflowCheck(Pass):
                 if graph not in updating:
                     self._check_micro_batch(graph)
         checked: dict[str, None] = {}
+        adopted = False
         for graph in updating:
-            checked.update(dict.fromkeys(self._check_update(graph, roles, count)))
+            own_check = _settled_check(graph, roles)
+            adopted = own_check is not None
+            if own_check is not None:
+                found = self._adopt(graph, own_check, result)
+            else:
+                found = self._check_update(graph, roles, count)
+            checked.update(dict.fromkeys(found))
         program.schedule = replace(program.schedule, max_skipped=self.max_skipped or None)
         put_scale_rule(program)
         result.matched = result.changed = len(checked)
         result.statistics = {"gradients checked": len(checked), "graphs": len(updating)}
         unit = "micro-batch" if count is not None and self.policy == "skip-micro" else "cycle"
         result.summary = f"{counted(len(checked), 'gradient')} checked; one that is not finite skips its {unit}"
+        if adopted:
+            program.state[SKIPPED].info[OWN] = True
+            result.summary += ", by the check that the file brings"
         return result
 
     def _check_micro_batch(self, graph: Graph) -> None:
@@ -120,7 +137,7 @@ class OverflowCheck(Pass):
         """Whether the micro-batch of this graph overflows; with ``skip-micro`` what it adds to sums is then zero."""
         adding = [n for n in graph if n.marks.get(STAGE) == "accumulate" and n.op.name in ("Add", "AssignAdd")]
         if self.detect == "status":
-            overflow = float_status(graph, named_results(graph)[0][1], scope=SCOPE)
+            overflow = float_status(graph, dict(named_results(graph)).get("loss"), scope=SCOPE)
         else:
             terms = list(dict.fromkeys(n.operand(1) for n in adding))
             overflow = graph.create("LogicalNot", [all_finite(graph, terms, scope=SCOPE)], scope=SCOPE)
@@ -137,8 +154,6 @@ class OverflowCheck(Pass):
         the state that counts micro-batches, where each is judged by itself."""
         fx = Effects(graph)
         updates = update_effects(fx, roles)
-        _refuse_own_check(graph, updates)
-        _return_network_values(graph)
         by_itself = graph.inputs and (count is not None or self.detect == "status")
         own = self._micro_batch_overflows(graph) if by_itself else None
         paths = gradient_paths(graph)
@@ -146,6 +161,8 @@ class OverflowCheck(Pass):
         skips: list[Value] = []
         if self.detect == "values":
             values = dict.fromkeys(v for path in paths for v in path.at("finite-check", graph).values)
+            if not any(GRADIENT in node.marks for node in graph):
+                values.update(dict.fromkeys(sparse_gradients(anatomy(graph))))
             finite = all_finite(graph, list(values), scope=SCOPE)
             overflows.append(graph.create("LogicalNot", [finite], scope=SCOPE))
             skips.extend(overflows)
@@ -171,13 +188,39 @@ class OverflowCheck(Pass):
         self._skip(fx, updates, _any(graph, overflows), _any(graph, skips), counting=count is not None)
         return [path.weight for path in paths]
 
+    def _adopt(self, graph: Graph, own: OwnCheck, result: PassResult) -> list[str]:
+        """Counts what the file's own check skips, and makes it look at every gradient; returns the weights whose
+        gradients it looks at."""
+        if self.policy != "skip-cycle" or self.detect != "values":
+            raise PassError(
+                f"graph '{graph.name}' skips its update by itself where gradients overflow (by {own.nodes[0]!r}): "
+                "policy=skip-micro and detect=status need a training cell without a check of its own"
+            )
+        paths = gradient_paths(graph)
+        unseen = look_at_all(graph, own, paths, scope=SCOPE)
+        for weight in unseen:
+            result.miss(weight, f"the file's own check (by {own.nodes[0]!r}) cannot be made to look at its gradient")
+        skip = skips(graph, own, scope=SCOPE)
+        fx = Effects(graph)
+        in_a_row = self._count(fx, skip)
+        fx.append("Assign", [graph.state(SKIPPED, tensor("int32")), in_a_row], scope=SCOPE)
+        fx.commit(with_results(graph, [("overflow", skip), ("skipped_cycles", in_a_row)]))
+        return [path.weight for path in paths if path.weight not in unseen]
+
     @staticmethod
-    def _skip(fx: Effects, updates: Sequence[Effect], overflow: Value, skip: Value, *, counting: bool) -> None:
+    def _count(fx: Effects, skip: Value) -> Node:
+        """How many updates in a row were skipped, with this one."""
+        graph = fx.graph
+        none, one = (graph.constant(scalar_tensor("int32", n)) for n in (0, 1))
+        skipped = graph.state(SKIPPED, tensor("int32"))
+        more = graph.create("Add", [fx.load(skipped, scope=SCOPE), one], scope=SCOPE)
+        return graph.create("Select", [skip, more, none], scope=SCOPE)
+
+    @classmethod
+    def _skip(cls, fx: Effects, updates: Sequence[Effect], overflow: Value, skip: Value, *, counting: bool) -> None:
         graph = fx.graph
         skipped = graph.state(SKIPPED, tensor("int32"))
-        none, one = (graph.constant(scalar_tensor("int32", n)) for n in (0, 1))
-        more = graph.create("Add", [fx.load(skipped, scope=SCOPE), one], scope=SCOPE)
-        in_a_row = graph.create("Select", [skip, more, none], scope=SCOPE)
+        in_a_row = cls._count(fx, skip)
         skip_where(fx, skip, updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
         fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
         if counting:
@@ -186,14 +229,11 @@ class OverflowCheck(Pass):
         fx.commit(with_results(graph, [("overflow", overflow), ("skipped_cycles", in_a_row)]))
 
 
-def _return_network_values(graph: Graph) -> None:
-    """A loss that the update side merely passes on (out of a branch that updates) is returned from where the network
-    computed it: a skipped update must not take it away."""
-    results = named_results(graph)
-    images = passed_on(graph, [value for _, value in results])
-    own = [(name, image or value) for (name, value), image in zip(results, images, strict=True)]
-    if own != results:
-        graph.result = with_results(graph, own)
+def _settled_check(graph: Graph, roles: Mapping[str, str]) -> OwnCheck | None:
+    """The file's own check of a graph. What the graph returns is settled first: a loss that comes out of a branch that
+    updates is returned from where the network computed it, since a skipped update must not take it away."""
+    settle_results(graph, network_parts(graph))
+    return find_own_check(graph, update_effects(Effects(graph), roles))
 
 
 def _total(fx: Effects, state: str, own: Value | None) -> Node:
@@ -218,24 +258,3 @@ def update_effects(fx: Effects, roles: Mapping[str, str]) -> list[Effect]:
         if not (e.passive or e.io or parts.get(e.node) in (FORWARD, BACKWARD))
         and not (e.writes and all(roles.get(state.name) in CYCLE_ROLES for state in e.writes))
     ]  # fmt: skip
-
-
-def own_checks(graph: Graph, effects: Sequence[Effect]) -> list[Node]:
-    """The nodes by which the file itself asks whether gradients overflow, where that decides about an effect."""
-    conditions: list[Value] = []
-    for effect in effects:
-        switch = effect.node.operand(0) if effect.node.op is CALL else None
-        if isinstance(switch, Node) and switch.op.name == "Switch":
-            conditions.append(switch.operand(0))
-    asked = live_nodes(conditions)
-    return [n for n in graph if n in asked and n.op.name in ASKS_FOR_OVERFLOW]
-
-
-def _refuse_own_check(graph: Graph, updates: Sequence[Effect]) -> None:
-    """Two checks would fight over who counts; the file's own one knows nothing of this one."""
-    found = own_checks(graph, updates)
-    if found:
-        raise PassError(
-            f"graph '{graph.name}' skips its update by itself where gradients overflow (by {found[0]!r}): leave "
-            "overflow-check out, or export a training cell without loss scale"
-        )

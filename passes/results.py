@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from ..ir.effects import result_value
 from ..ir.graph import Graph
 from ..ir.types import TupleType
-from ..ir.values import Node, Value
+from ..ir.values import Constant, Node, Value
 
 
 def named_results(graph: Graph) -> list[tuple[str, Value]]:
-    """What a graph returns, as (name, value); without names, the first is the loss of a graph that takes inputs."""
+    """What a graph returns, as (name, value); without names, the first is the loss of a graph that takes inputs. One
+    that computes nothing returns a constant without a name."""
     value = result_value(graph)
-    if not graph.outputs and not graph.inputs:
+    if not graph.outputs and (not graph.inputs or isinstance(value, Constant)):
         return []
     if not isinstance(value.type, TupleType):
         return [(graph.outputs[0] if graph.outputs else "loss", value)]

@@ -7,6 +7,7 @@ Both halves are made from clones of the whole graph: drop the effects of the oth
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from ..ir.attributes import scalar_tensor
 from ..ir.effects import Effects, result_value
@@ -15,6 +16,7 @@ from ..ir.graph import Graph
 from ..ir.network import BACKWARD, FORWARD
 from ..ir.ops import is_effect, is_pure
 from ..ir.state_access import place
+from ..ir.tokens import orders_only
 from ..ir.training import TrainingAnatomy
 from ..ir.types import TensorType, TupleType, is_monad
 from ..ir.values import CALL, Input, Node, State, Value
@@ -104,16 +106,52 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     for c in carried:
         if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
             users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
-            if not c.type.dtype.is_float or any("Sparse" in u.op.name for u, _ in c.uses):
-                raise PassError(
-                    f"the update side (by {users}) takes {c.value!r}, part of a sparse gradient (indices and values of "
-                    "rows), which cannot be added up: export the network with sparse=False in its embeddings"
-                )
+            if not c.type.dtype.is_float or _is_scattered(c):
+                refuse_sparse(c.value, users, "cannot be added up")
             raise PassError(
                 f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
     return Cut(gradients, carried, order_only, outputs)
+
+
+def sparse_gradients(anatomy: TrainingAnatomy) -> dict[Node, list[Node]]:
+    """Backward values that the update side scatters to rows of a weight, and who takes them: gradients that no weight
+    of the anatomy has."""
+    own = {gradient for info in anatomy.weights for gradient in info.gradient}
+    found: dict[Node, list[Node]] = {}
+    for node in anatomy.graph:
+        if anatomy.part(node) != BACKWARD or node in own or not isinstance(node.type, TensorType):
+            continue
+        sites = [(u, i) for u, i in node.use_sites() if anatomy.part(u) not in NETWORK and not orders_only(u, i)]
+        if sites and node.type.dtype.is_float and _is_scattered(Crossing(node, sites)):
+            found[node] = [user for user, _ in sites]
+    return found
+
+
+def refuse_sparse(value: Node, users: str, what: str) -> NoReturn:
+    """``what``: why a sparse gradient is refused."""
+    raise PassError(
+        f"the update side (by {users}) takes {value!r}, part of a sparse gradient (indices and values of rows), which "
+        f"{what}: export the network with sparse=False in its embeddings (nn.EmbeddingLookup)"
+    )
+
+
+def _is_scattered(crossing: Crossing) -> bool:
+    """Whether what is made of a value, in its own shape, goes to rows of something: it is no gradient by itself."""
+    shape = crossing.type.shape
+    stack = [user for user, _ in crossing.uses]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if "Sparse" in node.op.name or "Scatter" in node.op.name or node.op.name.startswith("UnsortedSegment"):
+            return True
+        if getattr(node.type, "shape", None) == shape and not is_effect(node):
+            for user in node.uses:
+                if user not in seen and user.op.name != "UpdateState":
+                    seen.add(user)
+                    stack.append(user)
+    return False
 
 
 def _check_order(anatomy: TrainingAnatomy) -> None:

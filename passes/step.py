@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.compiled import compiled_by
 from ..ir.errors import PassError
 from ..ir.graph import Graph
 from ..ir.program import Program
@@ -10,8 +11,10 @@ from ..ir.program import Program
 def the_step(program: Program, name: str) -> Graph:
     """The one graph of a program that is not split; :class:`PassError`, saying what pass ``name`` needs, for others."""
     if len(program.graphs) != 1 or program.micro_batches() != 1:
+        earlier = compiled_by(program)
+        already = f"was compiled already by {earlier}, and " if earlier else ""
         raise PassError(
-            f"{name} needs a program with one step graph; this one has {', '.join(program.graphs)} "
+            f"{name} needs a program with one step graph; this one {already}has {', '.join(program.graphs)} "
             f"(schedule: {program.schedule}). Put it into one pipeline with the passes that split the step: it runs "
             "before them, and once."
         )

@@ -25,6 +25,9 @@ class CellResult:
     of each micro-batch, if any. In a step that updates nothing ``overflow`` is False unless the micro-batch itself was
     dropped, and ``scale`` is what the loss is multiplied by then: 1 without a loss scale, one number for each group
     with several.
+
+    Where the training cell returns no loss, None stands in its place before ``overflow``; without a check only the
+    other results are returned, None if a micro-batch has none.
     """
 
     def __init__(self, program: Program, engine: Engine, consumer: str):
@@ -41,15 +44,15 @@ class CellResult:
         """``outputs``: Tensors by name, as the graphs returned them."""
         import mindspore
 
-        if self._unnamed:
+        if self._unnamed and "loss" in outputs:
             return _single(tuple(outputs.values()))
         others = tuple(outputs[name] for name in self._others)
         if not self._checked:
-            return _single((outputs["loss"], *others))
+            return _single((outputs["loss"], *others) if "loss" in outputs else others)
         overflow = outputs.get(OVERFLOW)
         if overflow is None:
             overflow = mindspore.Tensor(False)
-        return (outputs["loss"], overflow, self._scale(outputs), *others)
+        return (outputs.get("loss"), overflow, self._scale(outputs), *others)
 
     def _scale(self, outputs: Mapping[str, Any]) -> Any:
         import mindspore
@@ -71,7 +74,7 @@ class CellResult:
 
 
 def _single(results: tuple[Any, ...]) -> Any:
-    return results[0] if len(results) == 1 else results
+    return results if len(results) > 1 else next(iter(results), None)
 
 
 def _scale_states(graph: Graph) -> dict[str, str]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..ir.collectives import WORLD, collectives
 from ..ir.data import MappedData, from_numpy, to_numpy
+from ..ir.effects import result_value
 from ..ir.errors import Error, RuntimeFailure
 from ..ir.graph import Graph
 from ..ir.in_place import with_own_constants
 from ..ir.ops import RUNS_CODE, is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
-from ..ir.types import DType
+from ..ir.types import DType, TupleType, Type
+from ..ir.values import Constant
 from ..ir.wording import sentence
 from .anchor import anchor_state
 from .clearing import compute_zeros
@@ -303,9 +305,21 @@ def _first_paragraph(text: str) -> str:
 
 
 def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:
-    """Results by name. Where the graph names none, the first is the loss if it takes inputs, and none matters else."""
-    if graph.outputs:
-        return dict(zip(graph.outputs, results, strict=False))
-    if not graph.inputs:
+    """Results by name, those of nested tuples each for itself. Where the graph names none, the first is the loss if it
+    takes inputs, and none matters else; a graph that computes nothing returns a constant."""
+    if not graph.outputs and (not graph.inputs or isinstance(result_value(graph), Constant)):
         return {}
-    return {"loss": results[0], **{f"output{i}": value for i, value in enumerate(results[1:], 1)}}
+    type_ = graph.result.type
+    flat = _flat(type_.elements, results) if isinstance(type_, TupleType) and not type_.dynamic else list(results)
+    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, len(flat))))
+    return dict(zip(names, flat, strict=False))
+
+
+def _flat(types: Sequence[Type], values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for type_, value in zip(types, values, strict=False):
+        if isinstance(type_, TupleType) and not type_.dynamic and isinstance(value, (tuple, list)):
+            found.extend(_flat(type_.elements, value))
+        else:
+            found.append(value)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
 from ..ir.wording import counted
-from .data import FEED_BY_HAND, Shard, open_source
+from .data import Shard, open_source
 from .data_check import Column, check_finite
 from .data_position import END, ENDS, DataPosition, EndOfEpoch, Order
 from .progress import Bar, Tally, progress_bar
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .result import StepResult
     from .session import Session
 
+log = logging.getLogger("boost_compile")
+
 Evaluate = Callable[["Session"], Any]
 """Called after each epoch; what it returns is recorded in the epoch."""
 
@@ -29,8 +32,8 @@ Evaluate = Callable[["Session"], Any]
 @dataclass(frozen=True, slots=True)
 class Cycle:
     """One optimizer step. ``number`` counts from 1, on from the last one where training was resumed; ``loss`` is the
-    mean over its micro-batches that this fit ran (NaN if it ran none of them). ``micro_batches`` counts all of them;
-    ``flushed`` says that the cycle ended with fewer than a whole one has."""
+    mean over its micro-batches that this fit ran (NaN if it ran none of them, or the program returns no loss).
+    ``micro_batches`` counts all of them; ``flushed`` says that the cycle ended with fewer than a whole one has."""
 
     number: int
     loss: float
@@ -42,11 +45,11 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit); ``dropped``
-    counts the samples at its end that were left out, on all ranks: they did not fill a micro-batch or, with
-    ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``. ``steps`` counts the
-    optimizer steps that ended in it, ``skipped`` those of them without an update; ``rates`` are the learning rates of
-    the last one, the smallest first (empty where the state does not say)."""
+    """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit; NaN if the
+    program returns no loss); ``dropped`` counts the samples at its end that were left out, on all ranks: they did not
+    fill a micro-batch or, with ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``.
+    ``steps`` counts the optimizer steps that ended in it, ``skipped`` those of them without an update; ``rates`` are
+    the learning rates of the last one, the smallest first (empty where the state does not say)."""
 
     number: int
     loss: float
@@ -66,22 +69,26 @@ _SHOWN = 6
 
 @dataclass(slots=True, repr=False)
 class History:
-    """What a training did: its optimizer steps and its epochs, in order."""
+    """What a training did: its optimizer steps and its epochs, in order. ``returns_loss``: whether the program returns
+    a loss; without one all losses here are NaN."""
 
     cycles: list[Cycle] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
+    returns_loss: bool = True
 
     def __repr__(self) -> str:
         if not self.cycles:
             return "History of no cycle"
         skipped = sum(not cycle.updated for cycle in self.cycles)
         losses = f"loss {self.losses[0]:.4g} at first, {self.losses[-1]:.4g} at last"
+        losses = losses if self.returns_loss else "no loss is returned"
         note = f", {skipped} without an update" if skipped else ""
         lines = [f"History of {counted(len(self.cycles), 'cycle')}{note}: {losses}"]
         shown = self.epochs if len(self.epochs) <= _SHOWN else [*self.epochs[:2], *self.epochs[2 - _SHOWN :]]
         for epoch in shown:
             judged = "" if epoch.evaluation is None else f", evaluation {str(epoch.evaluation)[:60]}"
-            lines.append(f"epoch {epoch.number}: mean loss {epoch.loss:.4g}{judged}, {epoch.seconds:.1f} s")
+            loss = f"mean loss {epoch.loss:.4g}" if self.returns_loss else "no loss"
+            lines.append(f"epoch {epoch.number}: {loss}{judged}, {epoch.seconds:.1f} s")
         return "\n  ".join(lines)
 
     @property
@@ -168,6 +175,7 @@ def fit(
     program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set. So do weights,
     statistics and slots that are no longer finite, at the end of the epoch and before a callback saves them. NaN in
     ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set; of infinities it warns.
+    A program that returns no loss trains too: its losses are NaN, and a warning says so.
     """
     session.check_trains()
     if epochs < 1:
@@ -344,7 +352,8 @@ class _Run:
         self.session.data_position = DataPosition(epoch, micro_batch, self.cycles, self.order)
 
     def _show(self) -> None:
-        loss = self.history.cycles[-1].loss if self.history.cycles else None
+        known = bool(self.history.cycles) and self.history.returns_loss
+        loss = self.history.cycles[-1].loss if known else None
         tally = Tally(self.done, self.total, self.all_samples, self.cycles, loss, self.epoch + 1, self.epochs)
         self.bar.show(tally)
 
@@ -375,7 +384,7 @@ class _Run:
     def _end_cycle(self, last: StepResult, micro_batches: int, flushed: bool = False) -> None:
         self._read_losses()
         self.session.check_skipped(last)
-        if not self.allow_nonfinite and not last.overflow:
+        if self.history.returns_loss and not self.allow_nonfinite and not last.overflow:
             for step, loss in self.cycle_losses:
                 if not math.isfinite(loss):
                     raise RuntimeFailure(
@@ -397,11 +406,14 @@ class _Run:
         import numpy as np
 
         for step, result in self.unread:
-            if result.loss is None:
-                raise RuntimeFailure(
-                    f"graph '{result.graph}' returns no loss, which this training needs.", **FEED_BY_HAND
+            loss = math.nan if result.loss is None else float(np.mean(result.loss))
+            if result.loss is None and self.history.returns_loss:
+                self.history.returns_loss = False
+                log.warning(
+                    "graph '%s' returns no loss, so none is shown or watched; return it from the training cell to see "
+                    "how training goes",
+                    result.graph,
                 )
-            loss = float(np.mean(result.loss))
             self.cycle_losses.append((step, loss))
             self.epoch_losses.append(loss)
         self.unread.clear()

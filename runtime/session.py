@@ -318,15 +318,15 @@ class Session:
         limit = self.program.schedule.max_skipped
         skipped = result.skipped_cycles
         if limit is not None and skipped is not None and skipped > limit:
-            loss = result.loss
+            known = [] if result.loss is None else [f"the last loss was {result.loss}"]
             scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
-            scale = f", at a loss scale of {', '.join(f'{s:g}' for s in scales)}" if scales else ""
+            known += [f"at a loss scale of {', '.join(f'{s:g}' for s in scales)}"] if scales else []
+            where = f" ({', '.join(known)})" if known else ""
             by = "overflow-check" if self.program.schedule.search is None else "dim-reduce"
             self._unread = None
             raise RuntimeFailure(
                 f"the updates of the last {counted(skipped, 'cycle')} were all skipped, because gradients were "
-                f"not finite "
-                f"(the last loss was {loss}{scale}): training does not get anywhere. Look for bad values in the data "
+                f"not finite{where}: training does not get anywhere. Look for bad values in the data "
                 f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
             )
 

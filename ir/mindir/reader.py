@@ -18,8 +18,9 @@ from ..data import MappedFile
 from ..errors import FormatError, VerifyError
 from ..graph import Graph
 from ..naming import printable
+from ..outputs import default_names
 from ..program import Entry, Program, Schedule, StateVariable
-from ..types import UNKNOWN, DType, ScalarType, TensorType, TupleType, Type
+from ..types import UNKNOWN, TensorType, Type
 from ..values import CALL, Constant, Node, Op, State, Value
 from ..wording import counted
 from . import schema as s
@@ -170,7 +171,7 @@ class Reader:
         for part in parts:
             self._graph(graph.functions[part.name], part)
         self._resolve_pending()
-        graph.outputs = _output_names(graph.result.type)
+        graph.outputs = default_names(graph.result.type)
         return graph
 
     def _header(self, encoded: bytes) -> None:
@@ -380,15 +381,3 @@ class Reader:
                 graph.sort()
             except VerifyError as error:
                 raise FormatError(f"the nodes form a cycle ({error}); the file is damaged: {EXPORT_HINT}") from None
-
-
-def _output_names(type_: Type) -> tuple[str, ...]:
-    if not isinstance(type_, TupleType):
-        return ("loss",)
-    kinds = [
-        e.dtype if isinstance(e, ScalarType) or (isinstance(e, TensorType) and e.shape == ()) else None
-        for e in type_.elements
-    ]
-    if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
-        return ("loss", "overflow", "loss_scale")
-    return ("loss", *(f"output{i}" for i in range(1, len(kinds))))

@@ -37,13 +37,12 @@ class Trial:
 
 def loss_of(graph: Graph) -> Value:
     """The loss that a graph returns, as its forward part computes it."""
-    results = named_results(graph)
-    value = results[0][1] if results and results[0][0] == "loss" else None
+    value = dict(named_results(graph)).get("loss")
     image = None if value is None else passed_on(graph, [value])[0]
     if image is None:
         raise PassError(
-            f"graph '{graph.name}' does not return its loss first, and a line search asks for the loss: return it from "
-            "the training cell, computed before the optimizer runs"
+            f"graph '{graph.name}' does not return its loss, and a line search asks for the loss: return it from the "
+            "training cell, computed before the optimizer runs"
         )
     return image
 

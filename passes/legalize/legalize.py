@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from ...ir.effects import Effects
-from ...ir.errors import PassError
+from ...ir.errors import AnatomyError, PassError
 from ...ir.graph import Graph
 from ...ir.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
 from ...ir.network import network_parts
 from ...ir.ops import ASCEND, CPU, GPU, OPS, facts
+from ...ir.outputs import name_outputs
 from ...ir.program import Program
 from ...ir.report import PassResult
 from ...ir.state_access import Effect, summarize
+from ...ir.training import anatomy
+from ...ir.types import TupleType
 from ...ir.values import Node
 from ..base import Pass
 from ..options import option
@@ -22,7 +26,6 @@ from .all_finite import ALL_FINITE
 from .centralization import CENTRALIZATION
 from .float_status import FLOAT_STATUS
 from .npu_float_status import lower_npu_float_status
-from .outputs import name_outputs
 
 Rule = Callable[[Graph, list[Node]], None]
 """Makes everyone who uses the given nodes of a main graph and its functions use something else; the pass then removes
@@ -96,7 +99,7 @@ class Legalize(Pass):
             for body in graph.all_graphs():
                 copied += copy_constants(body)
             replaced += _replace_writes(graph)
-            name_outputs(program, graph)
+            _name_outputs(program, graph)
         program.target = target
         result.matched = result.changed = sum(lowered.values()) + copied + replaced
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
@@ -105,6 +108,12 @@ class Legalize(Pass):
         what += [f"{copied} constants copied before they are written"] if copied else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
+
+
+def _name_outputs(program: Program, graph: Graph) -> None:
+    if graph.has_result and isinstance(graph.result.type, TupleType):
+        with suppress(AnatomyError):
+            name_outputs(program, graph, anatomy(graph))
 
 
 def lacking(main: Graph, target: str) -> list[Node]:

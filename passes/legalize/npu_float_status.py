@@ -8,27 +8,21 @@ nothing left to do. As used by mindspore/nn/wrap/loss_scale.py and documented in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...ir.attributes import TensorValue
-from ...ir.calls import picked
 from ...ir.data import ZeroData
 from ...ir.dtypes import cast
 from ...ir.errors import AnatomyError, PassError
+from ...ir.finiteness import gradients_behind, is_float
 from ...ir.graph import Graph, tensor_type
 from ...ir.reductions import all_finite
 from ...ir.training import anatomy
-from ...ir.types import TensorType, TupleType
-from ...ir.values import Constant, Input, Node, Value
+from ...ir.types import TensorType
+from ...ir.values import Constant, Node, Value
 from .scope import SCOPE
 
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
-CARRYING = frozenset({
-    "Depend", "TupleGetItem", "MakeTuple", "Cast", "Reshape", "Transpose", "ExpandDims", "Squeeze", "Mul", "Muls",
-    "RealDiv", "Div", "Divs", "Add", "AddN", "Sub", "AddExt", "SubExt", "Neg", "AllReduce", "TensorMove", "Identity",
-})  # fmt: skip
-"""Ops whose result is not finite where an operand (of a division: the first) is not. Clipping by value is none."""
-DIVISIONS = frozenset({"RealDiv", "Div", "Divs"})
 
 
 def lower_npu_float_status(main: Graph, nodes: list[Node]) -> None:
@@ -68,7 +62,7 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
     for get in gets:
         tested[get] = []
         for value in awaited[get]:
-            behind = _gradients_behind(value, gradients, found.bound)
+            behind = gradients_behind(value, gradients, found.bound)
             if behind:
                 tested[get].append(value)
                 reached |= behind
@@ -97,44 +91,10 @@ def _awaited(status: Value) -> list[Value]:
             value = stack.pop()
             if isinstance(value, Node) and value.op.name == "MakeTuple":
                 stack.extend(reversed(value.operands))
-            elif _is_float(value):
+            elif is_float(value):
                 found[value] = None
         status = status.operand(0)
     return list(found)
-
-
-def _gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[Node]:
-    """The gradients from which ``value`` is made so that it is finite only if they are."""
-    found: set[Node] = set()
-    size = tensor_type(value).size
-    stack: list[Value] = [value]
-    seen: set[Value] = {value}
-    while stack:
-        here = stack.pop()
-        following: Sequence[Value] = ()
-        if isinstance(here, Input):
-            following = bound.get(here, ())
-            following = following if len(following) == 1 else ()
-        elif isinstance(here, Node) and here in gradients:
-            found.add(here)
-        elif isinstance(here, Node) and here.op.name in CARRYING:
-            items = picked(here, bound)
-            if items is not None:
-                following = items if len(items) == 1 else ()
-            elif here.op.name == "Depend" or here.op.name in DIVISIONS:
-                following = [here.operand(0)]
-            else:
-                following = here.operands
-        for v in following:
-            # Of another size: a factor, which may be made of all gradients, and is none.
-            if v not in seen and (isinstance(v.type, TupleType) or (_is_float(v) and tensor_type(v).size == size)):
-                seen.add(v)
-                stack.append(v)
-    return found
-
-
-def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype.is_float
 
 
 # -- rewriting -------------------------------------------------------------------------------------------------

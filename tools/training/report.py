@@ -25,7 +25,7 @@ def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
         "epochs": [
             {
                 "number": e.number,
-                "loss": e.loss,
+                "loss": e.loss if history.returns_loss else None,
                 "micro_batches": e.micro_batches,
                 "samples": e.samples,
                 "dropped": e.dropped,
@@ -38,7 +38,7 @@ def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
             for e in history.epochs
         ],
         "cycles": len(history.cycles),
-        "losses": history.losses,
+        "losses": history.losses if history.returns_loss else [],
         "skipped_updates": sum(not c.updated for c in history.cycles),
         "flushed": history.flushed,
         "short_steps": len(history.short_cycles),
@@ -53,7 +53,7 @@ def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
     merged["epochs"] = [
         {
             **epochs[0],
-            "loss": fmean(e["loss"] for e in epochs),
+            "loss": None if any(e["loss"] is None for e in epochs) else fmean(e["loss"] for e in epochs),
             "samples": sum(e["samples"] for e in epochs),
             "seconds": max(e["seconds"] for e in epochs),
         }
@@ -73,7 +73,8 @@ def print_report(document: dict[str, Any]) -> None:
         shown = cli.table("", *numbers, *judged, numbers=(*numbers, *(n for n in judged if n != "evaluation")))
         for i, e in enumerate(document["epochs"]):
             speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
-            row = [str(e["number"]), f"{e['loss']:.6g}", str(e["samples"]), speed]
+            loss = "–" if e["loss"] is None else f"{e['loss']:.6g}"
+            row = [str(e["number"]), loss, str(e["samples"]), speed]
             row += [cli.escape(column[i]) for column in judged.values()]
             shown.add_row(*row)
         out.print(shown)
@@ -104,6 +105,8 @@ def _notes(document: dict[str, Any]) -> list[str]:
     elif document["flushed"]:
         notes.append(f"the last with {counted(document['flushed'], 'micro-batch')} only")
     dropped = sum(e["dropped"] for e in document["epochs"])
+    if any(e["loss"] is None for e in document["epochs"]):
+        notes.append("the program returns no loss")
     if dropped:
         notes.append(f"{counted(dropped, 'sample')} left out, they did not fill a micro-batch")
     return notes

@@ -88,7 +88,7 @@ def describe_graph(shown: Shown, name: str) -> Document:
         "anatomy": None
         if found is None
         else {
-            "loss": found.loss.name,
+            "loss": None if found.loss is None else found.loss.name,
             "weights": [
                 {
                     "name": w.name,
@@ -203,7 +203,7 @@ def print_anatomy(document: Document, out: Console) -> None:
             reasons.append(graph["anatomy_error"])
             continue
         loss = graph["anatomy"]["loss"]
-        title = cli.escape(f"Graph '{name}', loss %{loss}")
+        title = cli.escape(f"Graph '{name}', " + ("returns no loss" if loss is None else f"loss %{loss}"))
         columns = ["weight", "gradient", "update", "slots", "on the way", *(["tags"] if tags else [])]
         shown = cli.table(title, *columns)
         for w in graph["anatomy"]["weights"]:

@@ -1,39 +1,53 @@
-"""Which results of a training graph are the overflow flag and the loss scale, told by what they do."""
+"""Which results of a training graph are the loss, the overflow flag and the loss scale, told by what they do."""
 
 from __future__ import annotations
 
-from ...ir.calls import called_functions
-from ...ir.effects import result_value
-from ...ir.errors import AnatomyError
-from ...ir.graph import Graph
-from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, mark
-from ...ir.program import Program
-from ...ir.state_access import Summary, location, summarize
-from ...ir.training import TrainingAnatomy, anatomy
-from ...ir.types import TensorType
-from ...ir.values import CALL, GraphRef, Node, State, Value
+from typing import TYPE_CHECKING
+
+from .calls import called_functions
+from .graph import Graph
+from .network import BACKWARD, FORWARD, OPTIMIZER, mark
+from .origins import Origins
+from .program import Program
+from .state_access import Summary, location, summarize
+from .types import DType, ScalarType, TensorType, Type, leaves
+from .values import CALL, GraphRef, Node, State, Value
+
+if TYPE_CHECKING:
+    from .training import TrainingAnatomy
 
 TESTING = frozenset({
     "IsFinite", "IsInf", "IsNan", "FloatStatus", "AllFinite", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
 })  # fmt: skip
 
 
-def name_outputs(program: Program, graph: Graph) -> None:
-    """Names a training graph's results "overflow" and "loss_scale" where they are; the first one is the loss."""
-    result = result_value(graph)
-    if not (isinstance(result, Node) and result.op.name == "MakeTuple") or result.num_operands < 2:
-        return
-    try:
-        found = anatomy(graph)
-    except AnatomyError:
-        return
-    flag = _skip_flags(graph)
-    names = []
-    for i, value in enumerate(result.operands):
-        name = "loss" if i == 0 else f"output{i}"
-        if i and value in flag and _asks_for_finite(value):
+def default_names(type_: Type) -> tuple[str, ...]:
+    """Names for results of which nothing but the type of the whole is known."""
+    kinds = [
+        t.dtype if isinstance(t, ScalarType) or (isinstance(t, TensorType) and t.shape == ()) else None
+        for t in leaves(type_)
+    ]
+    if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
+        return ("loss", "overflow", "loss_scale")
+    return ("loss", *(f"output{i}" for i in range(1, len(kinds))))
+
+
+def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:
+    """Names a training graph's results "loss", "overflow" and "loss_scale" where they are; ``found``: its anatomy.
+
+    The others are called after their places, ``output0`` and so on; those of nested tuples are counted each.
+    """
+    results = Origins(graph, found.parts, found.bound).results()
+    flags = _skip_flags(graph) if len(results) > 1 else set()
+    names: list[str] = []
+    for i, result in enumerate(results):
+        value = result.origin
+        name = f"output{i}"
+        if result.path == found.loss_path:
+            name = "loss"
+        elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
             name = "overflow"
-        elif i and (state := _state(value)) is not None and _is_loss_scale(found, state):
+        elif isinstance(value, Value) and (state := _state(value)) is not None and _is_loss_scale(found, state):
             name = "loss_scale"
             program.state[state.name].role = "hyperparameter"
         names.append(f"output{i}" if name in names else name)
@@ -47,7 +61,7 @@ def _skip_flags(graph: Graph) -> set[Value]:
     for node in graph:
         if node.op.name != "Switch" or node.num_operands != 3:
             continue
-        writes = [_writes(node.operand(i), known) for i in (1, 2)]
+        writes = [writes_state(node.operand(i), known) for i in (1, 2)]
         if writes[0] == writes[1]:
             continue
         value, means_skip = node.operand(0), writes[1]
@@ -61,7 +75,8 @@ def _skip_flags(graph: Graph) -> set[Value]:
     return found
 
 
-def _writes(branch: Value, known: dict[str, Summary]) -> bool:
+def writes_state(branch: Value, known: dict[str, Summary]) -> bool:
+    """Whether a branch of a Switch writes state; ``known``: :func:`.state_access.summarize` of the main graph."""
     function = branch.operand(0) if isinstance(branch, Node) and branch.op.name == "Partial" else branch
     if not isinstance(function, GraphRef):
         return False

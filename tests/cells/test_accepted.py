@@ -1,0 +1,79 @@
+"""Training cells as people write them: each is exported, compiled, run, and compared with itself run by MindSpore.
+
+N equal micro-batches must leave what one step of the cell leaves, bit for bit: sums of equal gradients are exact. What
+is not finite must skip the update, and with it nothing else than natively.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+import boost_compile as bc
+from tests.compare import assert_equal
+from tests.networks import state_of
+
+from .zoo import ACCEPTED, SHAPES, Batch, Export
+
+PIPELINE = "gradient-accumulation{steps=2},clip-gradients{limit=1e6},overflow-check"
+"""The limit is beyond every norm, so that clipping multiplies by one."""
+
+SCALING = ("scale_sense", "current_iterator_step", "last_overflow_iterator_step")
+"""What only a step that overflows shows: a cell that does not see it leaves these otherwise."""
+
+
+def spoiled(batch: Batch) -> Batch:
+    return (np.full_like(batch[0], np.nan), *batch[1:])
+
+
+@cache
+def natively(name: str, path: Path) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """The state of the cell itself after two batches, with one between them that is not finite if it checks by itself;
+    and the losses of all three."""
+    shape = SHAPES[name]
+    cell = nn.GraphCell(ms.load(str(path))) if shape.by_file else shape.build()
+    first, second = shape.batches(2)
+    losses = []
+    for batch in (first, spoiled(first), second):
+        if batch[0] is first[0] or batch is second or shape.checks:
+            result = cell(*map(ms.Tensor, batch))
+            result = result if isinstance(result, (tuple, list)) else (result,)
+            losses.append(None if shape.loss is None else float(result[shape.loss].asnumpy()))
+        else:
+            losses.append(None if shape.loss is None else float("nan"))
+    return state_of(cell), losses
+
+
+def check(name: str, cell_file: Export, passes: str) -> None:
+    shape = SHAPES[name]
+    program = bc.compile(bc.load(cell_file(name)), passes)
+    alike = shape.like or name
+    expected, losses = natively(alike, cell_file(alike))
+    first, second = shape.batches(2)
+    session = bc.Session(program)
+    for batch, loss in zip((first, spoiled(first), second), losses, strict=True):
+        once, again = session.step(*batch), session.step(*batch)
+        for result in (once, again):
+            assert result.loss == (None if loss is None else pytest.approx(loss, rel=1e-6, nan_ok=True)), result
+        is_spoiled = batch is not first and batch is not second
+        assert (again.overflow, again.skipped_cycles, again.updated) == (is_spoiled, int(is_spoiled), not is_spoiled)
+    state = session.state()
+    compared = [n for n in expected if n in state and (shape.checks or n not in SCALING)]
+    assert_equal({n: state[n] for n in compared}, {n: expected[n] for n in compared})
+    assert {"hidden.weight", "hidden.bias", "output.weight", "output.bias"} <= set(compared)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accumulated_clipped_and_checked_it_trains_as_by_itself(cell_file: Export, name: str) -> None:
+    check(name, cell_file, PIPELINE)
+
+
+@pytest.mark.parametrize("name", ["tutorial", "succeeded", "yolo", "no_loss"])
+def test_fused(cell_file: Export, name: str) -> None:
+    check(name, cell_file, PIPELINE.replace("steps=2", "steps=2,split=fused"))
