@@ -1,0 +1,168 @@
+"""Writes docs/api.md, the public API, from the docstrings.
+
+    python docs/make_api.py            # `--check` writes nothing, and fails where the page is not what it would write
+
+What stands there: the names of ``boost_compile``, the classes of what they return, and the passes with their options.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from boost_compile.ir.difference import ProgramDiff
+from boost_compile.ir.report import Miss, PassResult
+from boost_compile.passes.options import declared_options
+from boost_compile.passes.registry import REGISTRY
+from boost_compile.runtime.data import Shard
+from boost_compile.runtime.fit import Cycle, Epoch, History
+from boost_compile.runtime.footprint import Footprint
+from boost_compile.runtime.result import StepResult
+from boost_compile.runtime.saving import SaveEvery
+from boost_compile.tools.budget import Plan
+from boost_compile.tools.verification.report import Verification
+
+import boost_compile as bc
+
+PAGE = Path(__file__).parent / "api.md"
+FUNCTIONS = ["capture", "load", "compile", "verify", "differentiate", "from_boost_config", "plan_memory", "memory"]
+FUNCTIONS += ["diff"]
+RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
+"""What functions and methods return."""
+HELPERS = [SaveEvery, Shard]
+"""What is imported from modules of the runtime."""
+
+HEAD = """# API
+
+`import boost_compile as bc`. `python docs/make_api.py` writes this page from the docstrings, and a test holds it to
+them. What is not listed here is internal and may change. Every error that a user can cause is a `bc.Error`; its
+subclasses stand in `boost_compile.ir.errors`. `bc.__version__` is the version, `bc.boost` holds signposts for the names
+of `mindspore.boost` ([from-mindspore-boost.md](from-mindspore-boost.md)).
+"""
+PASSES = """`bc.passes` holds the classes, for lists of passes. A pipeline names them:
+`bc.compile(program, "gradient-accumulation{steps=4},overflow-check")`. [write-a-pass.md](write-a-pass.md) says how
+passes of your own join them.
+"""
+
+
+def main() -> None:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") != text:
+            sys.exit("docs/api.md is not current: python docs/make_api.py writes it anew")
+        return
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "## Functions\n"]
+    parts += [_function(f"bc.{name}", getattr(bc, name)) for name in FUNCTIONS]
+    parts += ["## Classes\n", *(_class(f"bc.{cls.__name__}", cls) for cls in (bc.Session, bc.Program, bc.Callback))]
+    parts += [_class("bc.Error", bc.Error)]
+    parts += ["## Results\n", *(_class(cls.__name__, cls) for cls in RESULTS)]
+    parts += ["## Helpers\n", *(_class(f"{cls.__module__}.{cls.__name__}", cls) for cls in HELPERS)]
+    parts += ["## Passes\n", PASSES, *(_pass(cls) for _, cls in sorted(REGISTRY.items()))]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# -- entries -----------------------------------------------------------------------------------------------------------
+
+
+def _function(name: str, function: Callable[..., Any], level: str = "###") -> str:
+    return f"{level} `{name}{_signature(function)}`\n\n{_prose(function)}\n"
+
+
+def _class(name: str, cls: type) -> str:
+    parts = [f"### `{name}`\n", f"{_prose(cls)}\n"]
+    if not is_dataclass(cls) and "__init__" in vars(cls) and cls.__init__ is not Exception.__init__:
+        parts.insert(1, f"`{cls.__name__}{_signature(cls.__init__)}`\n")
+    fields = [f"- `{n}`: `{kind}`" + (f". {text}" if text else "") for n, kind, text in _fields(cls)]
+    if fields:
+        parts.append("\n".join(fields) + "\n")
+    members = {n: value for n, value in vars(cls).items() if not n.startswith("_") and inspect.getdoc(value)}
+    for member, value in members.items():
+        if inspect.isfunction(value):
+            alias = "" if value.__name__ == member else f"\n\nThe same as `{value.__name__}`."
+            parts.append(f"#### `{member}{_signature(value)}`{alias or chr(10) * 2 + _prose(value)}\n")
+        elif isinstance(value, (staticmethod, classmethod)):
+            parts.append(_function(member, value.__func__, "####"))
+        elif isinstance(value, property) or hasattr(value, "func"):
+            getter = value.fget if isinstance(value, property) else value.func
+            kind = _text(inspect.signature(getter).return_annotation)
+            parts.append(f"#### `{member}`: `{kind}`\n\n{_prose(value)}\n")
+    return "\n".join(parts)
+
+
+def _pass(cls: Any) -> str:
+    rows = [f"- {o.describe()}" for o in declared_options(cls).values()]
+    kind = "Preserves training." if cls.preserves else "Changes training."
+    return "\n".join([f"### `{cls.name}`\n", f"{_prose(cls)}\n\n{kind}\n", *([*rows, ""] if rows else [])])
+
+
+def _fields(cls: type) -> Iterator[tuple[str, str, str]]:
+    """Public annotated fields of a dataclass, or documented attributes: name, type, the docstring below it."""
+    tree = ast.parse(dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        text = ""
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            text = _markdown(inspect.cleandoc(below.value.value))
+        if not node.target.id.startswith("_"):
+            yield node.target.id, ast.unparse(node.annotation), text
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """As it is written: annotations are the source's own text."""
+    signature = inspect.signature(function)
+    shown: list[str] = []
+    named = False
+    for p in signature.parameters.values():
+        if p.name == "self":
+            continue
+        if p.kind is p.VAR_POSITIONAL:
+            named = True
+        if p.kind is p.KEYWORD_ONLY and not named:
+            shown.append("*")
+            named = True
+        text = ("*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else "") + p.name
+        if p.annotation is not p.empty:
+            text += f": {_text(p.annotation)}"
+        if p.default is not p.empty:
+            text += f" = {p.default!r}" if p.annotation is not p.empty else f"={p.default!r}"
+        shown.append(text)
+    result = signature.return_annotation
+    arrow = "" if result in (inspect.Signature.empty, None, "None") else f" -> {_text(result)}"
+    return f"({', '.join(shown)}){arrow}"
+
+
+def _text(annotation: Any) -> str:
+    if annotation is inspect.Signature.empty:
+        return "Any"
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _prose(thing: Any) -> str:
+    return _markdown(inspect.getdoc(thing) or "")
+
+
+def _markdown(text: str) -> str:
+    """Docstrings mark code by double backquotes and refer by roles, of which the last name is shown."""
+    text = re.sub(r":\w+:`~?([^`]+)`", lambda m: f"`{m[1].lstrip('.').rsplit('.', 1)[-1]}`", text)
+    return re.sub(r"``([^`]+)``", r"`\1`", text)
+
+
+if __name__ == "__main__":
+    main()

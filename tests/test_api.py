@@ -1,0 +1,39 @@
+"""The public names, and the page that lists them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import boost_compile as bc
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_page_of_the_api_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/make_api.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_lists_every_public_name_with_what_it_does() -> None:
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    missing = [name for name in bc.__all__ if f"`bc.{name}" not in text]
+    assert not missing
+    bare = re.findall(r"^(#{3,4} .*)\n+(?=#|\Z)", text, re.MULTILINE)
+    assert not bare, "what has no docstring"
+    assert not re.search(r":\w+:`|``\w", text), "reStructuredText is left"
+
+
+def test_the_module_shows_its_public_names_alone() -> None:
+    assert dir(bc) == sorted(bc.__all__)
+    assert all(getattr(bc, name) is not None for name in dir(bc))
+    assert bc.__version__ == version("boost-compile")
+
+
+def test_what_save_writes_load_takes() -> None:
+    assert bc.Session.load is bc.Session.load_state
