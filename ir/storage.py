@@ -78,7 +78,7 @@ def refuse_dimensions(dimensions: Mapping[str, int] | None, why: str) -> None:
         raise OptionError(
             f"{why}: sizes can be given for what an ONNX model leaves open.",
             python="Leave dimensions out; pass batch-size changes the batch of a training graph",
-            command="Leave boost-compile --dim out; pass batch-size changes the batch of a training graph",
+            command="boost-compile --dim is for those alone; pass batch-size changes the batch of a training graph",
         )
 
 

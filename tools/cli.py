@@ -19,9 +19,9 @@ from .command import complete_in_a_shell
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from ..ir.program import Program
+    from .tables import Table
 
 BAD_INPUT, INTERNAL_FAILURE = 2, 1
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
@@ -210,13 +210,9 @@ def wants_colour(stream: TextIO) -> bool:
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     """An empty table; the columns named in ``numbers`` stand flush right."""
-    from rich import box
-    from rich.table import Table
+    from .tables import Table
 
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return made
+    return Table(title, columns, numbers)
 
 
 def print_json(document: Any) -> None:

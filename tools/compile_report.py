@@ -16,6 +16,7 @@ from ..passes.base import Pass
 from ..passes.pipeline import print_pipeline
 from ..passes.registry import find
 from . import cli
+from .tables import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,9 @@ def print_report(outcome: Outcome) -> None:
     """The report: on stdout, or on stderr if stdout carries the program."""
     out = cli.console(stderr=outcome.output == "-")
     if not outcome.asked:
-        out.print(f"No passes given; ran the default clean-up: {cli.escape(outcome.pipeline)}", soft_wrap=True)
+        say(out, f"No passes given; ran the default clean-up: {cli.escape(outcome.pipeline)}")
     elif not outcome.as_asked:
-        out.print(f"Passes as they ran: {cli.escape(outcome.pipeline)}", soft_wrap=True)
+        say(out, f"Passes as they ran: {cli.escape(outcome.pipeline)}")
     if outcome.reports:
         counts = ("matched", "changed", "missed", "ms")
         shown = cli.table("", "pass", *counts, "what", numbers=counts)
@@ -102,13 +103,13 @@ def print_report(outcome: Outcome) -> None:
         out.print(shown)
     for r in outcome.reports:
         if r.misses:
-            out.print(f"{r.name} left {counted(len(r.misses), 'site')} alone:", style="yellow")
+            say(out, f"{r.name} left {counted(len(r.misses), 'site')} alone:", "yellow")
             for line in cli.folded([f"{m.site}: {m.reason}" for m in r.misses]):
-                out.print(f"  {cli.escape(line)}", soft_wrap=True)
+                say(out, f"  {cli.escape(line)}")
         if not r.preserves:
-            out.print(f"{r.name} changes training: results differ from the source's on purpose.", style="yellow")
+            say(out, f"{r.name} changes training: results differ from the source's on purpose.", "yellow")
     for name, allowed in _matched_nothing(outcome):
-        out.print(f"Warning: {name} matched nothing ({allowed}).", style="yellow")
+        say(out, f"Warning: {name} matched nothing ({allowed}).", "yellow")
     _print_written(outcome, out)
 
 
@@ -119,12 +120,12 @@ def _print_written(outcome: Outcome, out: Any) -> None:
     state = sum(v.nbytes for v in program.state.values())
     grown = state - sum(v.nbytes for v in outcome.source.state.values())
     change = f" ({'+' if grown > 0 else '-'}{print_bytes(abs(grown))})" if grown else ""
-    out.print(f"Nodes: {before} before; now {graphs}.  State: {print_bytes(state)}{change}.")
-    out.print(f"Schedule: {cli.escape(describe_schedule(program))}", soft_wrap=True)
+    say(out, f"Nodes: {before} before; now {graphs}.  State: {print_bytes(state)}{change}.")
+    say(out, f"Schedule: {cli.escape(describe_schedule(program))}")
     if outcome.output == "-":
         return
     size = print_bytes(size_on_disk(outcome.output))
-    out.print(f"Wrote {cli.escape(outcome.output)} ({outcome.emit}, {size}).", soft_wrap=True)
+    say(out, f"Wrote {cli.escape(outcome.output)} ({outcome.emit}, {size}).")
     quoted = shlex.quote(outcome.output)
     runs = f"boost-run {quoted} --data FILE.npz --epochs 1"
     out.print(f"Next: {cli.escape(f'boost-inspect {quoted}' if outcome.emit == 'text' else runs)}", soft_wrap=True)

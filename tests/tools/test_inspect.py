@@ -151,8 +151,10 @@ def test_sizes_for_what_leaves_none_open_are_refused(
 ) -> None:
     (tmp_path / "functions.ir").write_text(FUNCTIONS)
     for file in (exported("mlp"), program, tmp_path / "functions.ir"):
-        assert_one_error(inspect_(file, "--dim", "batch=8"), "boost-inspect", str(file), "Leave --dim out")
-    assert_one_error(inspect_(program, "--diff", program, "--dim", "batch=8"), "boost-inspect", "Leave --dim out")
+        assert_one_error(inspect_(file, "--dim", "batch=8"), "boost-inspect", str(file), "--dim is for those alone")
+    assert_one_error(
+        inspect_(program, "--diff", program, "--dim", "batch=8"), "boost-inspect", "--dim is for those alone"
+    )
 
 
 @pytest.mark.parametrize(

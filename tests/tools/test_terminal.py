@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from boost_compile.tools.tables import Table
+from rich.console import Console
 
 from .support import process
 from .terminal import on_terminal
@@ -39,3 +44,83 @@ def test_an_error_in_a_file_has_neither(forward: Path) -> None:
     assert len(others) == 3
     assert "\\n" not in done.err
     assert "\x1b" not in done.err
+
+
+# -- tables and long lines ---------------------------------------------------------------------------------------
+
+
+def hangs(lines: list[str], start: str) -> list[str]:
+    """The lines of one statement that begins so: its continuations are indented."""
+    at = next(i for i, line in enumerate(lines) if line.startswith(start))
+    indent = len(start) - len(start.lstrip())
+    more = lines[at + 1 :]
+    count = next(i for i, line in enumerate(more) if not line.startswith(" " * (indent + 2)))
+    return [lines[at], *more[:count]]
+
+
+def test_a_report_breaks_no_word(tmp_path: Path, exported: Callable[[str], Path]) -> None:
+    shutil.copy(exported("gpt_tied_sgd"), tmp_path / "gpt.mindir")
+    flags = ("--accumulate", "4", "--loss-scale", "dynamic", "--clip-norm", "1.0")
+    screen = on_terminal("compile", "gpt.mindir", *flags, folder=tmp_path)
+    assert screen.code == 0
+    assert max(map(len, screen.lines)) <= 80
+    words = screen.text.split()
+    for word in ("gradient-accumulation", "accumulators)", "micro-batches", "loss-scale", "overflow-check", "dynamic"):
+        assert any(word in whole for whole in words), word
+    schedule = hangs(screen.lines, "Schedule: ")
+    assert len(schedule) == 2
+    assert schedule[1].endswith("ends a short cycle")
+
+    screen = on_terminal("inspect", "gpt.boost", folder=tmp_path)
+    assert max(len(line) for line in screen.lines if "sha256" not in line) <= 80
+    assert "hyperparameter" in screen.text.split()
+    assert len(hangs(screen.lines, "  ops ")) > 1
+    assert len(hangs(screen.lines, "Pipeline ")) > 1
+
+
+def test_a_table_that_does_not_fit_becomes_a_list(tmp_path: Path, exported: Callable[[str], Path]) -> None:
+    shutil.copy(exported("gpt_tied_sgd"), tmp_path / "gpt.mindir")
+    names = [w["name"] for w in anatomy_of(tmp_path / "gpt.mindir")]
+    for width in (80, 60):
+        screen = on_terminal("inspect", "gpt.mindir", "--format", "anatomy", width=width, folder=tmp_path)
+        words = screen.text.split()
+        for name in names:
+            assert {name, f"accum.{name}", f"stat.{name}"} <= {word.rstrip(",") for word in words}, name
+        assert max(len(line) for line in screen.lines if len(line.split()) > 2) <= width
+    wide = on_terminal("inspect", "gpt.mindir", "--format", "anatomy", width=200, folder=tmp_path)
+    assert any(line.split()[:1] == [names[0]] and f"stat.{names[0]}" in line for line in wide.lines)
+
+
+def anatomy_of(path: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = process("inspect", path, "--format", "json").document["graphs"]["step"]["anatomy"][
+        "weights"
+    ]
+    return found
+
+
+def test_in_a_file_lines_stay_whole(tmp_path: Path, exported: Callable[[str], Path]) -> None:
+    done = process("compile", exported("mlp"), "--accumulate", "4", "-o", tmp_path / "mlp.boost")
+    (line,) = [line for line in done.out.splitlines() if line.startswith("Schedule: ")]
+    assert len(line) > 120
+
+
+@pytest.mark.parametrize("width", [50, 80, 120, 200])
+def test_tables_and_lists_hold_every_word(width: int) -> None:
+    cells = [
+        ("gradient-accumulation{steps=4,reduction=mean,split=apply,dtype=float32}", "11", "two words and more of them"),
+        ("blocks.1.attention.output.projection.weight", "1,234", "[bold]marked[/bold] text\nin two lines"),
+        ("", "0", ""),
+    ]
+    made = Table("A title of some words", ("pass", "matched", "what"), numbers=("matched",))
+    for row in cells:
+        made.add_row(*row)
+    out = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    out.print(made)
+    assert isinstance(out.file, StringIO)
+    text = out.file.getvalue()
+    words = set(text.split())
+    assert {"11", "1,234", "two", "words", "marked", "lines", "A", "title"} <= words
+    assert "blocks.1.attention.output.projection.weight" in words
+    assert "".join(cells[0][0].split()) in "".join(text.split()) or "gradient-accumulation{" in text
+    fits = [line for line in text.splitlines() if len(line.split()) != 1]
+    assert max(map(len, fits)) <= width

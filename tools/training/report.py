@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.wording import counted
 from ...runtime.progress import shown as shown_value
 from .. import cli
+from ..tables import say
 
 if TYPE_CHECKING:
     from ...runtime.fit import History
@@ -66,7 +67,7 @@ def print_report(document: dict[str, Any]) -> None:
     """The table of epochs on stdout, and what is to be noted about them."""
     out = cli.console()
     if not document["epochs"]:
-        out.print("Nothing was left to train: --epochs says up to which epoch.")
+        say(out, "Nothing was left to train: --epochs says up to which epoch.")
     else:
         numbers = ("epoch", "loss", "samples", "samples/s")
         judged = _judgements([e["evaluation"] for e in document["epochs"]])
@@ -78,11 +79,11 @@ def print_report(document: dict[str, Any]) -> None:
             row += [cli.escape(column[i]) for column in judged.values()]
             shown.add_row(*row)
         out.print(shown)
-    out.print("; ".join(_notes(document)) + ".", soft_wrap=True)
+    say(out, "; ".join(_notes(document)) + ".")
     if not all(math.isfinite(loss) for loss in document["losses"]):
-        out.print("The loss was not finite in places.", style="yellow")
+        say(out, "The loss was not finite in places.", "yellow")
     if document["saved"] is not None:
-        out.print(f"Saved the state to {cli.escape(document['saved'])}.", soft_wrap=True)
+        say(out, f"Saved the state to {cli.escape(document['saved'])}.")
 
 
 def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:

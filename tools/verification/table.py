@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...ir.atomic import replacing_file
 from ...ir.wording import sentence
 from .. import cli
+from ..tables import say
 from .report import (
     DIFFERENCE,
     FAILED,
@@ -50,29 +51,29 @@ def print_verification(found: Verification, out: Console) -> None:
                 cli.escape(r.detail),
             )
     out.print(shown)
-    out.print(
+    say(
+        out,
         "Errors and tolerances are relative to how far training moves the state; ulp are units in its last place.",
-        style="dim",
-        soft_wrap=True,
+        "dim",
     )
     for r in found.results:
         if r.status in (FAILED, VACUOUS):
             what = f"{sentence(r.promise)} Measured: {sentence(_sentence(r))}"
-            out.print(f"{r.status}: {r.name}: {cli.escape(what)}", soft_wrap=True)
+            say(out, f"{r.status}: {r.name}: {cli.escape(what)}")
     reasons: dict[str, list[str]] = {}
     for r in found.results:
         if r.status == NOT_APPLICABLE:
             reasons.setdefault(r.detail, []).append(r.name)
     for reason, names in reasons.items():
-        out.print(f"not applicable: {', '.join(names)} ({cli.escape(reason)})", style="dim", soft_wrap=True)
+        say(out, f"not applicable: {', '.join(names)} ({cli.escape(reason)})", "dim")
     left = [r.name for r in found.results if r.status == LEFT_OUT]
     if left:
-        out.print(f"left out by --quick: {', '.join(left)}", style="yellow", soft_wrap=True)
+        say(out, f"left out by --quick: {', '.join(left)}", "yellow")
     for note in found.notes:
-        out.print(f"Note: {cli.escape(note)}", soft_wrap=True)
+        say(out, f"Note: {cli.escape(note)}")
     if found.guilty is not None:
-        out.print(cli.escape(_blame(found)), style="bold red", soft_wrap=True)
-    out.print(found.verdict(), soft_wrap=True)
+        say(out, cli.escape(_blame(found)), "bold red")
+    say(out, found.verdict())
 
 
 def _where(d: Deviation | None) -> str:

@@ -9,11 +9,13 @@ from ...ir.errors import AnatomyError
 from ...ir.flops import estimated_flops
 from ...ir.gradient_path import GradientPath, gradient_paths
 from ...ir.memory import GraphMemory
+from ...ir.types import readable
 from ...ir.values import Node
 from ...ir.wording import counted, print_bytes, print_count
 from ...passes.tag_gradient_centralization import TAG
 from .. import cli
 from ..compile_report import schedule_json
+from ..tables import say
 from .shown import Shown, pass_of
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def describe_graph(shown: Shown, name: str) -> Document:
     return {
         "inputs": [{"name": v.name, "type": str(v.type)} for v in graph.inputs],
         "outputs": list(graph.outputs),
-        "result": str(graph.result.type),
+        "result": readable(graph.result.type, 400),
         "nodes": len(nodes),
         "functions": {name: len(function) for name, function in graph.functions.items()},
         "state": list(graph.states),
@@ -117,7 +119,7 @@ def _describe_stages(path: GradientPath) -> list[Document]:
 def print_summary(document: Document, out: Console) -> None:
     def line(label: str, text: Any) -> None:
         if text:
-            out.print(f"[bold]{label}[/bold] {cli.escape(str(text))}", soft_wrap=True)
+            say(out, f"[bold]{label}[/bold] {cli.escape(str(text))}")
 
     line("File", document["file"])
     line("Source", " ".join(f"{k}={v}" for k, v in document["source"].items()))
@@ -184,7 +186,7 @@ def _print_state(document: Document, out: Console) -> None:
     out.print(shown)
     tagged = [f"{v['name']} {_tags(v)}" for v in document["state"] if v["tags"]]
     if tagged:
-        out.print(f"[bold]Tagged[/bold] {cli.escape(', '.join(cli.folded(tagged, 16, LISTING)))}", soft_wrap=True)
+        say(out, f"[bold]Tagged[/bold] {cli.escape(', '.join(cli.folded(tagged, 16, LISTING)))}")
 
 
 def _sizes(variables: list[Document]) -> tuple[str, str, str]:
