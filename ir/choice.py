@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .errors import VerifyError
+from .wording import counted
 
 CONTINUOUS, INTERVAL, LISTED = "continuous", "interval", "listed"
 KINDS = (CONTINUOUS, INTERVAL, LISTED)
@@ -39,18 +40,19 @@ class Choice:
     def __post_init__(self) -> None:
         if not (self.variants > 0 and 0 <= self.probability < 1 and self.cycles <= LONGEST and 0 <= self.seed < SEEDS):
             raise VerifyError(
-                f"a choice of {self.variants} variants with probability {self.probability:g} over {self.cycles} cycles "
+                f"a choice of {counted(self.variants, 'variant')} with probability {self.probability:g} over "
+                f"{counted(self.cycles, 'cycle')} "
                 f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, at most {LONGEST} cycles "
                 f"and a seed below {SEEDS}"
             )
         listed = self.kind == LISTED
         if listed != bool(self.sequence) or (listed and self.cycles != len(self.sequence)):
             raise VerifyError(
-                f"a choice of kind {self.kind} over {self.cycles} cycles lists {len(self.sequence)} of them"
+                f"a choice of kind {self.kind} over {counted(self.cycles, 'cycle')} lists {len(self.sequence)} of them"
             )
         wrong = next((k for k in self.sequence if not 0 <= k < self.variants), None)
         if wrong is not None:
-            raise VerifyError(f"a choice of {self.variants} variants lists variant {wrong}")
+            raise VerifyError(f"a choice of {counted(self.variants, 'variant')} lists variant {wrong}")
 
     def of_cycle(self, number: int) -> int:
         """The variant that cycle ``number``, from 0, runs."""
@@ -67,10 +69,11 @@ class Choice:
         again = ", again and again" if self.repeat else ""
         if self.kind == LISTED:
             shown = ", ".join(map(str, self.sequence[:12])) + (", …" if len(self.sequence) > 12 else "")
-            return f"one of {self.variants} variants: {shown}{again}"
+            return f"one of {counted(self.variants, 'variant')}: {shown}{again}"
         return (
-            f"one of {self.variants} variants: {self.kind}, {self.probability:g} of the cycles run variant 0, "
-            f"over {self.cycles} cycles{again}"
+            f"one of {counted(self.variants, 'variant')}: {self.kind}, {self.probability:g} of the cycles run "
+            f"variant 0, "
+            f"over {counted(self.cycles, 'cycle')}{again}"
         )
 
 

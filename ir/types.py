@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .naming import spell
+from .wording import counted
 
 
 class DType(str, Enum):
@@ -214,7 +215,7 @@ def readable(type_: Type, most: int = 60) -> str:
     for i, element in enumerate(type_.elements):
         left = len(type_.elements) - i
         text = readable(element, max(room, 8))
-        more = f"… {left} more" if shown else f"{left} elements"
+        more = f"… {left} more" if shown else f"{counted(left, 'element')}"
         needed = len(text) + (0 if left == 1 else len(more) + 2)
         if needed > room:
             shown.append(more)

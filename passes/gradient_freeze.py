@@ -77,7 +77,8 @@ class GradientFreeze(Pass):
         wrong = next((k for k in self.strategy if k >= groups), None)
         if wrong is not None:
             raise OptionError(
-                f"pass '{self.name}': strategy names group {wrong}; of {groups} groups the last is {groups - 1}"
+                f"pass '{self.name}': strategy names group {wrong}; of {counted(groups, 'group')} the last is "
+                f"{groups - 1}"
             )
 
     def run(self, program: Program) -> PassResult:
@@ -134,7 +135,7 @@ class GradientFreeze(Pass):
                     variants.append(frozen)
                 numbers.append(variants.index(frozen))
             if len(variants) < 2:
-                raise PassError(f"every group of {', '.join(self.train)} trains all {len(weights)} weights")
+                raise PassError(f"every group of {', '.join(self.train)} trains all {counted(len(weights), 'weight')}")
             return variants, numbers
         groups = min(self.groups, len(layers))
         if groups < 2:
@@ -154,7 +155,7 @@ class GradientFreeze(Pass):
         listed = self.strategy or (range(len(numbers)) if self.type == ROUND_ROBIN else ())
         wrong = next((k for k in listed if k >= len(numbers)), None)
         if wrong is not None:
-            raise PassError(f"strategy names group {wrong}, but the network has only {len(numbers)} groups")
+            raise PassError(f"strategy names group {wrong}, but the network has only {counted(len(numbers), 'group')}")
         if listed:
             sequence = tuple(numbers[k] for k in listed)
             again = self.after == "repeat" or not self.strategy

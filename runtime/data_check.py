@@ -48,7 +48,7 @@ def check_columns(graph: Graph, columns: Sequence[Column]) -> None:
             )
             raise RuntimeFailure(
                 f"{column.name} holds {counted(len(array) if array.ndim else 1, 'row')} of shape {list(given)}, and "
-                f"{takes} rows of shape {list(row)}.{hint}"
+                f"{takes} ones of shape {list(row)}.{hint}"
             )
         wanted = np.dtype("float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value)
         # Integers are looked at by their values; the rest is a matter of types.

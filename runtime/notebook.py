@@ -7,6 +7,7 @@ import time
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..ir.wording import counted
 from .progress import Tally, epoch_line
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class NotebookBar:
 
     def _recent(self) -> list[str]:
         hidden = len(self.lines) - _LINES
-        return [f"… {hidden} epochs before these", *self.lines[hidden:]] if hidden > 0 else self.lines
+        return [f"… {counted(hidden, 'epoch')} before these", *self.lines[hidden:]] if hidden > 0 else self.lines
 
     def _status(self) -> str:
         tally = self.tally
@@ -73,7 +74,7 @@ class NotebookBar:
         started, samples = self.first or (time.perf_counter(), tally.samples)
         speed = (tally.samples - samples) / max(time.perf_counter() - started, 1e-9)
         return (
-            f"epoch {tally.epoch}/{tally.epochs}  {tally.micro_batches}{of} micro-batches  loss {loss}  "
+            f"epoch {tally.epoch}/{tally.epochs}  micro-batch {tally.micro_batches}{of}  loss {loss}  "
             f"{speed:,.0f} samples/s  cycle {tally.cycles}"
         )
 

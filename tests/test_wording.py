@@ -21,8 +21,8 @@ NOUNS = """
     rows runs samples scopes seeds sites states statistics steps tensors tests trials updates uses values variables
     variants weights
 """.split()  # noqa: SIM905
-COUNT = re.compile(r"((?: [a-z-]+){0,2}) (?:" + "|".join(NOUNS) + r")\b")
-OTHER = re.compile(r" (?:of the|has|in|with|are|passes|runs|uses|of its|of these)\b")
+COUNT = re.compile(r"((?: [a-z-]+){0,2}) (?:" + "|".join(NOUNS) + r")\b(?!/)")
+OTHER = re.compile(r" (?:of the|has|holds|in|with|are|passes|runs|uses|of its|of these)\b")
 """What follows is a sentence about the value, not what is counted."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich import table as rich_table
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
@@ -59,7 +60,7 @@ class Table:
             left -= more
         return least
 
-    def _table(self, widths: list[int]) -> object:
+    def _table(self, widths: list[int]) -> rich_table.Table:
         from rich import box
         from rich import table as rich_table
 

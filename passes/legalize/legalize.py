@@ -19,6 +19,7 @@ from ...ir.state_access import Effect, summarize
 from ...ir.training import anatomy
 from ...ir.types import TupleType
 from ...ir.values import Node
+from ...ir.wording import counted
 from ..base import Pass
 from ..options import option
 from ..pattern import Rewrite
@@ -105,7 +106,7 @@ class Legalize(Pass):
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
         what = [f"{name} x {n} replaced" for name, n in lowered.items()]
         what += [f"{replaced} in-place operations given a result of their own"] if replaced else []
-        what += [f"{copied} constants copied before they are written"] if copied else []
+        what += [f"{counted(copied, 'constant')} copied before they are written"] if copied else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
 

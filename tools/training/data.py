@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.errors import RuntimeFailure
+from ...ir.wording import counted
 from ...runtime.data import NamedArrays, Shard, open_source, read_data
 from ...runtime.data_check import check_finite
 from ...runtime.fit import checks_overflow
@@ -37,7 +38,9 @@ def split(data: NamedArrays, part: float, seed: int) -> tuple[NamedArrays, Named
     samples = len(next(iter(data.arrays.values())))
     count = round(samples * part)
     if not 0 < count < samples:
-        raise RuntimeFailure(f"--val-split {part:g} of {samples} samples leaves nothing to evaluate, or to train on")
+        raise RuntimeFailure(
+            f"--val-split {part:g} of {counted(samples, 'sample')} leaves nothing to evaluate, or to train on"
+        )
     held = np.zeros(samples, bool)
     held[np.random.default_rng((seed, samples)).permutation(samples)[:count]] = True
 

@@ -51,7 +51,7 @@ class Lines:
 def _so_far(tally: Tally) -> str:
     loss = "" if tally.loss is None else f"  loss {tally.loss:.6g} in the last step"
     done = f"{tally.micro_batches:,}" + (f" of {tally.total:,}" if tally.total is not None else "")
-    return f"epoch {tally.epoch}/{tally.epochs}  after {done} micro-batches{loss}"
+    return f"epoch {tally.epoch}/{tally.epochs}  after micro-batch {done}{loss}"
 
 
 @contextmanager

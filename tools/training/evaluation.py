@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import RuntimeFailure
+from ...ir.wording import counted
 from ...runtime.metrics import LOSS
 from .. import cli
 from .loading import load, set_hyperparameters, settings_of
@@ -122,4 +123,4 @@ def evaluate_only(job: Job, program: Program) -> None:
     for name, value in values.items():
         shown.add_row(name, f"{value:.6g}")
     out.print(shown)
-    out.print(f"{given.samples:,} samples of {cli.escape(job.evaluate)}.", soft_wrap=True)
+    out.print(f"{counted(given.samples, 'sample')} of {cli.escape(job.evaluate)}.", soft_wrap=True)

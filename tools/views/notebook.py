@@ -71,7 +71,9 @@ def _program(program: Program) -> str:
     view = shown(program, program.name)
     weights = [v for v in program.state.values() if v.role == "weight"]
     facts = (
-        [f"{sum(v.type.size for v in weights):,} parameters in {counted(len(weights), 'weight')}"] if weights else []
+        [f"{counted(sum(v.type.size for v in weights), 'parameter')} in {counted(len(weights), 'weight')}"]
+        if weights
+        else []
     )
     facts.append(describe_schedule(program))
     facts.append(f"{print_bytes(view.memory().peak)} for a session on CPU (estimate)")

@@ -68,7 +68,7 @@ def _fixed(network: Evaluation, error: PassError) -> Evaluation:
     """As it is, and why it does not take any number of samples."""
     size, _ = batch_inputs(network.graph)
     reasons = error.message.splitlines()
-    return replace(network, batch=f"{size} samples only: {(reasons[1:] or reasons)[0].strip()}")
+    return replace(network, batch=f"{counted(size, 'sample')} only: {(reasons[1:] or reasons)[0].strip()}")
 
 
 def _batch_names(network: Evaluation) -> Mapping[str, str]:
