@@ -85,18 +85,21 @@ def compile(
     passes: str | Sequence[Pass],
     *inputs: Any,
     allow_no_match: bool = False,
+    target: str | None = None,
 ) -> Program:
     """A new program, rewritten by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes.
 
     ``program`` is a :class:`Program`, the path of one, or a live training cell with ``inputs``, as :func:`capture`
     takes them. It is left as it is; ``reports`` of the result says what each pass did. A pass that matches nothing is
     an :class:`Error`; with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all that
-    ``from_boost_config`` makes), a warning.
+    ``from_boost_config`` makes), a warning. ``target`` ("cpu", "gpu", "ascend") says where the program is to run: what
+    that has no kernel for is replaced, or is an :class:`Error`. Without it the program keeps its target ("cpu" as
+    read), and a primitive that nothing replaces is refused when a :class:`Session` opens.
     """
     from .passes.manager import compile_program
     from .runtime.capture import program_of
 
-    return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match)
+    return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match, target=target)
 
 
 def verify(

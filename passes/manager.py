@@ -11,13 +11,14 @@ from typing import NoReturn
 from ..ir.compiled import compiled_by, is_self_contained
 from ..ir.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ..ir.gradient_path import STAGES
+from ..ir.ops import EVERYWHERE
 from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.wording import sentence
 from .base import Pass
 from .instrumentation import Instrumentation
 from .legalize import Legalize
-from .legalize.legalize import needs_legalization
+from .legalize.legalize import check_target, needs_legalization
 from .pipeline import parse_pipeline, print_pipeline
 from .registry import REGISTRY, find
 from .reproducer import write_reproducer
@@ -47,16 +48,20 @@ def compile_program(
     allow_no_match: bool = False,
     instrumentation: Instrumentation | None = None,
     reproducer_directory: str | Path | None = ".",
+    target: str | None = None,
 ) -> Program:
     """A copy of ``program`` after the passes (pipeline text or objects), run in :func:`canonical_order`.
 
     ``program`` itself is never changed. The result's ``reports`` holds one PassResult a pass, its ``pipeline`` the text
-    of what ran. With ``verify_each`` the program is verified before the first and after every pass.
+    of what ran. With ``verify_each`` the program is verified before the first and after every pass. ``target`` ("cpu",
+    "gpu", "ascend") says where it is to run; without one that stays as the program has it, and only what a pass meets
+    is checked against it.
 
-    Raises OptionError for a pipeline that cannot be read, PassError if a pass cannot handle the program or matched
-    nothing (for an optional pass, ``less-bn?``, and for all with ``allow_no_match`` a NoMatchWarning), VerifyError for
-    a program that was broken from the start, BrokenProgram or InternalError for a pass with a bug (after writing a file
-    to repeat it, unless ``reproducer_directory`` is None).
+    Raises OptionError for a pipeline that cannot be read, PassError if the named target lacks a kernel that nothing
+    replaces, if a pass cannot handle the program, or if it matched nothing (for an optional pass, ``less-bn?``, and for
+    all with ``allow_no_match`` a NoMatchWarning), VerifyError for a program that was broken from the start,
+    BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
+    ``reproducer_directory`` is None).
     """
     if isinstance(passes, str):
         passes = parse_pipeline(passes)
@@ -68,6 +73,8 @@ def compile_program(
 
         verify(program)
     _refuse_self_contained(program, passes)
+    if target is not None:
+        program = _for_target(program, target)
     program, again = _reopened(program, passes)
     ordered = canonical_order(_with_needs([*passes, *again], program))
     instrumentation = instrumentation or Instrumentation()
@@ -106,6 +113,15 @@ def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
             f"{asked.name} cannot take apart: compile its original with all passes in one pipeline, or go on from the "
             "program directory (NAME.boost)"
         )
+
+
+def _for_target(program: Program, target: str) -> Program:
+    if target not in EVERYWHERE:
+        raise OptionError(f"no target '{target}': give one of {', '.join(sorted(EVERYWHERE))}")
+    check_target(program, target)
+    program = program.copy()
+    program.target = target
+    return program
 
 
 def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:

@@ -18,6 +18,7 @@ from ..ir.in_place import with_own_constants
 from ..ir.ops import RUNS_CODE, is_random
 from ..ir.program import Program, StateVariable
 from ..ir.shares import share_of, share_rows, shared_states
+from ..ir.targets import ADVICE, lacking
 from ..ir.types import DType, TupleType, Type
 from ..ir.values import Constant
 from ..ir.wording import sentence
@@ -55,6 +56,7 @@ class Engine:
     ):
         _refuse_foreign_code(program)
         _refuse_too_large(program)
+        _refuse_without_kernel(program, device)
         prepare_environment(program.graphs.values())
         _set_device(device)
         self.device = device
@@ -220,13 +222,7 @@ class Engine:
         found = re.search(r"[Uu]nsupported op \[(\w+)\]", text) or re.search(r"Select \w+ operator\[(\w+)\] fail", text)
         if found:
             primitive = found[1]
-            scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
-            where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
-            return RuntimeFailure(
-                f"graph '{graph.name}': MindSpore has no {self.device} kernel for primitive {primitive}{where}. "
-                f"boost-compile --target {self.device.lower()} replaces what it can; else run it on a device that has "
-                "one, or replace the layer or optimizer it comes from and export again."
-            )
+            return RuntimeFailure(_no_kernel(graph, primitive, self.device))
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
         )
@@ -240,6 +236,24 @@ def _refuse_foreign_code(program: Program) -> None:
                 f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
                 f"runs code that the file names, which a session does not do. Export the network without it."
             )
+
+
+def _refuse_without_kernel(program: Program, device: str) -> None:
+    """What the device is known to lack would else show in the graph that runs last, micro-batches later."""
+    for name in program.schedule.graphs() if device in DEVICES else ():
+        for node in lacking(program.graphs[name], device.lower()):
+            raise RuntimeFailure(_no_kernel(program.graphs[name], node.op.name, device))
+
+
+def _no_kernel(graph: Graph, primitive: str, device: str) -> str:
+    scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
+    where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
+    advice = f" {ADVICE[primitive]}" if primitive in ADVICE else ""
+    return (
+        f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}.{advice} "
+        f"boost-compile --target {device.lower()} replaces what it can; else run it on a device that has one, or "
+        "replace the layer or optimizer it comes from and export again."
+    )
 
 
 def _refuse_too_large(program: Program) -> None:

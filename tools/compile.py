@@ -300,7 +300,10 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
             verify_each=job.verify_each,
             allow_no_match=job.allow_no_match,
             instrumentation=job.instrumentation(),
+            target=job.target,
         )
+    if job.target is None and not (as_json or quiet):
+        _note_missing_kernels(program)
     with _timed(job, "write"):
         _write(program, output, emit, job.annotations)
     verification = _verified(job, source, program, output, as_json or quiet) if job.verify else None
@@ -316,6 +319,17 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         print_report(outcome)
     if verification is not None:
         _conclude(verification, output, silent=as_json or quiet)
+
+
+def _note_missing_kernels(program: Program) -> None:
+    """Says where the program cannot run, though nobody named that as its target."""
+    from ..ir.errors import PassError
+    from ..passes.legalize import check_target
+
+    try:
+        check_target(program, program.target)
+    except PassError as error:
+        click.echo(f"Note: {error} A session on {program.target} will refuse the program.", err=True)
 
 
 def _planned(job: Job, program: Program, passes: list[Pass], silent: bool) -> list[Pass]:

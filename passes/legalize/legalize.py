@@ -11,11 +11,12 @@ from ...ir.errors import AnatomyError, PassError
 from ...ir.graph import Graph
 from ...ir.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
 from ...ir.network import network_parts
-from ...ir.ops import ASCEND, CPU, GPU, OPS, facts
+from ...ir.ops import ASCEND, CPU, GPU, OPS
 from ...ir.outputs import name_outputs
 from ...ir.program import Program
 from ...ir.report import PassResult
 from ...ir.state_access import Effect, summarize
+from ...ir.targets import lacking, refusal
 from ...ir.training import anatomy
 from ...ir.types import TupleType
 from ...ir.values import Node
@@ -48,12 +49,6 @@ RULES: dict[str, Rule | Rewrite] = {
 """By primitive: what to do where the target has no kernel for it. A function gets all its nodes at once, since what it
 makes of one depends on the others."""
 
-ADVICE = {
-    "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target.",
-    "LARSUpdate": "What it computes is defined by its kernel only; export without nn.LARS.",
-    "InstanceNorm": "nn.GroupNorm with as many groups as channels runs on every target.",
-}
-
 
 class Legalize(Pass):
     """Replaces primitives that the target has no kernel for by others that compute the same.
@@ -85,10 +80,7 @@ class Legalize(Pass):
         result = self.result()
         target = self.target or program.target
         found = {name: lacking(graph, target) for name, graph in program.graphs.items()}
-        for name, nodes in found.items():
-            for node in nodes:
-                if node.op.name not in RULES:
-                    raise PassError(_refusal(node, name, target))
+        check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
         copied = replaced = 0
@@ -117,24 +109,25 @@ def _name_outputs(program: Program, graph: Graph) -> None:
             name_outputs(program, graph, anatomy(graph))
 
 
-def lacking(main: Graph, target: str) -> list[Node]:
-    """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
-    return [node for graph in main.all_graphs() for node in graph if target not in facts(node.op).targets]
+def check_target(program: Program, target: str) -> None:
+    """PassError if the program can never run on ``target``: a primitive that it lacks and that no rule replaces."""
+    for name, graph in program.graphs.items():
+        for node in lacking(graph, target):
+            if node.op.name not in RULES:
+                raise PassError(refusal(node, name, target))
 
 
-def needs_legalization(program: Program, target: str) -> bool:
-    """Whether there is something that :class:`Legalize` can replace."""
+def needs_legalization(program: Program, target: str) -> list[Node]:
+    """The nodes that :class:`Legalize` replaces for a target."""
+    found: list[Node] = []
     for graph in program.graphs.values():
-        if any(n.op.name in RULES for n in lacking(graph, target)):
-            return True
         bodies = list(graph.all_graphs())
-        if any(written_constants(body) for body in bodies):
-            return True
+        found += [node for node in lacking(graph, target) if node.op.name in RULES]
+        found += [node for body in bodies for node, _ in written_constants(body)]
         if _writes_values(graph):
-            parts = network_parts(graph)
-            if any(replaceable_writes(body, parts.keys()) for body in bodies):
-                return True
-    return False
+            network = network_parts(graph).keys()
+            found += [node for body in bodies for node in replaceable_writes(body, network)]
+    return found
 
 
 def _writes_values(graph: Graph) -> bool:
@@ -168,14 +161,3 @@ def lower(main: Graph, nodes: list[Node]) -> None:
         fx = Effects(body, known)
         fx.drop(Effect(node) for node in gone)
         fx.commit()
-
-
-def _refusal(node: Node, graph: str, target: str) -> str:
-    where = f"graph '{graph}'" if node.graph is None or node.graph.owner is None else f"function '{node.graph.name}'"
-    scope = f", scope {node.scope}" if node.scope else ""
-    others = " and ".join(sorted(facts(node.op).targets))
-    advice = ADVICE.get(node.op.name, "Export the training cell without it.")
-    return (
-        f"MindSpore has no {target} kernel for {node.op.name} (node %{node.name}{scope}, {where}), and no rule "
-        f"replaces it. {advice} Or compile for {others}, which have it."
-    )

@@ -261,6 +261,8 @@ def test_what_cannot_be_replaced_is_named(
     reason = rf"no {target} kernel for {primitive} \(node %\S+, scope \S+, graph 'step'\).* compile for {others},"
     with pytest.raises(bc.Error, match=reason):
         legal(exported(name), target)
+    with pytest.raises(bc.Error, match=reason):
+        bc.compile(bc.load(str(exported(name))), "gradient-accumulation", target=target)
     assert needs_legalization(bc.load(str(exported(name))), target) == []
     assert legal(exported(name), "ascend").reports[0].changed == 0
 

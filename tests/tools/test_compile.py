@@ -330,3 +330,31 @@ def test_the_same_file_gives_the_same_text_in_every_process(exported: Callable[[
         assert done.code == 0, done.err
         texts.append(path.read_bytes())
     assert texts[0] == texts[1] == texts[2]
+
+
+LAMB = """
+state %w: float32[2] role=weight
+state %m: float32[2] role=slot
+state %v: float32[2] role=slot
+graph @step(%x: float32[2]) {
+  %new = Lamb(%w, %m, %v, 1.0, 1.0, 0.1, 0.9, 0.99, 1e-06, %x, umonad) : float32[2]
+  %u = UpdateState(umonad, %new)
+  %r = Depend(%x, %u)
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("passes", ["dead-code-elimination", "effect-chain-minimization,legalize"])
+def test_a_named_target_without_a_kernel_is_refused(here: Path, compile_: Compile, passes: str) -> None:
+    """Whatever passes were asked for; without a named target only a note says so, and legalize if it is asked for."""
+    (here / "lamb.ir").write_text(LAMB)
+    refused = compile_("lamb.ir", "--target", "cpu", "--passes", passes, "-o", "out.ir")
+    assert refused.code == 2
+    assert "MindSpore has no cpu kernel for Lamb (node %new, graph 'step')" in refused.err
+    assert not (here / "out.ir").exists()
+    assert compile_("lamb.ir", "--target", "gpu", "--passes", passes, "-o", "out.ir").code == 0
+    noted = compile_("lamb.ir", "--passes", "dead-code-elimination", "-o", "noted.ir")
+    assert noted.code == 0
+    assert "Note: MindSpore has no cpu kernel for Lamb" in noted.err
+    assert "A session on cpu will refuse the program" in noted.err
