@@ -7,7 +7,6 @@ block two of three; the stem's, those of downsampling branches and those outside
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from boost_compile.ir.equal import structurally_equal
 from boost_compile.ir.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
-from boost_compile.passes import NoMatchWarning
 from boost_compile.passes.less_bn import LessBN
 from boost_compile.passes.pipeline import parse_pipeline
 from boost_compile.tools.compile import command
@@ -34,7 +32,8 @@ from tests.networks.mlp import cross_entropy
 from tests.networks.optimizers import OPTIMIZERS
 from tests.networks.residual import WITHOUT, Network, PreActivation, bottlenecks, nothing, pre_activation
 from tests.networks.vision import adam, images, mindcv, momentum
-from tests.passes import mobile_networks
+from tests.passes.upstream_blocks import BLOCKS, REMOVED
+from tests.passes.upstream_blocks import without as without_blocks
 from tests.reference import LossScale
 from tests.test_linear_cost import assert_linear
 from tests.tools.support import shell
@@ -146,29 +145,12 @@ def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path
 
 
 def case_of(name: str) -> Case:
-    return mobile_networks.CASES.get(name) or CASES[name]
-
-
-def without_upstream(name: str) -> Case:
-    """The case without what upstream removes."""
-    if name in CASES:
-        return without(name)
-    case = mobile_networks.CASES[name]
-    return replace(case, network=lambda: mobile_networks.without(case.network(), mobile_networks.REMOVED[name]))
+    return BLOCKS if name == "blocks" else CASES[name]
 
 
 @pytest.fixture(scope="module")
-def source_of(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """As `exported`, for the small networks of mindcv's blocks too."""
-    folder = tmp_path_factory.mktemp("mobile")
-
-    def source(name: str) -> Path:
-        if name in CASES:
-            return exported(name)
-        path = folder / f"{name}.mindir"
-        return path if path.exists() else export(mobile_networks.CASES[name], folder)
-
-    return source
+def blocks_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(BLOCKS, tmp_path_factory.mktemp("blocks"))
 
 
 def train_upstream(names: Sequence[str], steps: int) -> dict[str, tuple[list[float], State]]:
@@ -187,7 +169,7 @@ def train_upstream(names: Sequence[str], steps: int) -> dict[str, tuple[list[flo
     return trained
 
 
-KNOWN_UPSTREAM = ("residual_upstream", "mobile", "dense")
+KNOWN_UPSTREAM = ("residual_upstream", "blocks")
 
 
 @pytest.fixture(scope="module")
@@ -198,13 +180,14 @@ def upstream() -> dict[str, tuple[list[float], State]]:
 
 @pytest.mark.parametrize("name", KNOWN_UPSTREAM)
 def test_removes_what_upstream_removes_and_trains_as_it_does(
-    name: str, source_of: Exported, upstream: dict[str, tuple[list[float], State]]
+    name: str, exported: Exported, blocks_file: Path, upstream: dict[str, tuple[list[float], State]]
 ) -> None:
-    """Of bottlenecks two of three, and the downsampling branch's; of inverted residuals the one behind the expansion;
-    of dense blocks those over a concatenation."""
+    """Of bottlenecks two of three, and the downsampling branch's; the like of basic blocks; of inverted residuals the
+    one behind the expansion; of dense blocks those over a concatenation."""
     losses, theirs = upstream[name]
-    source = bc.load(str(source_of(name)))
-    program = check(source, without_upstream(name), "less-bn{select=pattern}")
+    source = bc.load(str(blocks_file if name == "blocks" else exported(name)))
+    reference = replace(BLOCKS, network=without_blocks) if name == "blocks" else without(name)
+    program = check(source, reference, "less-bn{select=pattern}")
     session = bc.Session(program, device="CPU")
     assert [float(session.step(*batch).loss) for batch in case_of(name).batches(3)] == pytest.approx(losses, rel=1e-6)
     initial = {name: variable.initial for name, variable in source.state.items()}
@@ -217,23 +200,20 @@ def test_removes_what_upstream_removes_and_trains_as_it_does(
     assert not [n for n in ours if n in still and n.endswith((".gamma", ".moving_mean"))]
     removed = {site.removesuffix(".gamma") for site in program.reports[0].statistics["removed"]}
     assert removed == {n.removesuffix(".moving_mean") for n in still if n.endswith(".moving_mean")}
-    if name in mobile_networks.REMOVED:
-        assert removed == set(mobile_networks.REMOVED[name])
+    if name == "blocks":
+        assert removed == set(REMOVED)
 
 
-@pytest.mark.parametrize(("name", "found", "gone", "inner"), [("mobile", 19, 5, 4), ("dense", 13, 3, 0)])
 def test_a_level_removes_what_upstream_removes(
-    name: str, found: int, gone: int, inner: int, source_of: Exported, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    source, output = source_of(name), tmp_path / "out.boost"
-    done = shell(capsys, command, source, "--level", "O1", "-o", output)
+    blocks_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = shell(capsys, command, blocks_file, "--level", "O1", "-o", tmp_path / "out.boost")
     assert done.code == 0
-    assert f"{gone} of {found} BatchNorms removed" in done.out
-    [report] = [r for r in bc.load(str(output)).reports if r.name == "less-bn"]
-    assert report.statistics["removed"] == [f"{layer}.gamma" for layer in mobile_networks.REMOVED[name]]
-    with nullcontext() if inner else pytest.warns(NoMatchWarning):
-        assert bc.compile(bc.load(str(source)), "less-bn?").reports[0].changed == inner
+    assert "11 of 31 BatchNorms removed" in done.out
+    [report] = [r for r in bc.load(str(tmp_path / "out.boost")).reports if r.name == "less-bn"]
+    assert report.statistics["removed"] == [f"{layer}.gamma" for layer in REMOVED]
+    inner = bc.compile(bc.load(str(blocks_file)), "less-bn").reports[0].statistics["removed"]
+    assert inner != report.statistics["removed"]
 
 
 def test_mobilenet(exported: Exported) -> None:
