@@ -208,8 +208,8 @@ def _export(name: str, cell: Any, inputs: Sequence[Any], path: Path) -> None:
             raise RuntimeFailure(
                 f"{name}: MindSpore compiles the source of a Cell, and that of this one stands in no file that it can "
                 "read, as where a class is typed at Python's prompt.",
-                python="Put its classes in a file and import them (in a notebook: begin the cell with '%%writefile "
-                "network.py', then 'from network import …').",
+                python="Put its classes in a file and import them (in a notebook: '%%writefile network.py' as first "
+                "line of a cell, then 'from network import …').",
             ) from error
         shapes = ", ".join(f"{str(t.dtype).lower()}{list(t.shape)}" for t in inputs)
         sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -120,6 +120,18 @@ def test_the_cell_returns_loss_overflow_and_scale_in_every_step(exported, name, 
     assert found == scales
 
 
+def test_the_loss_monitor_reads_it(exported, capsys):
+    program = bc.compile(exported("mlp"), "gradient-accumulation{steps=2},overflow-check")
+    batches = CASES["mlp"].batches(4)
+    session = bc.Session(program)
+    losses = [session.step(*batch).loss for batch in batches]
+    data = dataset(*(np.concatenate(column) for column in zip(*batches, strict=True))).batch(4)
+    Model(bc.Session(program).cell).train(1, data, callbacks=[LossMonitor(1)], dataset_sink_mode=False)
+    printed = capsys.readouterr().out
+    shown = [np.float32(line.split("loss is ")[1]) for line in printed.splitlines() if "loss is" in line]
+    assert shown == [np.float32(loss) for loss in losses]
+
+
 def test_an_overflow_shows_in_the_result_of_the_step_that_skips(exported):
     cell = bc.Session(bc.compile(exported("mlp"), "gradient-accumulation{steps=2},overflow-check")).cell
     x, y = CASES["mlp"].batches(1)[0]
