@@ -77,3 +77,11 @@ def test_accumulated_clipped_and_checked_it_trains_as_by_itself(cell_file: Expor
 @pytest.mark.parametrize("name", ["tutorial", "succeeded", "yolo", "no_loss"])
 def test_fused(cell_file: Export, name: str) -> None:
     check(name, cell_file, PIPELINE.replace("steps=2", "steps=2,split=fused"))
+
+
+@pytest.mark.parametrize("name", ["tutorial", "succeeded", "no_loss"])
+def test_boost_verify_finds_the_same(cell_file: Export, name: str) -> None:
+    original = bc.load(cell_file(name))
+    found = bc.verify(original, bc.compile(original, "gradient-accumulation{steps=2},overflow-check"))
+    assert found.verified, found
+    assert {"overflow", "identical micro-batches"} <= {r.name for r in found.results if r.status == "passed"}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ...ir.effects import Effects
+from ...ir.network import BACKWARD, FORWARD, network_parts
 from ...ir.program import Entry
+from ...ir.values import CALL, Node, Value
 from ...ir.wording import counted
+from ...passes.own_check import find_own_check
 from .context import Context, NotApplicable, state_equal
 from .promises import CHECK, LOSS_SCALE
 from .reference import Batch
@@ -28,6 +34,27 @@ def _checks(c: Context) -> None:
         raise NotApplicable("the program searches its own steps")
 
 
+def _kept(c: Context, names: Sequence[str]) -> list[str]:
+    """The states that an overflow leaves alone: not what forward writes, nor what a training cell that skips its update
+    by itself writes all the same (its own loss scale)."""
+    (graph,) = c.base.graphs.values()
+    fx = Effects(graph)
+    parts = network_parts(graph)
+    effects = [e for e in fx.list if not e.passive and parts.get(e.node) not in (FORWARD, BACKWARD)]
+    own = find_own_check(graph, effects)
+    written = set(c.reference.probe.written)
+    if own is not None:
+        conditions = {condition for condition, _ in own.conditions}
+        outside = [e for e in effects if not (e.node.op is CALL and _decided_by(e.node) in conditions)]
+        written.update(state.name for e in outside for state in e.writes)
+    return [name for name in names if name not in written]
+
+
+def _decided_by(call: Node) -> Value | None:
+    switch = call.operand(0)
+    return switch.operand(0) if isinstance(switch, Node) and switch.op.name == "Switch" else None
+
+
 class Overflow:
     """Each gradient in turn (not data: that would spoil them all) is made infinite or NaN in one micro-batch of a
     cycle. Weights, slots and hyperparameters keep every bit, the step says that it did not update, and the cycle after
@@ -43,7 +70,7 @@ class Overflow:
         subject, number = c.poisoned
         if not number:
             raise NotApplicable("no gradient leaves the backward part of the program")
-        kept = [n for n in subject.names if n not in c.reference.probe.written]
+        kept = _kept(c, subject.names)
         batches, n = c.micro_batches(0), c.length
         large = sum(v.nbytes for v in c.base.state.values()) > LARGE
         runs = min(number, LARGE_RUNS if large else RUNS)
@@ -120,7 +147,7 @@ class OverflowingData(Overflow):
             raise NotApplicable("the gradients of infinite inputs are finite here")
         if c.promises.skips_micro_batches and n > 1:
             raise NotApplicable("policy=skip-micro: shown with single gradients")
-        kept = [x for x in c.subject.names if x not in c.reference.probe.written]
+        kept = _kept(c, c.subject.names)
         for at in dict.fromkeys((0, n - 1)):
             c.subject.restart()
             ran = c.subject.cycle([spoiled if i == at else b for i, b in enumerate(batches)])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ...ir.effects import Effects, result_value
 from ...ir.errors import AnatomyError
 from ...ir.graph import Graph
-from ...ir.network import BACKWARD, FORWARD
+from ...ir.network import BACKWARD, FORWARD, network_parts
+from ...ir.origins import settle_results
 from ...ir.program import Program
 from ...ir.tokens import orders_only
 from ...ir.training import TrainingAnatomy, anatomy
@@ -54,6 +55,7 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         raise AnatomyError("the original has several graphs: give the file that was compiled, not a program")
     program = original.copy()
     (graph,) = program.graphs.values()
+    settle_results(graph, network_parts(graph))
     found = anatomy(graph)
     moved: dict[Node, list[str]] = {}
     for info in found.weights:
