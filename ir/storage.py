@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .atomic import explained, replacing_directory, replacing_file, unfinished
 from .checksums import check_seal, checksum_of_file, noted, sealed, shown
 from .choice import KINDS, Choice
-from .compiled import note_compiled
+from .compiled import note_compiled, recognise
 from .data import Data, MappedData, MappedFile, ZeroData
 from .document import Document
 from .errors import Error, FormatError, OptionError, VerifyError
@@ -69,7 +69,11 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
         return read_onnx(path, dimensions)
     from .mindir.reader import read_mindir
 
-    return read_mindir(path)
+    program = read_mindir(path)
+    try:
+        return recognise(program)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def refuse_dimensions(dimensions: Mapping[str, int] | None, why: str) -> None:
@@ -125,15 +129,16 @@ def _save_mindir(program: Program, path: Path) -> None:
     from .mindir.writer import write_mindir
 
     cycle = program.schedule.cycle
-    is_single = len(program.graphs) == 1 and len(cycle) == 1 and cycle[0].repeat == 1
+    # One that was read from a self-contained file runs the same graph for each micro-batch, and is one already.
+    is_single = len(program.graphs) == 1 and len(cycle) == 1
     if is_single and not any(map(needs_job, program.graphs.values())):
         graph, state = program.graphs[cycle[0].graph], program.state
-        noted = note_compiled(program, self_contained=False)
+        noted = note_compiled(program, state, self_contained=False)
     else:
         from .single import lower_to_single_graph
 
         graph, state = lower_to_single_graph(program)
-        noted = note_compiled(program, self_contained=True)
+        noted = note_compiled(program, state, self_contained=True)
     write_mindir(path, graph, state, noted)
 
 

@@ -188,6 +188,11 @@ def fit(
                 f"{type(callback).__name__} is no boost_compile callback (derive from runtime.fit.Callback). "
                 f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
             )
+    if end_of_epoch == "flush" and not session.can_flush:
+        raise RuntimeFailure(
+            "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
+            "'drop' for the end of an epoch, or train the program directory."
+        )
     part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
     source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
     refuses = not allow_nonfinite and not checks_overflow(session.program)
@@ -341,6 +346,14 @@ class _Run:
 
     def flush(self) -> None:
         micro_batches = self.session.position
+        if micro_batches and not self.session.can_flush:
+            log.warning(
+                "the training ends in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "not updated from them. A state that is saved now goes on there",
+                micro_batches,
+                self.session.cycle_length,
+            )
+            return
         result = self.session.flush()
         if result is not None:
             self.cycles += 1

@@ -126,6 +126,11 @@ class Session:
         return len(self._plans[0])
 
     @property
+    def can_flush(self) -> bool:
+        """Whether a cycle may end before it has all its micro-batches; a self-contained MindIR has no graph for it."""
+        return self._schedules[0].flush is not None or self.cycle_length == 1
+
+    @property
     def variant(self) -> int:
         """Which variant of its graphs the running cycle uses; 0 where the schedule has no choice."""
         choice = self.program.schedule.choice

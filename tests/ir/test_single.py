@@ -4,10 +4,12 @@ session."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.data import ZeroData
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -104,3 +106,63 @@ def test_a_plain_program_stays_the_graph_it_is(exported: Exported, tmp_path: Pat
     program.save(str(tmp_path / "same.mindir"))
     again = bc.load(str(tmp_path / "same.mindir"))
     assert structurally_equal(program.graphs["step"], again.graphs["step"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("lenet_bn", "gradient-accumulation{steps=3},overflow-check{max_skipped=7}"),
+        (
+            "mlp_adam",
+            "gradient-accumulation{steps=2,split=fused},gradient-freeze{groups=2,type=continuous,probability=0.5}",
+        ),
+        ("mlp", "clip-gradients{by=value,limit=0.01}"),
+    ],
+)
+def test_the_file_is_recognised(exported: Exported, tmp_path: Path, name: str, pipeline: str) -> None:
+    program = bc.compile(bc.load(str(exported(name))), pipeline)
+    path = tmp_path / "whole.mindir"
+    program.save(str(path))
+    read = bc.load(str(path))
+    assert read.micro_batches() == program.micro_batches()
+    assert (read.pipeline, read.source) == (program.pipeline, program.source)
+    assert read.schedule.max_skipped == program.schedule.max_skipped
+    for key, variable in read.state.items():
+        assert replace(variable, data=ZeroData(0), info={}) == replace(program.state[key], data=ZeroData(0), info={})
+    assert "boost_compile.program" not in read.metadata.get("user_info", {})
+    batches = CASES[name].batches(5)
+    whole, apart = bc.Session(read), bc.Session(program)
+    for batch in batches:
+        ours, theirs = whole.step(*batch), apart.step(*batch)
+        assert (ours.loss, ours.ended_cycle, ours.updated) == (theirs.loss, theirs.ended_cycle, theirs.updated)
+    assert whole.position == apart.position
+    state = whole.state()
+    for key, value in apart.state().items():
+        np.testing.assert_array_equal(state[key], value, err_msg=key)
+    bc.load(str(path)).save(str(tmp_path / "again.mindir"))
+    assert (tmp_path / "again.mindir").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '"micro_batches": 3',
+            '"micro_batches": 0',
+            r"note 'boost_compile.program': \$\.micro_batches: expected a whole",
+        ),
+        ('"micro_batches": 3', '"micro_batches": x', "not a JSON document"),
+        ('"accumulation.count"', '"accumulation.other"', "count: expected"),
+        ('["weight", "", true]', '["wrongs", "", true]', r"roles\..*: expected one of|roles\..*expected"),
+    ],
+)
+def test_notes_that_are_wrong(exported: Exported, tmp_path: Path, old: str, new: str, message: str) -> None:
+    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=3}")
+    path = tmp_path / "whole.mindir"
+    program.save(str(path))
+    data = path.read_bytes()
+    assert old.encode() in data
+    assert len(old) == len(new)
+    path.write_bytes(data.replace(old.encode(), new.encode(), 1))
+    with pytest.raises(bc.Error, match=rf"whole\.mindir: its {message}|{message}"):
+        bc.load(str(path))

@@ -54,7 +54,7 @@ def test_training_a_program(program: str, data: str, run_: Run) -> None:
     document = done.document
     assert set(document) == {
         "program", "data", "device", "ranks", "epochs", "cycles", "losses", "skipped_updates", "flushed",
-        "short_steps", "saved",
+        "short_steps", "pending", "saved",
     }  # fmt: skip
     epochs = document["epochs"]
     assert [e["number"] for e in epochs] == list(range(1, 9))
@@ -270,6 +270,23 @@ def test_hyperparameters_are_set_and_epochs_end_as_asked(program: str, data: str
     assert (dropped["cycles"], dropped["epochs"][0]["dropped"]) == (8, 6)
     flushed = run_(program, *end)
     assert "10 optimizer steps; 2 of them with fewer micro-batches than a cycle has" in flushed.out
+
+
+def test_a_self_contained_file_counts_its_optimizer_steps(
+    program: str, data: str, here: Path, run_: Run, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    assert shell(capsys, compile_command, program, "--emit", "mindir", "-o", "whole.mindir", "-q").code == 0
+    options = ("--data", data, "--epochs", "2", "--json", "--save")
+    whole, apart = (run_(p, *options, f"{p}.ckpt").document for p in ("whole.mindir", program))
+    assert (whole["cycles"], whole["losses"]) == (9, apart["losses"])
+    half = run_("whole.mindir", "--data", data, "--save", "half.ckpt")
+    assert "4 optimizer steps; 1 micro-batch of the next one pending" in half.out
+    assert "1 of 2 micro-batches are pending" in caplog.text
+    rest = run_("whole.mindir", *options, "rest.ckpt", "--resume", "half.ckpt").document
+    assert rest["losses"][1:] == whole["losses"][5:]
+    early = run_("whole.mindir", "--data", data, "--end-of-epoch", "flush")
+    assert_one_error(early, "boost-run", "no graph that ends a cycle early", "choose 'carry' or 'drop'")
 
 
 def test_a_log_grows_line_by_line(program: str, data: str, run_: Run) -> None:

@@ -13,16 +13,17 @@ from ..tables import say
 
 if TYPE_CHECKING:
     from ...runtime.fit import History
+    from ...runtime.session import Session
     from .job import Job
 
 
-def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
+def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
     """What one rank, or a process that is alone, has to say."""
     return {
         "program": job.program,
         "data": job.data,
         "device": job.device,
-        "ranks": ranks,
+        "ranks": session.ranks.size,
         "epochs": [
             {
                 "number": e.number,
@@ -43,6 +44,7 @@ def document_of(job: Job, history: History, ranks: int) -> dict[str, Any]:
         "skipped_updates": sum(not c.updated for c in history.cycles),
         "flushed": history.flushed,
         "short_steps": len(history.short_cycles),
+        "pending": session.position,
         "saved": job.save,
     }
 
@@ -105,6 +107,8 @@ def _notes(document: dict[str, Any]) -> list[str]:
         notes.append(f"{document['short_steps']} of them with fewer micro-batches than a cycle has")
     elif document["flushed"]:
         notes.append(f"the last with {counted(document['flushed'], 'micro-batch')} only")
+    if document["pending"]:
+        notes.append(f"{counted(document['pending'], 'micro-batch')} of the next one pending")
     dropped = sum(e["dropped"] for e in document["epochs"])
     if any(e["loss"] is None for e in document["epochs"]):
         notes.append("the program returns no loss")

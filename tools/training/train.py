@@ -46,7 +46,7 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     if job.save is not None:
         with interruption.held():
             save_and_retain(session, job.save, job.states_kept, job.sync)
-    document = document_of(job, history, session.ranks.size)
+    document = document_of(job, history, session)
     return None if rank.finish(document) or rank.number > 0 else document
 
 
