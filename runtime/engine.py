@@ -222,7 +222,7 @@ class Engine:
         found = re.search(r"[Uu]nsupported op \[(\w+)\]", text) or re.search(r"Select \w+ operator\[(\w+)\] fail", text)
         if found:
             primitive = found[1]
-            return RuntimeFailure(_no_kernel(graph, primitive, self.device))
+            return _no_kernel(graph, primitive, self.device)
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
         )
@@ -242,17 +242,18 @@ def _refuse_without_kernel(program: Program, device: str) -> None:
     """What the device is known to lack would else show in the graph that runs last, micro-batches later."""
     for name in program.schedule.graphs() if device in DEVICES else ():
         for node in lacking(program.graphs[name], device.lower()):
-            raise RuntimeFailure(_no_kernel(program.graphs[name], node.op.name, device))
+            raise _no_kernel(program.graphs[name], node.op.name, device)
 
 
-def _no_kernel(graph: Graph, primitive: str, device: str) -> str:
+def _no_kernel(graph: Graph, primitive: str, device: str) -> RuntimeFailure:
     scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
     where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
     advice = f" {ADVICE[primitive]}" if primitive in ADVICE else ""
-    return (
-        f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}.{advice} "
-        f"boost-compile --target {device.lower()} replaces what it can; else run it on a device that has one, or "
-        "replace the layer or optimizer it comes from and export again."
+    rest = "replaces what it can; else run it on a device that has one, or replace the layer or optimizer it comes from"
+    return RuntimeFailure(
+        f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}.{advice}",
+        python=f"bc.compile(program, 'legalize{{target={device.lower()}}}') {rest}.",
+        command=f"boost-compile --target {device.lower()} {rest} and export again.",
     )
 
 

@@ -126,6 +126,8 @@ class RemovedBatchNorms:
         if removal.options()["dry_run"]:
             raise NotApplicable("less-bn was asked only to report")
         gone = [n for n in c.original.state if n not in c.program.state]
+        if not gone and not any(report.changed for report in c.program.reports if report.name == LESS_BN):
+            raise NotApplicable("less-bn found no BatchNorm to remove")
         if not gone:
             return Result(self.name, FAILED, "no state of the original went away", None, self.promise)
         # Whatever else belongs to a removed layer: its name is the scope of its gamma and statistics.
