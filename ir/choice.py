@@ -38,11 +38,12 @@ class Choice:
     repeat: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.variants > 0 and 0 <= self.probability < 1 and self.cycles <= LONGEST and 0 <= self.seed < SEEDS):
+        cycles = 0 < self.cycles <= LONGEST
+        if not (self.variants > 0 and 0 <= self.probability < 1 and cycles and 0 <= self.seed < SEEDS):
             raise VerifyError(
                 f"a choice of {counted(self.variants, 'variant')} with probability {self.probability:g} over "
                 f"{counted(self.cycles, 'cycle')} "
-                f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, at most {LONGEST} cycles "
+                f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, 1 to {LONGEST} cycles "
                 f"and a seed below {SEEDS}"
             )
         listed = self.kind == LISTED

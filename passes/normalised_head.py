@@ -93,10 +93,11 @@ class NormalisedHead(Pass):
         dropped: list[str] = []
         for weight in weights:
             try:
-                head = find_head(_split(anatomy(graph), weight), weight)
+                found = _split(anatomy(graph), weight)
+                head = find_head(found, weight)
                 if head is None:
                     break
-                added.extend(_normalise_layer(program, graph, head))
+                added.extend(_normalise_layer(program, found, head))
                 done.append(head.info.name)
                 if self.bias == "drop" and head.bias_add is not None:
                     dropped.append(_drop_bias(program, graph, head.bias_add, head.product))
@@ -121,9 +122,8 @@ class NormalisedHead(Pass):
         return result
 
 
-def _normalise_layer(program: Program, graph: Graph, head: Head) -> list[str]:
+def _normalise_layer(program: Program, found: TrainingAnatomy, head: Head) -> list[str]:
     """Returns the names of the state that is added."""
-    found = anatomy(graph)
     own = (head.product, head.dweight, *head.dx)
     repeat = plan_repeat(Removal(found.graph, found.parts, found.weights), head.info, own)
     name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")
@@ -131,7 +131,7 @@ def _normalise_layer(program: Program, graph: Graph, head: Head) -> list[str]:
     for taken in names:
         if taken in program.state:
             raise PassError(f"a state is called '{taken}' already")
-    gradient, dweight = _rewrite(graph, head, name)
+    gradient, dweight = _rewrite(found.graph, head, name)
     one = TensorValue(ONE_NUMBER, scalar_tensor("float32", 1.0).data)
     repeat_update(program, repeat, name, gradient, one, [dweight])
     return names

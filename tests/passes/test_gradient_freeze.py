@@ -296,3 +296,20 @@ def test_every_network_freezes_or_says_why_not(name: str, exported: Any) -> None
         before = session.state()
         session.step(*batch)
         assert not differing(before, session.state()) & frozen
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("1 interval 0.5 0 0 repeat %c", "1 to 10000000 cycles"),
+        ("2 listed 0, 2 %c", "a choice of 2 variants lists variant 2"),
+        ("2 sometimes 0.5 4 0 %c", "no such kind of choice: 'sometimes'"),
+        ("2 listed repeat %c", "expected a whole number"),
+    ],
+)
+def test_a_text_whose_choice_makes_no_sense(choice: str, message: str) -> None:
+    text = f"program @p {{\n  schedule @step; choice {choice}\n}}\nstate %c: int32[]<0> role=counter\n"
+    for name in ("step", "step.1"):
+        text += f"graph @{name}(%x: float32[]) -> (loss) {{\n  %y = Neg(%x) : float32[]\n  return %y\n}}\n"
+    with pytest.raises(bc.Error, match=re.escape(message)):
+        parse_program(text)
