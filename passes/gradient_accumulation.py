@@ -15,6 +15,7 @@ from ..ir.network import network_parts
 from ..ir.origins import settle_results
 from ..ir.program import Entry, Program
 from ..ir.report import PassResult
+from ..ir.seeds import separate_draws
 from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.types import DType, TensorType, tensor
 from ..ir.values import Constant, Node, Value
@@ -124,6 +125,7 @@ class GradientAccumulation(Pass):
             # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
         program.graphs = graphs
+        separate_draws(program)
         program.schedule = replace(program.schedule, cycle=cycle, flush="apply", count=COUNT)
 
         result.matched = len(found.weights)

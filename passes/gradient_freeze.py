@@ -18,6 +18,7 @@ from ..ir.network import network_parts
 from ..ir.program import Program, variant_name
 from ..ir.removal import Removal
 from ..ir.report import PassResult
+from ..ir.seeds import separate_draws
 from ..ir.state_access import location
 from ..ir.types import tensor
 from ..ir.values import CALL, Input, Node, State, Value
@@ -110,6 +111,7 @@ class GradientFreeze(Pass):
             )
             savings.append(f"{len(frozen)} ({saved:.0f} %)")
             result.changed = max(result.changed, len(frozen))
+        separate_draws(program)
         program.schedule = replace(program.schedule, choice=choice)
         result.matched = sum(map(len, layers))
         result.summary = (
