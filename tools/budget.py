@@ -91,7 +91,7 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
                 program, [*parse_pipeline(text), *others], allow_no_match=True, reproducer_directory=None
             )
         except Error as error:
-            found.append(Candidate(size, steps, refused=str(error).partition("\n")[0]))
+            found.append(Candidate(size, steps, refused=str(error)))
             if size == own:
                 raise
             continue
@@ -119,8 +119,12 @@ def lines_of(candidates: Sequence[Candidate], chosen: Candidate | None = None) -
     """A table for people."""
     lines = ["micro-batch   steps   memory"]
     for c in candidates:
-        what = f"{c.bytes / 1e6:,.0f} MB" if not c.refused else c.refused
+        what = f"{c.bytes / 1e6:,.0f} MB" if not c.refused else "not possible"
         lines.append(f"{c.size:>11} {c.steps:>7}   {what}{'   chosen' if c is chosen else ''}")
+    for reason in dict.fromkeys(c.refused for c in candidates if c.refused):
+        first, *more = reason.splitlines()
+        sizes = ", ".join(str(c.size) for c in candidates if c.refused == reason)
+        lines += [f"not possible with {sizes}: {first}", *more]
     return lines
 
 

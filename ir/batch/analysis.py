@@ -194,7 +194,7 @@ class Analysis:
 
         grow(self, value, axes, path)
 
-    def force(self, value: Value, axes: Axes) -> None:
+    def force(self, value: Value, axes: Label) -> None:
         """What ``grow`` has found possible."""
         self.forced[value] = axes
         self.put(value, axes)

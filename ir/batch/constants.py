@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..attributes import Number
+from ..attributes import Number, TensorValue
+from ..data import to_numpy
 from ..values import Constant, Node
 from .spans import Stuck
 
@@ -15,6 +16,15 @@ def integer(node: Node, i: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise Stuck(f"its operand {i} is computed, and decides about axes")
     return value
+
+
+def values(node: Node, i: int) -> tuple[int, ...]:
+    """Operand ``i``, a tuple of ints or a tensor of them."""
+    operand = node.operand(i)
+    value = operand.value if isinstance(operand, Constant) else None
+    if isinstance(value, TensorValue):
+        return tuple(map(int, to_numpy(value.type, value.data).ravel()))
+    return integers(node, i)
 
 
 def integers(node: Node, i: int) -> tuple[int, ...]:

@@ -119,6 +119,46 @@ def _layer_norm_grad(a: Analysis, node: Node) -> Label:
     return (axes, NONE, NONE)
 
 
+def _layer_norm_ext(a: Analysis, node: Node) -> Label:
+    grad = node.op.name == "LayerNormGradExt"
+    axes = joined(a.of(node, 0), a.of(node, 1)) if grad else a.of(node, 0)
+    rank = len(shape_of(node.operand(0).type))
+    if any(k >= rank - len(integers(node, 2 if grad else 1)) for k in axes):
+        raise Stuck("it normalises over the batch")
+    for i in (0, 1, 3, 4) if grad else ():
+        a.demand(node, i, axes)
+    return (axes, NONE, NONE) if grad else (axes, axes, axes)
+
+
+def _dense(a: Analysis, node: Node) -> Label:
+    axes = a.of(node, 0)
+    if len(shape_of(node.operand(0).type)) - 1 in axes or any(a.of(node, i) for i in range(1, node.num_operands)):
+        raise Stuck("it sums over the batch, or its weight holds it")
+    return axes
+
+
+def _equation(node: Node) -> tuple[list[str], str]:
+    equation = str(node.op.attributes.get("equation", "")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    if not arrow or "." in equation:
+        raise Stuck(f"its equation '{equation}' does not name all axes")
+    return left.split(","), right
+
+
+def _einsum(a: Analysis, node: Node) -> Label:
+    """Axes of one letter are one axis."""
+    terms, result = _equation(node)
+    gradient = node.op.name == "EinsumGrad"
+    places = [*((0, (k,), term) for k, term in enumerate(terms)), *([(1, (), result)] if gradient else [])]
+    letters: dict[int, Span] = {}
+    for i, path, term in places:
+        letters = joined(letters, {ord(term[k]): s for k, s in a.of(node, i, path).items()})
+    for i, path, term in places:
+        a.demand(node, i, {k: letters[ord(x)] for k, x in enumerate(term) if ord(x) in letters}, path)
+    labels = [{k: letters[ord(x)] for k, x in enumerate(t) if ord(x) in letters} for t in (*terms, result)]
+    return tuple(labels[:-1]) if gradient else labels[-1]
+
+
 def _gather(a: Analysis, node: Node) -> Label:
     axis = integer(node, 2) % max(len(shape_of(node.operand(0).type)), 1) if node.op.name == "Gather" else 0
     if node.op.name == "Gather" and node.num_operands > 3 and integer(node, 3) != 0:
@@ -180,6 +220,11 @@ PRODUCT_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
     "LayerNorm": _layer_norm,
     "LayerNormGrad": _layer_norm_grad,
+    "LayerNormExt": _layer_norm_ext,
+    "LayerNormGradExt": _layer_norm_ext,
+    "Dense": _dense,
+    "Einsum": _einsum,
+    "EinsumGrad": _einsum,
     "Gather": _gather,
     "EmbeddingLookup": _gather,
     "UnsortedSegmentSum": _segment_sum,

@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..types import TensorType, TupleType, Type
 from ..values import Constant, Node
 from .analysis import Batch, Label, Site, element, holds, shape_of
-from .constants import integer, integers
+from .constants import integer, integers, values
 from .scalars import Scalars
 from .shapes import SHAPE_OPERAND
 from .spans import Axes, Stuck
@@ -78,7 +78,7 @@ class Rewrite:
             i = SHAPE_OPERAND[name]
             if not isinstance(node.operand(i), Constant):
                 raise Stuck(f"its operand {i}, the shape of its result, is computed")
-            self._shape(node, i, integers(node, i), label)
+            self._shape(node, i, values(node, i), label)
 
     def _shape(self, node: Node, i: int, shape: tuple[int, ...], axes: Axes) -> None:
         new = list(shape)
@@ -88,7 +88,7 @@ class Rewrite:
         if self.size is None and fixed:
             own = node.op.name == "BroadcastTo" and set(axes) <= self._carried(node)
             written = not self.runs and node.op.name in _TRANSPOSED
-            if node.op.name != "Reshape" and not own and not written:
+            if node.op.name not in ("Reshape", "Slice") and not own and not written:
                 raise Stuck(f"its operand {i} is the shape of its result, so the batch size must be known")
             if node.op.name == "Reshape":
                 for k, d in enumerate(new):
@@ -99,7 +99,7 @@ class Rewrite:
         if tuple(new) != shape:
             old = node.operand(i)
             assert isinstance(old, Constant)
-            self._operands.append(((node, i), type(old.value)(new) if isinstance(old.value, (tuple, list)) else new[0]))
+            self._operands.append(((node, i), _like(old.value, new)))
 
     def _carried(self, node: Node) -> set[int]:
         """Axes of the result of a BroadcastTo that its operand has."""
@@ -174,6 +174,15 @@ class Rewrite:
         if isinstance(value, Number):
             return replace(value, value=signed)
         return struct.unpack("<f", struct.pack("<f", signed))[0] if isinstance(signed, float) else signed
+
+
+def _like(old: Attribute, shape: list[int]) -> Attribute:
+    """A shape, written as the old one was."""
+    import numpy as np
+
+    if isinstance(old, TensorValue):
+        return replace(old, data=BytesData(np.array(shape, old.type.dtype.value).tobytes()))
+    return type(old)(shape) if isinstance(old, (tuple, list)) else shape[0]
 
 
 def _everywhere(value: TensorValue, magnitude: float) -> BytesData:

@@ -41,7 +41,8 @@ ELEMENTWISE = frozenset({
     "BinaryCrossEntropyWithLogitsBackward", "KLDivLoss", "KLDivLossGrad", "KLDiv", "SmoothL1Loss",
     "SmoothL1LossGrad", "MSELossExt", "MSELossGradExt", "L1LossExt", "L1LossBackwardExt",
     "SigmoidCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogitsGrad", "SoftMarginLoss", "SoftMarginLossGrad",
-    "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad",
+    "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad", "Bernoulli", "CeLU", "Dropout2D",
+    "Dropout3D",
 })  # fmt: skip
 """Element by element, numpy's broadcasting; a kernel may reduce the result to a number. Also what works along one axis
 and leaves the shape as it is: it does so at any extent."""
@@ -53,6 +54,7 @@ ROWS = frozenset({
 })  # fmt: skip
 """Writes some rows of a state: their number is free."""
 
+MAKE_TUPLE = frozenset({"MakeTuple", "MakeList", "make_list"})
 _ALL: tuple[int, ...] = ()
 AT_AXIS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     # (axis, operands that have the batch there, elements of the result that have it)
@@ -60,6 +62,8 @@ AT_AXIS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "Conv3D": (0, (0,), (0,)),
     "Conv2DBackpropInput": (0, (0,), (0,)),
     "Conv2DTranspose": (0, (0,), (0,)),
+    "Conv3DBackpropInput": (0, (1,), (0,)),
+    "Conv3DBackpropFilter": (0, (0, 1), _ALL),
     "Conv2DBackpropFilter": (0, (0, 1), _ALL),
     "MaxPool": (0, (0,), (0,)),
     "MaxPoolGrad": (0, (0, 1, 2), (0,)),
@@ -73,6 +77,40 @@ AT_AXIS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "PReLUGrad": (0, (0, 1), (0,)),
     "SparseSoftmaxCrossEntropyWithLogits": (0, (0, 1), (0,)),
     "SoftmaxCrossEntropyWithLogits": (0, (0, 1), (0, 1)),
+    "AvgPool2D": (0, (0,), (0,)),
+    "AvgPool2DGrad": (0, (0, 1), (0,)),
+    "MaxPoolWithMask": (0, (0,), (0, 1)),
+    "MaxPoolGradWithMask": (0, (0, 1, 2), (0,)),
+    "GroupNorm": (0, (0,), (0, 1, 2)),
+    "GroupNormGrad": (0, (0, 1, 2, 3), (0,)),
+    "LRN": (0, (0,), (0,)),
+    "LRNGrad": (0, (0, 1, 2), (0,)),
+    "AvgPool3D": (0, (0,), (0,)),
+    "AvgPool3DGrad": (0, (1,), (0,)),
+    "MaxPool3D": (0, (0,), (0,)),
+    "MaxPool3DGrad": (0, (0, 1, 2), (0,)),
+    "MaxPool3DWithArgmax": (0, (0,), (0, 1)),
+    "MaxPool3DGradWithArgmax": (0, (0, 1, 2), (0,)),
+    "AdaptiveAvgPool2D": (0, (0,), (0,)),
+    "AdaptiveAvgPool2DGrad": (0, (0,), (0,)),
+    "AdaptiveAvgPool2DExt": (0, (0,), (0,)),
+    "AdaptiveAvgPool2DGradExt": (0, (0, 1), (0,)),
+    "AdaptiveMaxPool2D": (0, (0,), (0, 1)),
+    "AdaptiveMaxPool2DGrad": (0, (0, 1, 2), (0,)),
+    "ResizeNearestNeighbor": (0, (0,), (0,)),
+    "ResizeNearestNeighborGrad": (0, (0,), (0,)),
+    "ResizeNearestNeighborV2": (0, (0,), (0,)),
+    "ResizeNearestNeighborV2Grad": (0, (0,), (0,)),
+    "ResizeBilinear": (0, (0,), (0,)),
+    "ResizeBilinearV2": (0, (0,), (0,)),
+    "ResizeBilinearGrad": (0, (0, 1), (0,)),
+    "ResizeBicubic": (0, (0,), (0,)),
+    "ResizeBicubicGrad": (0, (0, 1), (0,)),
+    "UpsampleBilinear2D": (0, (0,), (0,)),
+    "UpsampleBilinear2DGrad": (0, (0,), (0,)),
+    "Im2Col": (0, (0,), (0,)),
+    "Col2Im": (0, (0,), (0,)),
+    "ExtractImagePatches": (0, (0,), (0,)),
     "LSTM": (1, (0, 1, 2), (0, 1, 2)),
     "LSTMGrad": (1, (0, 1, 2, 4, 5, 6, 7, 8, 9), (0, 1, 2)),
 }
@@ -87,7 +125,7 @@ def propagate(a: Analysis, node: Node) -> Label:
         return _call(a, node)
     if name == "Depend" or name == "Load":
         return a.label(node.operand(0))
-    if name == "MakeTuple" or name == "MakeList":
+    if name in MAKE_TUPLE:
         label = tuple(
             a.label(v) if not isinstance(v, Constant) else a.of(node, i) for i, v in enumerate(node._operands)
         )
@@ -118,7 +156,7 @@ def propagate(a: Analysis, node: Node) -> Label:
 def grow(a: Analysis, node: Node, axes: Axes, path: tuple[int, ...] = ()) -> None:
     """Makes the result of ``node`` hold the batch on ``axes``, though no input has brought it there."""
     name = node.op.name
-    if name in ("MakeTuple", "MakeList") and path:
+    if name in MAKE_TUPLE and path:
         a.demand(node, path[0], axes, path[1:])
         return
     if name in ("TupleGetItem", "ListGetItem"):
@@ -132,10 +170,15 @@ def grow(a: Analysis, node: Node, axes: Axes, path: tuple[int, ...] = ()) -> Non
     if node.op is CALL and node not in a.closures.open:
         a.grow_functions(node, axes, path)
         return
+    if len(path) == 1 and isinstance(node.type, TupleType) and name in ELEMENTWISE:
+        rank = len(shape_of(node.type.elements[path[0]]))
+        _grow_elementwise(a, node, axes, rank)
+        a.force(node, tuple(axes if len(shape_of(t)) == rank else NONE for t in node.type.elements))
+        return
     if path or not isinstance(node.type, TensorType):
         raise Stuck(f"an element of %{node.name} ({name}) has the batch's extent but does not grow with it")
     if name in ELEMENTWISE or facts(node.op).elementwise:
-        _grow_elementwise(a, node, axes)
+        _grow_elementwise(a, node, axes, len(shape_of(node.type)))
     elif name in AT_AXIS and set(axes) == {AT_AXIS[name][0]}:
         a.demand(node, AT_AXIS[name][1][0], axes)
     else:
@@ -174,8 +217,7 @@ def _elementwise(a: Analysis, node: Node) -> Label:
     return axes if len(shape_of(node.type)) == rank else NONE
 
 
-def _grow_elementwise(a: Analysis, node: Node, axes: Axes) -> None:
-    rank = len(shape_of(node.type))
+def _grow_elementwise(a: Analysis, node: Node, axes: Axes, rank: int) -> None:
     grown = False
     for i, path, shape in tensors(node):
         shift = rank - len(shape)

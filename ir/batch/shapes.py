@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from ..types import TupleType
 from ..values import Constant, Node
 from .analysis import Analysis, Label, shape_of
-from .constants import integer, integers
+from .constants import integer, integers, values
 from .spans import NONE, Axes, Span, Stuck, joined, reshaped
 
 SHAPE_OPERAND: Mapping[str, int] = {
     "Reshape": 1, "BroadcastTo": 1, "Conv2DBackpropInput": 2, "Conv2DTranspose": 2, "StridedSliceGrad": 1, "Zeros": 0,
-    "Ones": 0, "FillV2": 0, "FillScalar": 0,
+    "Ones": 0, "FillV2": 0, "FillScalar": 0, "UniformReal": 0, "StandardNormal": 0, "AvgPool3DGrad": 0,
+    "AdaptiveAvgPool2DGrad": 1, "Slice": 2, "SliceGrad": 3,
+    "UpsampleBilinear2DGrad": 1, "Conv3DBackpropInput": 2,
 }  # fmt: skip
-"""Which operand is the shape of the result."""
+"""Which operand is the shape of the result, or at least has its extent on axes that hold the batch."""
 
 
 def _reshape(a: Analysis, node: Node) -> Label:
@@ -102,6 +104,8 @@ def _elements(node: Node) -> list[tuple[int, ...]]:
 
 def _axis(node: Node, rank: int) -> int:
     at = node.op.attributes.get("axis")
+    if node.op.name == "Split" and node.num_operands > 1:
+        at = integer(node, 1)  # behind it stands the number of parts
     return (at if isinstance(at, int) else integer(node, node.num_operands - 1)) % rank
 
 
@@ -219,26 +223,97 @@ def _grow_pad(a: Analysis, node: Node, axes: Axes) -> None:
     a.demand(node, 0, axes)
 
 
+def _sliced_whole(node: Node, first: int) -> set[int]:
+    """The axes that a Slice, whose begin is operand ``first``, takes whole."""
+    begin, size = integers(node, first), integers(node, first + 1)
+    shape = shape_of(node.operand(0 if first == 1 else 1).type)
+    return {k for k, d in enumerate(shape) if begin[k] == 0 and size[k] in (d, -1)}
+
+
+def _plain_slice(a: Analysis, node: Node) -> Label:
+    axes = a.of(node, 0)
+    if not set(axes) <= _sliced_whole(node, 1):
+        raise Stuck("it takes a part of the batch")
+    return axes
+
+
+def _grow_plain_slice(a: Analysis, node: Node, axes: Axes) -> None:
+    if not set(axes) <= _sliced_whole(node, 1):
+        raise Stuck(f"%{node.name} (Slice) takes a part of what would have to grow with the batch")
+    a.demand(node, 0, axes)
+
+
+def _plain_slice_grad(a: Analysis, node: Node) -> Label:
+    axes = joined(a.of(node, 0), a.of(node, 1))
+    if not set(axes) <= _sliced_whole(node, 2):
+        raise Stuck("it is the gradient of a part of the batch")
+    for i in (0, 1):
+        a.demand(node, i, axes)
+    return axes
+
+
+def _pad_v3(a: Analysis, node: Node) -> Label:
+    """Its widths begin with the last axis; with those of the first where they are not contiguous (all lower ends, then
+    all upper ones)."""
+    axes, widths = a.of(node, 0), values(node, 1)
+    rank, half = len(shape_of(node.operand(0).type)), len(widths) // 2
+    if node.op.attributes.get("paddings_contiguous", True) is not True:
+        widths = tuple(w for k in range(half) for w in (widths[k], widths[k + half]))
+    padded = {rank - 1 - k for k in range(half) if widths[2 * k] or widths[2 * k + 1]}
+    if set(axes) & padded:
+        raise Stuck("it pads the batch")
+    return axes
+
+
+def _mirror_pad(a: Analysis, node: Node) -> Label:
+    axes, widths = a.of(node, 0), values(node, 1)
+    if any(widths[2 * k] or widths[2 * k + 1] for k in axes):
+        raise Stuck("it pads the batch")
+    return axes
+
+
+def _within(dims: int) -> Callable[[Analysis, Node], Label]:
+    """What moves elements along the axes that operand ``dims`` names."""
+
+    def rule(a: Analysis, node: Node) -> Label:
+        axes, rank = a.of(node, 0), len(shape_of(node.operand(0).type))
+        if set(axes) & {k % rank for k in integers(node, dims)}:
+            raise Stuck("it moves samples of the batch to other places")
+        return axes
+
+    return rule
+
+
 _MOVES = ("Transpose", "ExpandDims", "Squeeze")
+_FILLS = ("Zeros", "Ones", "FillV2", "FillScalar", "UniformReal", "StandardNormal")
 SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MOVES, _move),
     **dict.fromkeys(("Reshape", "Flatten"), _reshape),
     **dict.fromkeys(("Unstack", "Split", "SplitWithSize", "SplitTensor"), _split),
-    **dict.fromkeys(("Zeros", "Ones", "FillV2", "FillScalar"), _fill),
+    **dict.fromkeys(_FILLS, _fill),
     "Tile": _tile,
     "BroadcastTo": _broadcast,
     "Concat": _concat,
     "Stack": _stack,
     "StridedSlice": _slice,
     "StridedSliceGrad": _slice_grad,
+    "Slice": _plain_slice,
+    "SliceGrad": _plain_slice_grad,
     "Pad": _pad,
+    "PadV3": _pad_v3,
+    "PadV3Grad": _pad_v3,
+    "MirrorPad": _mirror_pad,
+    "MirrorPadGrad": _mirror_pad,
+    "Roll": _within(2),
+    "ReverseV2": _within(1),
 }
 SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     **dict.fromkeys(_MOVES, _grow_move),
     **dict.fromkeys(("Reshape", "Flatten"), _grow_reshape),
-    **dict.fromkeys(("Zeros", "Ones", "FillV2", "FillScalar"), _grow_fill),
+    **dict.fromkeys(_FILLS, _grow_fill),
     "Tile": _grow_tile,
     "BroadcastTo": _grow_broadcast,
     "StridedSlice": _grow_slice,
+    "Slice": _grow_plain_slice,
     "Pad": _grow_pad,
 }
