@@ -9,7 +9,7 @@ from ..graph import Graph
 from ..network import BACKWARD, network_parts
 from ..types import TensorType
 from ..values import Input, Node
-from ..wording import counted
+from ..wording import agreed, counted
 from .analysis import Batch, batch_of
 from .rewrite import Rewrite
 from .scalars import Scalars, batch_scalars
@@ -80,6 +80,6 @@ def _refuse(graph: Graph, batch: Batch, scalars: Scalars, others: dict[Node, str
     lines = [f"  %{n.name} ({n.op.name}{', ' + n.scope if n.scope else ''}): {why}" for n, why in stuck.items()]
     more = [f"  and {len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
     raise PassError(
-        f"graph '{graph.name}' cannot change its batch of {batch.size}; {len(stuck)} node(s) do not allow it:\n"
-        + "\n".join(lines[:_MOST_SHOWN] + more)
+        f"graph '{graph.name}' cannot change its batch of {batch.size}; {counted(len(stuck), 'node')} "
+        f"{agreed(len(stuck), 'does', 'do')} not allow it:\n" + "\n".join(lines[:_MOST_SHOWN] + more)
     )

@@ -52,7 +52,17 @@ def test_the_largest_micro_batch_that_fits(exported: Exported) -> None:
 def test_a_graph_that_keeps_its_batch_is_accumulated_as_it_is(exported: Exported) -> None:
     plan = bc.plan_memory(bc.load(str(exported("hidden_state"))), 10**9, 16)
     assert (plan.chosen.size, plan.chosen.steps, plan.pipeline) == (4, 4, "gradient-accumulation{steps=4}")
-    assert "does not allow it" in plan.candidates[0].refused or "cannot change its batch" in plan.candidates[0].refused
+    assert "cannot change its batch" in plan.candidates[0].refused
+
+
+def test_why_a_size_is_not_possible_is_said_in_full_and_once(
+    exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--memory-budget", "1GB", "--batch", 16, "-o", tmp_path / "a.boost")
+    done = shell(capsys, compile_, exported("hidden_state"), *arguments)
+    assert done.code == 0
+    assert "not possible with 16, 8: graph 'step' cannot change its batch of 4" in done.err
+    assert done.err.count("state 'hidden' (float32[4,16]) has the batch's extent but does not grow with it") == 1
 
 
 def test_nothing_fits(exported: Exported) -> None:
