@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -215,11 +216,20 @@ def _export(name: str, cell: Any, inputs: Sequence[Any], path: Path) -> None:
         sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
         optimizers = (part for _, part in cell.cells_and_names() if isinstance(part, nn.Optimizer))
         remedy = "Do the inputs fit, one by one, what it takes?"
-        if next(optimizers, None) is None:
+        if _lacks_sens(text):
+            sentence = "a gradient function with sens_param=True lacks its sens, the derivative of the loss."
+            remedy = "Pass it behind the other arguments, ops.ones_like(loss), or make the function without sens_param."
+        elif next(optimizers, None) is None:
             remedy = f"{HOW}."
         elif any(tensor.dtype == mindspore.float64 for tensor in inputs):
             remedy = "numpy makes float64 by default; networks take float32: array.astype('float32')."
         raise RuntimeFailure(f"{name} cannot be compiled for {shapes}: {sentence}", python=remedy) from error
+
+
+def _lacks_sens(text: str) -> bool:
+    """Whether MindSpore's message is of a gradient function that was given one argument too few."""
+    found = re.search(r"function is (\d+), but the number of provided arguments is (\d+)", text)
+    return found is not None and int(found[1]) == int(found[2]) + 1 and "FunctionGraph ID : grad_" in text
 
 
 def _live(cell: Any, program: Program) -> LiveCell:

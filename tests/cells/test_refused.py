@@ -10,7 +10,7 @@ from boost_compile.tools import compile as compiling
 import boost_compile as bc
 from tests.tools.support import assert_one_error, shell
 
-from .zoo import Export
+from .zoo import Export, Shape, WithoutSens
 
 ACCUMULATE, CLIP, CHECK = "gradient-accumulation{steps=2}", "clip-gradients{limit=1}", "overflow-check"
 
@@ -69,3 +69,9 @@ def test_a_file_of_buckets_was_compiled_already(cell_file: Export, tmp_path: Pat
 def test_cleaning_up_a_self_contained_file_is_allowed(cell_file: Export, tmp_path: Path) -> None:
     bc.compile(bc.load(cell_file("aux")), ACCUMULATE).save(str(tmp_path / "alone.mindir"))
     bc.compile(bc.load(tmp_path / "alone.mindir"), "dead-code-elimination")
+
+
+def test_a_gradient_without_its_sens() -> None:
+    shape = Shape(WithoutSens)
+    with pytest.raises(bc.Error, match=r"lacks its sens[\s\S]*ops\.ones_like\(loss\)"):
+        bc.capture(shape.build(), *shape.batches(1)[0])

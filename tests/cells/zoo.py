@@ -466,6 +466,18 @@ class SensInput(nn.Cell):
         return ops.depend(loss, self.optimizer(scaled))
 
 
+class WithoutSens(Functional):
+    """Its gradient function waits for a sens that it is not given."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
+        super().__init__(network, optimizer)
+        self.grad = ops.GradOperation(get_by_list=True, sens_param=True)
+
+    def construct(self, x, labels):
+        gradients = self.grad(self.network, self.weights)(x, labels)
+        return ops.depend(self.network(x, labels), self.optimizer(gradients))
+
+
 def momentum(parameters):
     return nn.Momentum(parameters, 0.1, 0.9)
 
