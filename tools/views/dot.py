@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ BOXES = 40
 """How many boxes a drawing shows; what is more stays folded."""
 WHOLE = 80
 """A graph of so few operations is drawn unfolded."""
-_LINE = 30
+_LINE = 34
 
 
 class NoGraphviz(Error):
@@ -87,25 +88,25 @@ class _Writer:
         self.prefix = prefix
         self.drawing = drawing
         self.opened = unfolded(drawing.root, limit)
+        self.edges = edges_between(drawing, self.opened)
         self.colours = colours
         self.names: dict[Leaf | Group, str] = {}
 
     def write(self, dot: Digraph) -> None:
         self._members(dot, self.drawing.root)
-        for (start, end), count in edges_between(self.drawing, self.opened).items():
+        for (start, end), count in self.edges.items():
             dot.edge(self.names[start], self.names[end], label=str(count) if count > 1 else None)
 
     def _members(self, dot: Digraph, group: Group) -> None:
-        import graphviz
 
         for child in group.groups.values():
+            if not child.count:
+                continue  # a function that only hands on
             if child in self.opened:
                 with dot.subgraph(name=f"cluster_{self._name(child)}") as cluster:
                     colour = STROKES.get(child.part, "#767676")
-                    cluster.attr(
-                        label=graphviz.escape(child.label), color=colour, fontcolor=colour, fontsize="10",
-                        style="rounded", labeljust="l", peripheries="1",
-                    )  # fmt: skip
+                    cluster.attr(label="", color=colour, style="rounded", peripheries="1")
+                    self._title(cluster, child, colour)
                     self._members(cluster, child)
             else:
                 self._box(
@@ -118,13 +119,48 @@ class _Writer:
         for leaf in group.leaves:
             self._leaf(dot, leaf)
 
+    def _title(self, dot: Digraph, group: Group, colour: str) -> None:
+        """The group's label as a node above its members: Graphviz leads edges around nodes, but through labels."""
+        import graphviz
+
+        name = f"{self._name(group)}_title"
+        dot.node(
+            name, label=graphviz.escape(_short(group.label, 44)), tooltip=graphviz.escape(group.scope or group.label),
+            shape="plain", style="", color="none", fontcolor=colour, height="0.15",
+        )  # fmt: skip
+        for box in self._first(group):
+            below = f"{self._name(box)}_title" if box in self.opened else self._name(box)
+            dot.edge(name, below, style="invis", weight="4")
+
+    def _first(self, group: Group) -> list[Leaf | Group]:
+        """The members of a group that take nothing of other members; all of them where each takes something."""
+        members: list[Leaf | Group] = [*(g for g in group.groups.values() if g.count), *group.leaves]
+        inside = {box: member for member in members for box in self._boxes(member)}
+        behind = {inside[b] for a, b in self.edges if a in inside and b in inside and inside[a] is not inside[b]}
+        return [member for member in members if member not in behind] or members
+
+    def _boxes(self, member: Leaf | Group) -> Iterator[Leaf | Group]:
+        """What is seen of a member: itself, or what stands in it."""
+        if isinstance(member, Leaf) or member not in self.opened:
+            yield member
+            return
+        stack: list[Group] = [member]
+        while stack:
+            group = stack.pop()
+            yield from group.leaves
+            for child in group.groups.values():
+                if child in self.opened:
+                    stack.append(child)
+                else:
+                    yield child
+
     def _leaf(self, dot: Digraph, leaf: Leaf) -> None:
         lines = [leaf.label, *leaf.states[:2]]
         tip = f"%{leaf.name}: {leaf.type}" + (f", made by {leaf.made_by}" if leaf.made_by else "")
         if leaf.kind == "node":
             self._box(dot, leaf, lines, tip, "box")
         else:
-            self._box(dot, leaf, [leaf.label, leaf.type], tip, "ellipse")
+            self._box(dot, leaf, [leaf.label, leaf.brief], tip, "ellipse")
 
     def _box(self, dot: Digraph, box: Leaf | Group, lines: list[str], tip: str, shape: str) -> None:
         import graphviz
@@ -149,5 +185,5 @@ class _Writer:
         return self.names.setdefault(box, f"{self.prefix}_{len(self.names)}")
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= _LINE else f"{line[: _LINE - 12]}…{line[-11:]}"
+def _short(line: str, most: int = _LINE) -> str:
+    return line if len(line) <= most else f"{line[: most - 12]}…{line[-11:]}"

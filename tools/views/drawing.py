@@ -22,6 +22,8 @@ from .shown import Shown, pass_of
 
 FAN_OUT = 48
 """The most members of a group."""
+BRIEF = 34
+"""Characters of a type that stands in a box."""
 PLAIN = 10
 """Up to so many operations of one scope stand for themselves; of more, those of one kind are bundled."""
 _PASSED_ON = frozenset({"Depend", "Partial", "Switch", "TupleGetItem"})
@@ -30,13 +32,15 @@ _OWN_NAME = re.compile(r"-op\d+$")
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """One operation, input or result. ``kind``: ``node``, ``input`` or ``result``. ``states``: what it touches."""
+    """One operation, input or result. ``kind``: ``node``, ``input`` or ``result``. ``type`` and, for a box, ``brief``:
+    its type for people. ``states``: what it touches."""
 
     id: int
     name: str
     label: str
     kind: str
     type: str
+    brief: str = ""
     part: str = ""
     made_by: str = ""
     states: tuple[str, ...] = ()
@@ -99,7 +103,11 @@ class _Draughtsman:
             taken = self._taken(wanted)
             for value in body.inputs if body is self.graph else ():
                 if value in taken and not is_monad(value.type):
-                    self._add(top, Leaf(0, value.name, value.name, "input", readable(value.type)), value)
+                    self._add(
+                        top,
+                        Leaf(0, value.name, value.name, "input", readable(value.type), readable(value.type, BRIEF)),
+                        value,
+                    )
             for node in wanted:
                 self._add(self._place(top, node), self._leaf(node), node)
             if body.has_result and (self.only is None or body.result in taken or body.result in self.at):
@@ -120,7 +128,7 @@ class _Draughtsman:
         sources = [v for v in _sources(body.result) if v in self.at]
         if sources:
             label = ", ".join(body.outputs) or "result"
-            end = Leaf(0, "", label, "result", readable(body.result.type))
+            end = Leaf(0, "", label, "result", readable(body.result.type), readable(body.result.type, BRIEF))
             self._add(top, end, None)
             self._connect(end, [body.result])
 
@@ -129,9 +137,9 @@ class _Draughtsman:
         if node.op is CALL:
             label = "call " + " or ".join(t.function.name for t in targets(node) or ())
         states = tuple(dict.fromkeys(s for v in node._operands if (s := _state(v))))
-        return Leaf(
-            0, node.name, label, "node", readable(node.type), self.shown.part(node), pass_of(node), states, node
-        )
+        made = Leaf(0, node.name, label, "node", readable(node.type), part=self.shown.part(node), node=node)
+        made.made_by, made.states = pass_of(node), states
+        return made
 
     def _add(self, group: Group, leaf: Leaf, value: Value | None) -> None:
         leaf.id = len(self.leaves)

@@ -168,8 +168,8 @@ def _group(group: Group, parent: int, removed: Counter[Group]) -> Document:
 def _leaf(leaf: Leaf, group: int, marks: Marks) -> Document:
     node = leaf.node
     made: Document = {
-        "label": leaf.label, "name": leaf.name, "kind": leaf.kind, "type": leaf.type, "group": group,
-        "part": leaf.part, "by": leaf.made_by, "states": list(leaf.states),
+        "label": leaf.label, "name": leaf.name, "kind": leaf.kind, "type": leaf.type, "brief": leaf.brief,
+        "group": group, "part": leaf.part, "by": leaf.made_by, "states": list(leaf.states),
     }  # fmt: skip
     if node is not None:
         if node in marks:

@@ -161,7 +161,7 @@
       for (const id of ids) {
         const item = id < 0 ? groups[-1 - id] : leaves[id];
         const gone = item.removed ? `, ${item.removed} removed` : "";
-        const below = id < 0 ? [`${nodes(item.count)}${gone}`] : item.kind === "node" ? item.states.slice(0, 2) : [item.type];
+        const below = id < 0 ? [`${nodes(item.count)}${gone}`] : item.kind === "node" ? item.states.slice(0, 2) : [item.brief];
         lines.set(id, [short(item.label, 34), ...below.map((line) => short(line, 34))]);
       }
       const counts = new Map();
