@@ -159,15 +159,14 @@ def test_a_cycle_that_is_pending_when_model_ends_is_reported(caplog):
     model = Model(session.cell)
     with caplog.at_level(logging.WARNING, "boost_compile"):
         model.train(2, dataset(data[:3]), callbacks=[LossMonitor(1)], dataset_sink_mode=False)
-        assert not caplog.records
+        assert "pending" not in caplog.text
         model.train(1, dataset(data[3:7]), dataset_sink_mode=False)
-    (record,) = caplog.records
-    assert "1 of 3 micro-batches are pending" in record.message
+    assert caplog.text.count("1 of 3 micro-batches are pending") == caplog.text.count("pending") == 1
     assert session.flush().updated
     np.testing.assert_allclose(session.state()["mean"], data[6], rtol=1e-6)
     caplog.clear()
     model.train(1, dataset(data[:3]), dataset_sink_mode=False)
-    assert not caplog.records
+    assert "pending" not in caplog.text
 
 
 def test_a_wrong_batch_in_model_is_our_error(exported):
