@@ -8,10 +8,9 @@ from typing import Any
 
 from ..batch.resize import batch_inputs, plan_resize
 from ..batch.spans import Span
-from ..calls import reachable_functions
 from ..data import BytesData, from_numpy
 from ..errors import PassError, nearest
-from ..graph import Graph
+from ..graph import Graph, tensor_type
 from ..interface import interface_of
 from ..program import Entry, Program, Schedule
 from ..types import DType
@@ -19,6 +18,7 @@ from ..values import Node, Value
 from ..wording import counted
 from .inference import draws, rest
 from .outputs import is_training, loss_of, network_outputs, results_of
+from .pruning import prune
 
 GRAPH = "network"
 
@@ -69,6 +69,8 @@ class Evaluation:
         """The network for another number of samples, or for any (None). ``inputs``: which hold the batch; without them
         all whose first axis is as long as that of the first. ``runs``: MindSpore is to run it
         (:class:`..batch.rewrite.Rewrite`). PassError that lists the nodes that do not allow it."""
+        if size is None and self.graph.inputs and tensor_type(self.graph.inputs[0]).shape[:1] == (-1,):
+            return replace(self, batch="any number of samples")
         old, batched = batch_inputs(self.graph, 0, inputs)
         if old == size:
             return replace(self, batch=counted(size, "sample"))
@@ -122,6 +124,7 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
     # A tuple that holds the outputs keeps them in sight while nodes behind them are replaced.
     kept = graph.create("MakeTuple", [twin[value] for value in found.values()])
     rest(graph, kept)
+    prune(graph)
     _drop_unused(graph, is_whole)
     graph.outputs = tuple(found)
     taken = set(graph.inputs)
@@ -183,10 +186,7 @@ def _place(value: Value) -> str:
 
 
 def _drop_unused(graph: Graph, is_whole: bool) -> None:
-    """Functions and states that nothing refers to any more; of a training graph the inputs too."""
-    reached = reachable_functions(graph)
-    for name in [name for name in graph.functions if name not in reached]:
-        del graph.functions[name]
+    """States that nothing refers to any more; of a training graph the inputs too."""
     for body in graph.all_graphs():
         for name in [name for name, value in body.states.items() if not value.uses]:
             del body.states[name]

@@ -83,12 +83,14 @@ def test_every_pass(convolutions: bc.Program, monkeypatch: pytest.MonkeyPatch, t
     assert not np.allclose(session.predict(images), found, atol=1e-6)  # the weights of now, not of then
 
 
-@pytest.mark.parametrize("name", ["gpt_tied", "mlp_half_compute", "mlp_mixed", "two_inputs", "lstm", "branch_state"])
+@pytest.mark.parametrize(
+    "name", ["gpt_tied", "mlp_half_compute", "mlp_mixed", "two_inputs", "lstm", "branch_state", "loop_weights"]
+)
 def test_networks_of_other_kinds(exported: Exported, name: str) -> None:
-    """A transformer, half precision, two inputs, a recurrent layer, a BatchNorm in a branch; the loss in the network
-    is left out natively."""
+    """A transformer, half precision, two inputs, a recurrent layer, a BatchNorm in a branch, a loop, each with another
+    number of samples too; the loss in the network is left out natively."""
     case = CASES[name]
-    session = trained(bc.compile(bc.load(exported(name)), "gradient-accumulation{steps=2}"), case)
+    session = trained(bc.load(exported(name)), case, 1)
     native: Any = build(case).loss_network
     if hasattr(native, "backbone_network"):
         native = native.backbone_network
@@ -100,6 +102,9 @@ def test_networks_of_other_kinds(exported: Exported, name: str) -> None:
     found = session.predict(*inputs[:-1])
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
+    more = session.predict(*(np.concatenate([array, array[:1]]) for array in inputs[:-1]))
+    assert len(more) == len(found) * 5 // 4
+    np.testing.assert_allclose(more[: len(found)], found, atol=1e-3 if "half" in name or "mixed" in name else 1e-6)
 
 
 def test_several_heads_come_as_a_tuple(tmp_path: Path) -> None:
