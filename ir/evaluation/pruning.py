@@ -102,15 +102,15 @@ class _Needed:
             waits = name == "UpdateState" or (name == "Depend" and i == 1)
             if waits or name == "Depend" or (name == "MakeTuple" and orders_only(node, i)):
                 continue
-            k = element(node) if name == "TupleGetItem" and i == 0 else None
+            index = element(node) if name == "TupleGetItem" and i == 0 else None
             call = _call_behind(operand)
             if call is None:
                 continue
-            if k is None:
+            if index is None:
                 self._demand_all_behind(operand)
             else:
                 for function in self.closures.targets[call]:
-                    self._demand(self.group[function], k)
+                    self._demand(self.group[function], index)
         if node.op is CALL:
             for function in self.closures.targets[node]:
                 if function.has_result:
