@@ -60,10 +60,11 @@ def _checkpoints(folder: Path) -> None:
 
 def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
     """The names that a page's blocks of Python use as the reader's own: ``images`` and ``labels`` are one micro-batch
-    of Tensors in README, which exports with them, else all the data."""
+    of Tensors on the pages that export or capture with them, else all the data."""
     data = np.load(given / ("digits.npz" if page == "docs/onnx.md" else "train.npz"))
     images, labels = data["images"], data["labels"]
     tensors = ms.Tensor(images[:BATCH]), ms.Tensor(labels[:BATCH])
+    one_batch = page in ("README.md", "docs/from-mindspore-boost.md")
     return {
         "bc": bc,
         "ms": ms,
@@ -73,8 +74,9 @@ def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
         "loss_fn": nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"),
         "dataset": ms.dataset.NumpySlicesDataset((images, labels), shuffle=False).batch(BATCH),
         "program": bc.load(given / "model.boost"),
-        "images": tensors[0] if page == "README.md" else images,
-        "labels": tensors[1] if page == "README.md" else labels,
+        "training_cell": training_cell(),
+        "images": tensors[0] if one_batch else images,
+        "labels": tensors[1] if one_batch else labels,
         "train_images": images,
         "train_labels": labels,
     }
