@@ -36,8 +36,10 @@ def note_compiled(program: Program, state: Mapping[str, StateVariable], *, self_
         "target": program.target,
         "roles": {name: [v.role, v.weight, v.trainable] for name, v in state.items() if v.role != "unknown"},
     }
-    notes = {NOTE: json.dumps(note, sort_keys=True), **({FORM: SELF_CONTAINED} if self_contained else {})}
-    return {**program.metadata, "user_info": {**_user_info(program), **notes}}
+    # A file that is read and written again stays the same, so its notes stand in one order.
+    others = {key: text for key, text in _user_info(program).items() if key not in (NOTE, FORM)}
+    form = {FORM: SELF_CONTAINED} if self_contained or is_self_contained(program) else {}
+    return {**program.metadata, "user_info": {**others, NOTE: json.dumps(note, sort_keys=True), **form}}
 
 
 def is_self_contained(program: Program) -> bool:
