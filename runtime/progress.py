@@ -79,7 +79,7 @@ class RichBar:
             self.task,
             completed=tally.micro_batches,
             total=tally.total,
-            loss="–" if tally.loss is None else f"{tally.loss:.4f}",
+            loss="–" if tally.loss is None else f"{tally.loss:.4g}",
             speed=f"{speed:,.0f}",
             cycle=tally.cycles,
             epoch=f"epoch {tally.epoch}/{tally.epochs}",

@@ -289,6 +289,47 @@ def test_a_self_contained_file_counts_its_optimizer_steps(
     assert_one_error(early, "boost-run", "no graph that ends a cycle early", "choose 'carry' or 'drop'")
 
 
+def test_a_spoiled_weight_ends_the_training_and_is_not_saved(program: str, data: str, here: Path, run_: Run) -> None:
+    """Through a function that does what one bad sample may do: the loss stays finite, since ReLU makes zero of NaN."""
+    (here / "spoil.py").write_text(
+        "import numpy as np\ndef spoil(session):\n"
+        "    bias = session.state()['hidden.bias']\n    bias[:3] = np.nan\n"
+        "    session.load_state({'hidden.bias': bias}, strict=False)\n"
+    )
+    spoiled = ("--data", data, "--epochs", "3", "--eval", "spoil.py:spoil", "-q")
+    message = r"weight 'hidden\.bias' is not finite after optimizer step \d+: \d+ of 16 values are NaN or infinite"
+    for saving in (("--save-every", "3"), ()):
+        done = run_(program, *spoiled, "--save", "kept.safetensors", *saving)
+        assert_one_error(done, "boost-run", "boost-compile --check-overflow", "boost-run --allow-nonfinite")
+        assert re.search(message, done.err)
+        assert "what was saved before stays" in done.err
+        if saving:
+            kept = load_file(here / "kept.safetensors")
+            assert all(np.isfinite(v).all() for v in kept.values() if v.dtype.kind == "f")
+            for path in here.glob("kept.*"):
+                path.unlink()
+        else:
+            assert not list(here.glob("kept.*"))
+    assert run_(program, *spoiled, "--allow-nonfinite").code == 0
+
+
+def test_a_forward_graph_is_evaluated_with_labels_beside_its_inputs(data: str, here: Path, run_: Run) -> None:
+    import mindspore as ms
+
+    from tests.networks import CASES
+
+    inputs = ms.Tensor(CASES["mlp"].batches(1)[0][0])
+    ms.export(CASES["mlp"].network(), inputs, file_name=str(here / "forward"), file_format="MINDIR")
+    done = run_("forward.mindir", "--eval", data, "--metric", "accuracy", "--json")
+    assert done.code == 0, done.err
+    session, arrays = bc.Session(bc.load(here / "forward.mindir")), np.load(here / data)
+    predicted = np.concatenate([session.predict(arrays["arr_0"][i : i + 4]) for i in range(0, 38, 4)])
+    expected = float((predicted.argmax(1) == arrays["arr_1"]).mean())
+    assert done.document["metrics"] == {"accuracy": pytest.approx(expected)}
+    lacking = run_("forward.mindir", "--eval", data)
+    assert_one_error(lacking, "boost-run", "no loss of its own, so give metrics other than 'loss'")
+
+
 def test_a_log_grows_line_by_line(program: str, data: str, run_: Run) -> None:
     done = run_(program, "--data", data, "--epochs", "2")
     first, second = done.err.splitlines()

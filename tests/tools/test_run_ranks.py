@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -148,6 +149,7 @@ def whole(here: Path) -> dict[str, np.ndarray]:
         cwd=here, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert re.findall(r"^epoch (\d+)/60  loss", done.stderr, re.M) == [str(n) for n in range(1, 61)]
     assert "180 optimizer steps on 2 ranks; 240 samples left out" in done.stdout
     return load_file(saved)
 
