@@ -59,6 +59,7 @@ __all__ = [
     "compile",
     "diff",
     "differentiate",
+    "evaluation_network",
     "from_boost_config",
     "load",
     "memory",
@@ -126,6 +127,31 @@ def verify(
     # What is tried out must not train a live network.
     original, program = replace(original, live=None), replace(program, live=None)
     return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
+
+
+def evaluation_network(
+    program: Program,
+    state: Mapping[str, Any] | None = None,
+    *,
+    result: str | None = None,
+    batch: int | str | None = None,
+) -> Program:
+    """The network of a training program as it predicts, as a program of its own: inference mode, without loss, backward
+    part and optimizer. What ``network_auto_process_eval`` of ``mindspore.boost`` is for; ``save("network.mindir")``
+    writes it for MindSpore.
+
+    ``state``: its weights, as ``session.state()`` gives them, instead of the program's own. ``result``: the node where
+    it ends, instead of where the loss begins. ``batch``: how many samples it takes, or ``"any"``. An :class:`Error`
+    names the nodes that do not allow another number.
+    """
+    from .ir.evaluation import evaluation
+
+    network = evaluation(program, result)
+    if state is not None:
+        network = network.with_values(state, "the given state")
+    if batch is not None:
+        network = network.resized(None if batch == "any" else int(batch))
+    return network.program
 
 
 def diff(before: Program, after: Program, *, computation: bool = False) -> ProgramDiff:

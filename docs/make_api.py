@@ -33,7 +33,7 @@ import boost_compile as bc
 
 PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = ["capture", "load", "compile", "verify", "differentiate", "from_boost_config", "plan_memory", "memory"]
-FUNCTIONS += ["diff"]
+FUNCTIONS += ["diff", "evaluation_network"]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
 """What functions and methods return."""
 HELPERS = [SaveEvery, Shard]

@@ -154,6 +154,21 @@ def test_the_network_as_a_cell(convolutions: bc.Program) -> None:
     assert found["accuracy"] == pytest.approx((expected.argmax(1) == labels).mean())
 
 
+def test_the_network_as_a_program(convolutions: bc.Program, tmp_path: Path) -> None:
+    """By itself it predicts what the session does; its file runs without this project."""
+    session = trained(bc.compile(convolutions, "gradient-accumulation{steps=2},less-bn"), CONVOLUTIONS)
+    images, _ = evaluating.images(np.random.default_rng(3), 6)
+    network = bc.evaluation_network(session.program, session.state(), batch=6)
+    assert {v.role for v in network.state.values()} == {"weight", "statistic"}
+    network.save(tmp_path / "network.mindir")
+    found = nn.GraphCell(ms.load(str(tmp_path / "network.mindir")))(ms.Tensor(images)).asnumpy()
+    expected = session.predict(images)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(bc.Session(network).predict(images), expected, atol=1e-6)
+    with pytest.raises(bc.Error, match=r"state 'stem.weight' is float32\[4,2,3,3\], and the given state lacks it"):
+        bc.evaluation_network(session.program, {})
+
+
 def test_another_node_as_the_result(exported: Exported) -> None:
     program = bc.load(exported("mlp"))
     session = bc.Session(program)
