@@ -262,6 +262,25 @@ def print_differences(differences: list[Difference]) -> None:
     console.print("States (weights, momenta, counters): by how far training moved each.")
 
 
+def write_report(source: Path, program: Path, report: Path) -> None:
+    heading(7, "What was done, to look at")
+    run("boost-inspect", str(program), "--original", str(source), "-o", str(report))
+    console.print(
+        f"Wrote {report}: the passes, each graph before and after, memory over a cycle,\n"
+        "how every weight is trained; in one page that needs no network."
+    )
+
+
+def what_next(report: Path) -> None:
+    """Commands as they can be typed here."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    on_path = str(scripts) in os.environ.get("PATH", "").split(os.pathsep)
+    compile_ = "boost-compile" if on_path else os.path.relpath(scripts / "boost-compile")
+    console.print(f"\nNext: open {report} in a browser.", soft_wrap=True)
+    console.print("Then try a network of yours. Export its training cell (README.md, Use it), and run", soft_wrap=True)
+    console.print(f"  {escape(compile_)} model.mindir --accumulate 4 --verify", soft_wrap=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer than 10 are not held to an accuracy")
@@ -274,11 +293,13 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     export_and_compile(folder / "lenet.mindir", folder / "lenet.boost")
     failures = train_and_compare(folder / "lenet.boost", folder / "lenet_self_contained.mindir", options.epochs)
+    write_report(folder / "lenet.mindir", folder / "lenet.boost", folder / "report.html")
     console.print()
     for failure in failures:
         console.print(f"[bold red]FAILED[/] {escape(failure)}", soft_wrap=True)
     verdict = "[bold red]Failed" if failures else "[bold green]All checks passed"
     console.print(f"{verdict}[/] in {time.perf_counter() - started:.0f} s; the files are in {folder}{os.sep}.")
+    what_next(folder / "report.html")
     return 1 if failures else 0
 
 

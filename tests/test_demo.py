@@ -27,8 +27,8 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_two_epochs_across_which_cycles_run_are_native_training(tmp_path: Path) -> None:
     # From another folder, and with no terminal.
-    command = [sys.executable, EXAMPLES / "demo.py", "--epochs", "2", "--output", tmp_path / "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    arguments = [sys.executable, EXAMPLES / "demo.py", "--epochs", "2", "--output", tmp_path / "out"]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout
     assert "$ boost-compile out/lenet.mindir --accumulate 4 -o out/lenet.boost" in done.stdout
@@ -36,7 +36,15 @@ def test_two_epochs_across_which_cycles_run_are_native_training(tmp_path: Path) 
         "lenet.mindir",
         "lenet.boost",
         "lenet_self_contained.mindir",
+        "report.html",
     }
+    *_, where, how, command = done.stdout.rstrip().splitlines()
+    assert where == "Next: open out/report.html in a browser."
+    assert "Export its training cell" in how
+    assert command.split()[-4:] == ["model.mindir", "--accumulate", "4", "--verify"]
+    assert (tmp_path / command.split()[0]).exists() or command.split()[0] == "boost-compile"
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Difference from out/lenet.mindir" in page
     # 250 micro-batches are 62 cycles of four and a flushed one of two; the first epoch holds 31 whole ones.
     rows = re.findall(r"^ *(lenet\S+) +(\d+) .* of (\d+) *$", done.stdout, re.MULTILINE)
     single = "lenet_self_contained.mindir"

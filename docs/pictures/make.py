@@ -30,6 +30,7 @@ def photograph(browser: str, report: Path, section: str, picture: Path, width: i
     """One section of a report alone."""
     folder = report.parent
     alone = f"section:not(#{section}), header {{ display: none; }} body {{ padding: 0.6rem; }} h2 {{ margin: 0; }}"
+    alone += " .canvas { max-height: none; }"
     page = folder / "section.html"
     page.write_text(report.read_text(encoding="utf-8").replace("</style>", f"{alone}</style>", 1), encoding="utf-8")
     size = f"--window-size={width},{height}"
@@ -54,7 +55,7 @@ def main() -> int:
         accumulated = folder / "accumulated.boost"
         command("boost-compile", lenet, "--accumulate", 4, "-q", "-o", accumulated)
         command("boost-inspect", accumulated, "--graph", "apply", "-o", HERE / "apply.svg")
-        photograph(browser, report, "graphs", HERE / "before-and-after.png", 1200, 620)
+        photograph(browser, report, "graphs", HERE / "before-and-after.png", 1200, 710)
         photograph(browser, report, "memory", HERE / "memory.png", 1000, 470)
     large = [p.name for p in HERE.iterdir() if p.stat().st_size > MOST]
     if large:

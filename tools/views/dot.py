@@ -176,6 +176,7 @@ class _Writer:
             label="\\n".join(graphviz.escape(line) for line in label.split("\n")),
             tooltip=graphviz.escape(tip),
             shape=shape,
+            margin="0.12,0.1" if shape == "box3d" else "0.08,0.04",
             fillcolor=FILLS.get(box.part, "white"),
             color=stroke,
             penwidth="2" if made else "1",
