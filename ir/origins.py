@@ -247,7 +247,7 @@ def settle_results(graph: Graph, parts: Mapping[Node, str]) -> bool:
     values: list[Value] = []
     changed = packed and not (isinstance(result, Node) and result.op.name == "MakeTuple")
     for at in found:
-        own = _element(graph, result, at.path)
+        own = element(graph, result, at.path)
         origin = at.origin
         if isinstance(origin, Computed) and origins.is_forward(origin):
             fx = Effects(graph) if fx is None else fx
@@ -273,7 +273,8 @@ def _without_order(value: Value) -> Value:
     return value
 
 
-def _element(graph: Graph, value: Value, path: tuple[int, ...]) -> Value:
+def element(graph: Graph, value: Value, path: tuple[int, ...]) -> Value:
+    """The value to which indices lead in a tuple of the graph: an operand of what packed it, else taken out of it."""
     for i in path:
         bare = _without_order(value)
         if isinstance(bare, Node) and bare.op.name == "MakeTuple":

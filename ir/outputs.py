@@ -25,7 +25,7 @@ def default_names(type_: Type) -> tuple[str, ...]:
     """Names for results of which nothing but the type of the whole is known."""
     kinds = [
         t.dtype if isinstance(t, ScalarType) or (isinstance(t, TensorType) and t.shape == ()) else None
-        for t in leaves(type_)
+        for _, t in leaves(type_)
     ]
     if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
         return ("loss", "overflow", "loss_scale")

@@ -176,17 +176,17 @@ def holds_function(type_: Type) -> bool:
     return isinstance(type_, (FunctionType, OpaqueType))
 
 
-def leaves(type_: Type) -> list[Type]:
-    """The types of the values in a tuple, those of nested tuples each for itself; of one whose length is known only at
-    run time, the tuple itself."""
-    found: list[Type] = []
-    stack = [type_]
+def leaves(type_: Type) -> list[tuple[tuple[int, ...], Type]]:
+    """The values in a tuple, those of nested tuples each for itself: the indices that lead to each, and its type. One
+    whose length is known only at run time counts as one value."""
+    found: list[tuple[tuple[int, ...], Type]] = []
+    stack: list[tuple[tuple[int, ...], Type]] = [((), type_)]
     while stack:
-        here = stack.pop()
+        path, here = stack.pop()
         if isinstance(here, TupleType) and not here.dynamic:
-            stack.extend(reversed(here.elements))
+            stack.extend(((*path, i), t) for i, t in reversed(list(enumerate(here.elements))))
         else:
-            found.append(here)
+            found.append((path, here))
     return found
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ..ir.effects import result_value
 from ..ir.graph import Graph
-from ..ir.types import TupleType
-from ..ir.values import Constant, Node, Value
+from ..ir.origins import element
+from ..ir.types import TupleType, leaves
+from ..ir.values import Constant, Value
 
 
 def named_results(graph: Graph) -> list[tuple[str, Value]]:
@@ -18,15 +19,9 @@ def named_results(graph: Graph) -> list[tuple[str, Value]]:
         return []
     if not isinstance(value.type, TupleType):
         return [(graph.outputs[0] if graph.outputs else "loss", value)]
-    n = len(value.type.elements)
-    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, n)))
-    return list(zip(names, _elements(graph, value, n), strict=True))
-
-
-def _elements(graph: Graph, value: Value, n: int) -> list[Value]:
-    if isinstance(value, Node) and value.op.name == "MakeTuple":
-        return list(value.operands)
-    return [graph.create("TupleGetItem", [value, graph.constant(i)], sources=[value]) for i in range(n)]
+    paths = [path for path, _ in leaves(value.type)]
+    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, len(paths))))
+    return [(name, element(graph, value, path)) for name, path in zip(names, paths, strict=True)]
 
 
 def with_results(graph: Graph, results: Sequence[tuple[str, Value]]) -> Value:

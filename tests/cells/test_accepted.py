@@ -79,6 +79,25 @@ def test_fused(cell_file: Export, name: str) -> None:
     check(name, cell_file, PIPELINE.replace("steps=2", "steps=2,split=fused"))
 
 
+@pytest.mark.parametrize("name", ["nested", "yolo_gradients", "loss_last"])
+def test_what_passes_add_stands_behind_all_results(cell_file: Export, name: str) -> None:
+    """After the first step Momentum's slots are the gradients that it was given: clipped ones."""
+    program = bc.compile(bc.load(cell_file(name)), "clip-gradients{limit=0.01,report_norm=true}")
+    original = bc.Session(bc.load(cell_file(name)))
+    session = bc.Session(program)
+    batch = SHAPES[name].batches(1)[0]
+    expected, found = original.step(*batch), session.step(*batch)
+    assert expected.loss is not None
+    assert set(found.outputs) == {*expected.outputs, "gradient_norm"}
+    assert found.loss == expected.loss
+
+    def norm(state: dict[str, np.ndarray]) -> float:
+        return float(np.sqrt(sum((v**2).sum() for n, v in state.items() if n.startswith("moments."))))
+
+    assert found.gradient_norm == pytest.approx(norm(original.state()), rel=1e-5)
+    assert norm(session.state()) == pytest.approx(0.01, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", ["tutorial", "succeeded", "no_loss"])
 def test_boost_verify_finds_the_same(cell_file: Export, name: str) -> None:
     original = bc.load(cell_file(name))
