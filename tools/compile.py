@@ -276,6 +276,7 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
 
     from ..passes.manager import NoMatchWarning, compile_program
     from .compile_report import Outcome, print_report, print_statistics, print_times, to_json
+    from .doctor.examination import certain_findings
 
     assert job.input is not None
     output, emit = job.destination()
@@ -304,6 +305,9 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
         )
     if job.target is None and not (as_json or quiet):
         _note_missing_kernels(program)
+    if not (as_json or quiet):
+        for finding in certain_findings(source):
+            click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
     with _timed(job, "write"):
         _write(program, output, emit, job.annotations)
     verification = _verified(job, source, program, output, as_json or quiet) if job.verify else None

@@ -79,6 +79,8 @@ class BatchSize(click.ParamType):
 @click.option("--state", metavar="FILE", type=Place(), help="With --forward: trained weights, from boost-run --save.")
 @click.option("--batch-size", type=BatchSize(), help="With --forward: how many samples it takes [as in training].")
 @click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
+@click.option("--doctor", is_flag=True, help="What is probably wrong, with the remedy: exit 1 if anything is.")
+@click.option("--data", metavar="FILE.npz", type=Place(), help="With --doctor: look at this training data too.")
 @click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.version_option(package_name="boost-compile")
@@ -102,6 +104,8 @@ def command(
     state: str | None,
     batch_size: int | str | None,
     memory: bool,
+    doctor: bool,
+    data: str | None,
     check: bool,
     force: bool,
 ) -> None:
@@ -146,6 +150,13 @@ def command(
         raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
     if memory and (graph_name or scope or around):
         raise click.UsageError("--memory is that of whole programs: leave out --graph, --scope and --around")
+    if data is not None and not doctor:
+        raise click.UsageError("--data goes with --doctor")
+    if doctor:
+        if chosen not in ("summary", "json"):
+            raise click.UsageError(f"--doctor goes with --format summary or json, not with {chosen}")
+        if memory or forward or standard or graph_name or scope or around or other is not None:
+            raise click.UsageError("--doctor looks at the whole program: leave out what selects or shows parts of it")
     forward = forward or standard
     if forward and (graph_name or original or other is not None):
         raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
@@ -184,6 +195,8 @@ def command(
         if output not in (None, "-"):
             click.echo(f"exported {network}")
         program = network.program
+    if doctor:
+        _doctor(program, data, chosen, output)
     if memory:
         _memory(program, file, chosen, output)
         return
@@ -237,6 +250,24 @@ def _memory(program: Program, file: str, format_: str, output: str | None) -> No
     else:
         with cli.console_to(output) as out:
             print_memory(document, out)
+
+
+def _doctor(program: Program, data: str | None, format_: str, output: str | None) -> None:
+    """Ends with exit status 1 where something is found, 0 where nothing is."""
+    from dataclasses import asdict
+
+    from ..runtime.data import read_data
+    from .doctor.examination import examine
+
+    found = examine(program, None if data is None else read_data(data))
+    if format_ == "json":
+        _write(cli.json_text([asdict(finding) for finding in found]), output)
+    else:
+        looked = " and the data" if data is not None else "; with --data FILE.npz the training data is looked at too"
+        lines = [str(finding) for finding in found] or [f"Nothing found in the program{looked}."]
+        _write("".join(f"{line}\n" for line in lines), output)
+    sys.stdout.flush()
+    raise click.exceptions.Exit(1 if found else 0)
 
 
 def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:

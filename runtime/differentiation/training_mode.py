@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from ...ir.graph import Graph
+from ...ir.inference_mode import IS_TRAINING, rests
 from ...ir.report import PassResult
-from ...ir.values import Constant, Node
 
-_IS_TRAINING = {"BatchNorm": 5, "BatchNormExt": 5}
-"""The operand that says whether statistics are those of the batch, and learnt."""
 _DROPOUT = frozenset({"Dropout", "DropoutExt", "Dropout2D", "Dropout3D"})
 
 
@@ -17,11 +15,11 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
     An export in inference mode leaves nothing of a dropout, so there is none to switch; the report says how many there
     are.
     """
-    resting = [n for part in graph.all_graphs() for n in part if _rests(n)]
+    resting = [n for part in graph.all_graphs() for n in part if rests(n)]
     for node in resting:
         if switch:
             assert node.graph is not None
-            node.set_operand(_IS_TRAINING[node.op.name], node.graph.constant(True))
+            node.set_operand(IS_TRAINING[node.op.name], node.graph.constant(True))
         else:
             report.miss(
                 node.scope or node.name,
@@ -29,11 +27,3 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
             )
     report.statistics["batch_norms_switched"] = len(resting) if switch else 0
     report.statistics["dropouts"] = sum(n.op.name in _DROPOUT for part in graph.all_graphs() for n in part)
-
-
-def _rests(node: Node) -> bool:
-    at = _IS_TRAINING.get(node.op.name)
-    if at is None or at >= node.num_operands:
-        return False
-    mode = node.operand(at)
-    return isinstance(mode, Constant) and mode.value is False

@@ -1,0 +1,33 @@
+"""All checks, and those that boost-compile makes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...ir.program import Program
+from ...runtime.data import NamedArrays
+from .finding import Finding
+from .inputs import unused_inputs
+from .loss_scale import own_loss_scale
+from .mode import forgotten_training_mode
+from .values import double_precision, non_finite_state
+
+Check = Callable[[Program], Iterator[Finding]]
+CERTAIN: tuple[Check, ...] = (forgotten_training_mode, non_finite_state, unused_inputs, double_precision)
+"""What is wrong whatever is done with the program; each takes a walk through the graph, or through the state."""
+CHECKS: tuple[Check, ...] = (*CERTAIN, own_loss_scale)
+
+
+def certain_findings(program: Program) -> list[Finding]:
+    return [finding for check in CERTAIN for finding in check(program)]
+
+
+def examine(program: Program, data: NamedArrays | None = None) -> list[Finding]:
+    """What is found; with ``data`` also in this. RuntimeFailure where it holds more or fewer arrays than the program
+    has inputs."""
+    found = [finding for check in CHECKS for finding in check(program)]
+    if data is None:
+        return found
+    from .data import data_findings
+
+    return [*found, *data_findings(program, data)]

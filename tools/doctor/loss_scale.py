@@ -1,0 +1,84 @@
+"""A training cell that scales its loss by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.attributes import Number, TensorValue
+from ...ir.data import to_numpy
+from ...ir.errors import Error
+from ...ir.gradient_path import gradient_paths
+from ...ir.network import BACKWARD, FORWARD
+from ...ir.program import Program
+from ...ir.training import TrainingAnatomy, anatomy
+from ...ir.values import Constant, Node, Value
+from .finding import Finding
+
+LEAST = 16
+"""The least factor that is taken for a scale: the derivative of a power multiplies by small numbers too (a squared
+error by 2)."""
+_MULTIPLIES = ("Mul", "Muls")
+_PASSING = ("Depend", "Cast")
+
+
+def own_loss_scale(program: Program) -> Iterator[Finding]:
+    """Of graphs that were not compiled yet: gradients that leave the backward part multiplied, or are divided by the
+    training cell or its optimizer before their update."""
+    if program.pipeline:
+        return
+    for name, graph in program.graphs.items():
+        try:
+            found = anatomy(graph)
+            paths = gradient_paths(graph, found)
+        except Error:
+            continue  # who compiles it is told why
+        scale = _seed_factor(found)
+        divided = bool(paths) and all(any(p.stage == "unscale" for p in path.points) for path in paths)
+        if scale is None and not divided and "loss_scale" not in graph.outputs:
+            continue
+        by = f" by {scale:g}" if scale is not None else ""
+        undone = ", and divides gradients again" if divided else ", and nothing divides the gradients again"
+        yield Finding(
+            "loss scale",
+            f"graph '{name}' scales its loss{by} by itself (sens of TrainOneStepCell, or a loss-scale cell){undone}",
+            "Export without it, and compile with boost-compile --loss-scale dynamic, which tells overflow and unscales"
+            if divided or "loss_scale" in graph.outputs
+            else "Export without it; it multiplies every step but those of optimizers that normalise gradients",
+        )
+
+
+def _seed_factor(found: TrainingAnatomy) -> float | None:
+    """The number that multiplies the derivative of the loss where it enters the backward part, if the forward part does
+    not multiply by it."""
+    forward = {abs(n) for node in found.graph if found.part(node) == FORWARD for n in map(_number, node.operands) if n}
+    factors: set[float] = set()
+    for seed in found.seeds:
+        users = _users(found, seed)
+        if len(users) != 1 or users[0].op.name not in _MULTIPLIES:
+            return None
+        factors.update(n for n in map(_number, users[0].operands) if n is not None)
+    (factor,) = factors if len(factors) == 1 else (None,)
+    if factor is None or factor < LEAST or factor in forward or 1 / factor in forward:
+        return None
+    return factor
+
+
+def _users(found: TrainingAnatomy, node: Node) -> list[Node]:
+    """Who computes with it in the backward part, behind what only passes it on."""
+    users: list[Node] = []
+    for user, i in node.use_sites():
+        if found.part(user) != BACKWARD or (user.op.name == "Depend" and i == 1):
+            continue
+        users += _users(found, user) if user.op.name in _PASSING else [user]
+    return users
+
+
+def _number(value: Value) -> float | None:
+    if not isinstance(value, Constant):
+        return None
+    number: object = value.value
+    if isinstance(number, TensorValue):
+        return float(to_numpy(number.type, number.data).ravel()[0]) if number.type.size == 1 else None
+    if isinstance(number, Number):
+        number = number.value
+    return float(number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None
