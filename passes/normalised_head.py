@@ -67,7 +67,8 @@ class NormalisedHead(Pass):
     ``layers=every-cell`` the last one of every cell becomes normalised: of those whose weights' names say that they
     stand in one cell (``encoder.fc1.weight``, ``encoder.fc2.weight``) the one that was made last. That is told by the
     optimizer's slots, which stand in the order in which the weights were made; without slots, by who is used last. One
-    that cannot be rewritten stays, and the report says why.
+    that cannot be rewritten stays, and so does one that is applied to more than a matrix (the projections of a
+    transformer), on which upstream fails; the report says so.
 
     ``bias=drop`` removes the bias with its update and slots.
 
@@ -97,6 +98,8 @@ class NormalisedHead(Pass):
                 head = find_head(found, weight)
                 if head is None:
                     break
+                if weight is not None:
+                    _check_matrix(found, head)
                 added.extend(_normalise_layer(program, found, head))
                 done.append(head.info.name)
                 if self.bias == "drop" and head.bias_add is not None:
@@ -193,6 +196,19 @@ def _last_of_each_cell(found: TrainingAnatomy, program: Program, result: PassRes
             other = last[name.rpartition(".")[0].rpartition(".")[0]]
             result.miss(name, f"'{other}' is the last one of its cell")
     return [name for name in dict.fromkeys(reversed(layers)) if name in kept]
+
+
+def _check_matrix(found: TrainingAnatomy, head: Head) -> None:
+    """Refuses a layer applied to more dimensions than two, which is exported between two reshapes: upstream's layer,
+    a product of matrices, cannot take the place of such a one."""
+    source = head.x.operand(0) if isinstance(head.x, Node) and head.x.op.name == "Reshape" else None
+    if source is None or _rank(source) < 3:
+        return
+    width = _tensor(head.result).shape[-1]
+    takers = [n for n in _takers(head.result) if found.part(n) == FORWARD]
+    if takers and all(n.op.name == "Reshape" and _rank(n) > 2 and _tensor(n).shape[-1] == width for n in takers):
+        many = _rank(takers[0])
+        raise _refusal(head.product, f"it is applied to {many} dimensions, and upstream's layer takes a matrix")
 
 
 def _product(found: TrainingAnatomy, weight: str | None) -> Node | None:

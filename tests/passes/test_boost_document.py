@@ -239,6 +239,7 @@ def test_the_freeze_type() -> None:
 def test_the_default_freeze_type(auto_boost: Callable[..., Any]) -> None:
     assert auto_boost("O0", manual("grad_freeze"))._freeze_type == 1
     assert translated(manual("grad_freeze")) == translated(manual("grad_freeze", grad_freeze={"freeze_type": 1}))
+    assert translated(manual("grad_freeze"))["gradient-freeze"]["after"] == "repeat"
 
 
 def test_the_accumulation_step(auto_boost: Callable[..., Any]) -> None:

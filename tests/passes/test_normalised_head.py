@@ -125,6 +125,14 @@ def test_every_cell_as_upstream_takes_them(tmp_path: Path) -> None:
     assert program.state.keys() == configured.state.keys()
 
 
+def test_layers_on_which_upstream_fails_stay(exported: Exported) -> None:
+    """The projections of a transformer, applied to three dimensions; its head is applied to rows."""
+    report = bc.compile(bc.load(str(exported("gpt"))), "normalised-head{layers=every-cell,bias=drop}").reports[0]
+    assert report.statistics["weight"] == "head.weight"
+    refused = {miss.site for miss in report.misses if "applied to 3 dimensions" in miss.reason}
+    assert refused == {f"blocks.{i}.{layer}.weight" for i in (0, 1) for layer in ("attention.output", "down")}
+
+
 class Tied(nn.Cell):
     """Two layers of one weight, and a head."""
 
