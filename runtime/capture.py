@@ -17,8 +17,8 @@ from .live import LiveCell
 
 HOW = (
     "Pass a training cell, bc.capture(nn.TrainOneStepCell(nn.WithLossCell(network, loss), optimizer), *inputs), or its "
-    "parts, bc.capture(network, loss, optimizer, *inputs), with arrays or Tensors of one micro-batch as inputs (None as "
-    "the loss of a network that returns its loss)"
+    "parts, bc.capture(network, loss, optimizer, *inputs), with arrays or Tensors of one micro-batch as inputs (None "
+    "as the loss of a network that returns its loss)"
 )
 NO_SOURCE = ("temporary source code", "could not get source", "source code not available")
 """What MindSpore, and Python, say of code that no file holds."""
