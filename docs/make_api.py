@@ -22,8 +22,8 @@ from boost_compile.ir.report import Miss, PassResult
 from boost_compile.passes.options import declared_options
 from boost_compile.passes.registry import REGISTRY
 from boost_compile.runtime.data import Shard
-from boost_compile.runtime.fit import Cycle, Epoch, History
 from boost_compile.runtime.footprint import Footprint
+from boost_compile.runtime.history import Cycle, Epoch, History
 from boost_compile.runtime.result import StepResult
 from boost_compile.runtime.saving import SaveEvery
 from boost_compile.tools.budget import Plan

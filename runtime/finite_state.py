@@ -17,6 +17,23 @@ _ORDER = ("weight", "statistic", "slot")
 """What is named first, where several states are not finite."""
 
 
+_LOOK = "Look for bad values in the data, or lower the learning rate"
+_REMEDY = {
+    "python": f"{_LOOK}; compile with 'overflow-check' to skip updates that are not finite, or set "
+    "allow_nonfinite=True to train on.",
+    "command": f"{_LOOK}; boost-compile --check-overflow makes a program that skips updates that are not finite, and "
+    "boost-run --allow-nonfinite trains on.",
+}
+_WRITTEN = (
+    "The overflow check skips updates, but the forward part writes statistics of every micro-batch: leave samples that "
+    "are not finite out of the data"
+)
+_REMEDY_WITH_CHECK = {
+    "python": f"{_WRITTEN}, or set allow_nonfinite=True to train on.",
+    "command": f"{_WRITTEN}, or train on with boost-run --allow-nonfinite.",
+}
+
+
 class FiniteState:
     """Finds weights, slots and statistics that were finite once and are not any more.
 
@@ -31,6 +48,7 @@ class FiniteState:
             for name, variable in program.state.items()
             if variable.dtype.is_float and variable.role not in CYCLE_ROLES and variable.role != "fixed"
         }
+        self._skips = any("overflow" in graph.outputs for graph in program.graphs.values())
         self._never: set[str] = set()
         self._good = 0
         self._on = False
@@ -51,14 +69,11 @@ class FiniteState:
             return
         first = min(spoiled, key=lambda name: _ORDER.index(r) if (r := self._roles[name]) in _ORDER else len(_ORDER))
         others = f", and so are {counted(len(spoiled) - 1, 'other state')}" if len(spoiled) > 1 else ""
+        remedy = _REMEDY_WITH_CHECK if self._skips else _REMEDY
         raise RuntimeFailure(
             f"{self._roles[first].replace('unknown', 'state')} '{first}' is not finite after optimizer step {step}: "
-            f"{self._count(first)}{others}. After step {self._good} all were finite; what was saved before stays. "
-            f"Look for bad values in the data, or lower the learning rate;",
-            python="compile with 'overflow-check' to skip updates that are not finite, or set allow_nonfinite=True to "
-            "train on.",
-            command="boost-compile --check-overflow makes a program that skips updates that are not finite, and "
-            "boost-run --allow-nonfinite trains on.",
+            f"{self._count(first)}{others}. After step {self._good} all were finite; what was saved before stays.",
+            **remedy,
         )
 
     def _not_finite(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from ..ir.wording import counted
 from .progress import Tally, epoch_line
 
 if TYPE_CHECKING:
-    from .fit import Epoch
+    from .history import Epoch
 
 _SECONDS = 0.2
 """Between two pictures of a bar: each is a message to the browser."""

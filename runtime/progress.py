@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..ir.wording import counted
 
 if TYPE_CHECKING:
-    from .fit import Epoch
+    from .history import Epoch
 
 
 @dataclass(frozen=True, slots=True)

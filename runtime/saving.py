@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.errors import RuntimeFailure
-from .fit import Callback, Cycle
+from .fit import Callback
+from .history import Cycle
 from .retention import save_and_retain
 from .stop import Stopped, StopRequest
 

@@ -32,7 +32,8 @@ from .update import update_network
 
 if TYPE_CHECKING:
     from .data_position import EndOfEpoch
-    from .fit import Callback, Evaluate, History
+    from .fit import Callback, Evaluate
+    from .history import History
     from .prediction import Prediction
     from .progress import Bar
 

@@ -114,6 +114,12 @@ def escape(text: str) -> str:
     return markup.escape("\n".join(map(printable, text.split("\n"))))
 
 
+def main(command: click.Command) -> NoReturn:
+    """Runs a command as this process: from now on ctrl-C and SIGTERM end it with one line, whatever MindSpore does."""
+    interruption.listen(command.name or "boost-compile")
+    run(command)
+
+
 def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fail = fail) -> NoReturn:
     """Runs a command and exits: 0 done, 2 bad input or options, 1 a failure of ours, 130 interrupted.
 

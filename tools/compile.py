@@ -427,7 +427,7 @@ def _dump_pipeline(passes: list[Pass]) -> None:
 
 
 def main() -> None:
-    cli.run(command)
+    cli.main(command)
 
 
 if __name__ == "__main__":

@@ -357,7 +357,7 @@ def _write(text: str, output: str | None, *, page: bool = False) -> None:
 
 
 def main() -> None:
-    cli.run(command)
+    cli.main(command)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def held() -> Iterator[None]:
 def leave() -> NoReturn:
     """Ends the process as an interrupted one."""
     finish()
-    for act in reversed(last_words):
+    scratch = sys.modules.get("boost_compile.runtime.scratch")
+    for act in (*reversed(last_words), *([scratch.clear] if scratch is not None else [])):
         with suppress(Exception):
             act()
     code, message = _State.outcome()

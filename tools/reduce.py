@@ -153,7 +153,7 @@ def _progress() -> Progress:
 
 
 def main() -> None:
-    cli.run(command)
+    cli.main(command)
 
 
 if __name__ == "__main__":

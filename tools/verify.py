@@ -100,7 +100,7 @@ def run(source: Program, compiled: Program, original: str, program: str, store: 
 
 
 def main() -> None:
-    cli.run(command)
+    cli.main(command)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from ...ir.report import PassResult
 from ...ir.state_access import summarize
 from ...ir.types import DType, TensorType, TupleType
 from ..environment import prepare_environment
+from ..scratch import scratch_folder
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
 from .spec import Spec, parse_spec
 from .trainable import trained_names
@@ -71,8 +71,8 @@ def differentiate(
     trained = trained_names(program, graph, train, freeze, report)
     written = decompile(program, set(trained))
     prepare_environment(program.graphs.values())
-    with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
-        path = _export(written, Path(folder), updating, judging, [type_ for _, type_ in inputs], program.name)
+    with scratch_folder() as folder:
+        path = _export(written, folder, updating, judging, [type_ for _, type_ in inputs], program.name)
         made = _read(path)
     step = made.graphs["step"]
     renamed = next((n for n in trained if n not in made.state), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ...runtime.fit import Epoch
+from ...runtime.history import Epoch
 from ...runtime.progress import Tally
 
 

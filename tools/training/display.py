@@ -13,7 +13,7 @@ from ...runtime.stop import Stopped
 from .. import cli, interruption
 
 if TYPE_CHECKING:
-    from ...runtime.fit import Epoch
+    from ...runtime.history import Epoch
 
 HEARTBEAT = 60.0
 """Seconds after which a running epoch says how far it is."""

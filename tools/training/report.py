@@ -12,7 +12,7 @@ from .. import cli
 from ..tables import say
 
 if TYPE_CHECKING:
-    from ...runtime.fit import History
+    from ...runtime.history import History
     from ...runtime.session import Session
     from .job import Job
 

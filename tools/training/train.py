@@ -18,7 +18,7 @@ from .resuming import command_after
 if TYPE_CHECKING:
     from ...ir.program import Program
     from ...runtime.data import NamedArrays
-    from ...runtime.fit import History
+    from ...runtime.history import History
     from ...runtime.progress import Bar
     from ...runtime.session import Session
     from .job import Job
