@@ -11,7 +11,8 @@ WORKERS ?= 2
 env: $(STAMP)
 
 # mindspore is a download of about 800 MB: pip shows its progress.
-$(STAMP): pyproject.toml setup.py
+# The links of an editable install (setup.py) know the files of boost_compile/ one by one.
+$(STAMP): pyproject.toml setup.py $(wildcard boost_compile/*.py)
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"boost-compile needs Python 3.10 to 3.12, this is {v[0]}.{v[1]}: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
