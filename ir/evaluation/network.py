@@ -12,6 +12,8 @@ from ..data import BytesData, from_numpy
 from ..errors import PassError, nearest
 from ..graph import Graph, tensor_type
 from ..interface import interface_of
+from ..network import network_parts
+from ..origins import settle_results
 from ..program import Entry, Program, Schedule
 from ..types import DType
 from ..values import Node, Value
@@ -147,16 +149,25 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
 
 
 def loss_node(program: Program) -> str | None:
-    """The name of the node that computes the loss, for ``evaluation(program, name)``; None for a network alone."""
+    """The name of the node that computes the loss, for ``evaluation(program, name)``; None for a network alone, and for
+    a program that returns no loss."""
     graph = _consumer(program)
+    if graph.outputs and "loss" not in graph.outputs:
+        return None
     loss = loss_of(graph) if is_training(graph) else None
     return loss.name if isinstance(loss, Node) else None
 
 
 def _consumer(program: Program) -> Graph:
     for entry in program.schedule.cycle:
-        if program.graphs[entry.graph].inputs:
-            return program.graphs[entry.graph]
+        graph = program.graphs[entry.graph]
+        if not graph.inputs:
+            continue
+        if is_training(graph):
+            # A loss may come out of a branch that updates the weights.
+            graph = graph.clone()[0]
+            settle_results(graph, network_parts(graph))
+        return graph
     raise PassError("no graph of the program takes an input: there is no network to evaluate")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..effects import result_value
+from ..errors import PassError
 from ..forward_side import carried_operands
 from ..graph import Graph
 from ..network import BACKWARD, network_parts, passed_on
@@ -22,8 +23,17 @@ def results_of(graph: Graph) -> dict[str, Value]:
 
 
 def loss_of(graph: Graph) -> Value:
-    """The loss of a training graph: what it returns by that name, or first."""
+    """The loss of a training graph: what it returns by that name, or first. PassError where its results have other
+    names."""
     results = results_of(graph)
+    if graph.outputs and "loss" not in graph.outputs:
+        raise PassError(
+            f"graph '{graph.name}' returns no loss (but {', '.join(graph.outputs)}), and what the network computes is "
+            "told by what its loss is taken of",
+            python="Return the loss from the training cell, or say where the network ends: result='NODE'.",
+            command="Return the loss from the training cell, or say where the network ends: "
+            "boost-inspect --forward --result NODE.",
+        )
     loss = results.get("loss") or next(iter(results.values()))
     return passed_on(graph, [loss])[0] or loss
 

@@ -98,6 +98,15 @@ def test_what_passes_add_stands_behind_all_results(cell_file: Export, name: str)
     assert norm(session.state()) == pytest.approx(0.01, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["tutorial", "yolo_bare", "loss_last"])
+def test_the_network_predicts(cell_file: Export, name: str) -> None:
+    shape = SHAPES[name]
+    x = shape.batches(1)[0][0]
+    expected = shape.build().network.logits(ms.Tensor(x)).asnumpy()
+    session = bc.Session(bc.compile(bc.load(cell_file(name)), "gradient-accumulation{steps=2}"))
+    np.testing.assert_allclose(np.asarray(session.predict(x)), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["tutorial", "succeeded", "no_loss"])
 def test_boost_verify_finds_the_same(cell_file: Export, name: str) -> None:
     original = bc.load(cell_file(name))

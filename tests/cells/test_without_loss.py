@@ -96,3 +96,8 @@ def test_the_commands_say_so(
     assert (document["cycles"], document["losses"], document["epochs"][0]["loss"]) == (2, [], None)
     seen = shell(capsys, inspect.command, cell_file("no_loss"), "--format", "anatomy")
     assert "returns no loss" in seen.out
+
+
+def test_its_network_is_not_told_by_a_loss(cell_file: Export) -> None:
+    with pytest.raises(bc.Error, match=r"returns no loss[\s\S]*result='NODE'"):
+        bc.Session(bc.load(cell_file("no_loss"))).predict(SHAPE.batches(1)[0][0])
