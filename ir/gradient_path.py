@@ -28,7 +28,12 @@ from .training import JUDGING, TrainingAnatomy, anatomy
 from .types import TensorType, is_monad
 from .values import CALL, NO_ATTRIBUTES, Constant, GraphRef, Input, Node, State, Value
 
-STAGES = ("accumulate", "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize", "update")
+RANK_CLIP = "rank-clip"
+"""The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
+STAGES = (
+    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize"),
+    "update",
+)
 """What happens to a gradient on its way to the weight, in the order in which it must happen."""
 
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"

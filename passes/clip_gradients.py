@@ -19,6 +19,7 @@ from ..ir.types import DType
 from ..ir.values import Value
 from ..ir.wording import counted
 from .base import Pass
+from .clip_each_rank import clip_each_rank
 from .options import option
 from .results import with_results
 from .split import refuse_sparse, sparse_gradients
@@ -39,7 +40,12 @@ class ClipGradients(Pass):
     Clipped is what is left after averaging and unscaling, before weight decay; once a cycle, whatever the order in
     which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their update.
 
-    Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping.
+    With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them over ranks, as
+    MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``): the update then takes a mean of
+    clipped gradients. In a process that is alone this is the same.
+
+    Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping; with
+    ``each_rank`` that of the rank's own.
 
     Changes training wherever it clips. Semantics: ``mindspore.ops.clip_by_global_norm``, which multiplies by the limit
     first and so rounds gradients within it too; Pascanu et al., On the difficulty of training recurrent neural
@@ -52,6 +58,7 @@ class ClipGradients(Pass):
     by: str = option("global-norm", help="what is limited", choices=("global-norm", "tensor-norm", "value"))
     limit: float = option(1.0, help="the largest norm or element", minimum=2.0**-126, maximum=2.0**127)
     report_norm: bool = option(False, help="return the global norm before clipping as 'gradient_norm'")
+    each_rank: bool = option(False, help="clip each rank's own gradients, before data-parallel sums them")
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -64,14 +71,18 @@ class ClipGradients(Pass):
                 if path.weight not in names:
                     names[path.weight] = None
                     self._remark(result, path)
-            self._clip(graph, paths)
+            if self.each_rank:
+                self._clip_own(graph)
+            else:
+                self._clip(graph, paths)
         for name, variable in program.state.items():
             if variable.trainable and name not in names:
                 result.miss(name, "the loss does not depend on it: no gradient to clip")
         result.matched = result.changed = len(names)
         result.statistics = {"gradients clipped": len(names), "graphs": len(updating)}
         what = {"global-norm": "their norm", "tensor-norm": "the norm of each", "value": "each element"}[self.by]
-        result.summary = f"{counted(len(names), 'gradient')} clipped: {what} is at most {self.limit:g}"
+        where = " on each rank" if self.each_rank else ""
+        result.summary = f"{counted(len(names), 'gradient')} clipped{where}: {what} is at most {self.limit:g}"
         return result
 
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
@@ -111,6 +122,11 @@ class ClipGradients(Pass):
             result.miss(path.weight, "clipped already: clipped once more, after that")
         if not in_order(before):
             result.miss(path.weight, "unscaled only after weight decay: what is clipped has the decay in it")
+
+    def _clip_own(self, graph: Graph) -> None:
+        norm = clip_each_rank(graph, self.by, self.limit, self.report_norm)
+        if norm is not None and self.report_norm:
+            Effects(graph).commit(with_results(graph, [(NORM, norm)]))
 
     def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
         if not paths:

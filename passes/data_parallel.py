@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.adasum import ADASUM, DEVICES, neighbours
 from ..ir.attributes import scalar_tensor
@@ -41,9 +41,10 @@ from ..ir.types import DType, is_monad
 from ..ir.values import Constant, Node, Value
 from ..ir.wording import counted, print_bytes
 from .base import Pass
+from .clip_each_rank import clipped_by_rank
 from .crossings import takes_value
 from .exported_reductions import RANKS, SCOPE, take_out_reductions
-from .normalisation import COUNTED, change_divisor, declare_divisor, divide
+from .normalisation import COUNTED, change_divisor, declare_divisor, divide, division_of
 from .options import option
 from .parameter_groups import FUSION
 from .tally import TALLY, declare_tally, move_marks, tallies
@@ -266,7 +267,7 @@ class _Rewrite:
                 for user, i in gradient.use_sites()
                 if found.part(user) not in (FORWARD, BACKWARD) and takes_value(user, i)
             ]
-            terms.append(_Term(tuple(weights), gradient, tensor_type(gradient).dtype, uses, normalised=False))
+            terms.append(_own(_Term(tuple(weights), gradient, tensor_type(gradient).dtype, uses, normalised=False)))
         return terms
 
     def _check_crossings(self, found: TrainingAnatomy, gradients: Container[Node]) -> None:
@@ -291,7 +292,7 @@ class _Rewrite:
             if weights is None:
                 continue
             names = (weights,) if isinstance(weights, str) else tuple(weights)
-            division = _division(node)
+            division = division_of(node)
             if division is not None:
                 total = division.operand(0)
                 terms.append(_Term(names, total, tensor_type(total).dtype, [(division, 0)], normalised=True))
@@ -299,7 +300,7 @@ class _Rewrite:
                 self.fixed.extend(names)
             else:
                 uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
-                terms.append(_Term(names, node, tensor_type(node).dtype, uses, normalised=False))
+                terms.append(_own(_Term(names, node, tensor_type(node).dtype, uses, normalised=False)))
         return terms
 
     def _merged(self, terms: Sequence[_Term]) -> list[_Term]:
@@ -378,6 +379,15 @@ class _Rewrite:
                 user.set_operand(i, cast(graph, total, term.dtype, scope=SCOPE))
 
 
+def _own(term: _Term) -> _Term:
+    """The term, or what each rank makes of it by clipping its own, which is then what is summed."""
+    clipped = clipped_by_rank(term.value)
+    if clipped is None:
+        return term
+    uses = [(user, i) for user, i in clipped.use_sites() if takes_value(user, i)]
+    return replace(term, value=clipped, uses=uses)
+
+
 def _meets_in_sum(path: GradientPath | None) -> bool:
     return path is not None and path.is_sum and not path.points[0].measures
 
@@ -394,19 +404,6 @@ def _widened(graph: Graph, value: Value) -> Value:
     """In float32 at least, in which sums over ranks are taken."""
     type_ = tensor_type(value)
     return cast(graph, value, DType.FLOAT32, scope=SCOPE) if type_.dtype in _HALF else value
-
-
-def _division(node: Node) -> Node | None:
-    """The division by what was counted that makes a marked gradient, if one does."""
-    while node.op.name == "Cast" and isinstance(node.operand(0), Node):
-        node = node.operand(0)  # type: ignore[assignment]
-    if node.op.name != "RealDiv":
-        return None
-    divisor = node.operand(1)
-    while isinstance(divisor, Node) and divisor.op.name == "Cast":
-        divisor = divisor.operand(0)
-    is_divisor = isinstance(divisor, Node) and divisor.marks.get(STAGE) == NORMALISATION
-    return node if is_divisor else None
 
 
 def _reduce_tally(graph: Graph, node: Node, group: str) -> None:

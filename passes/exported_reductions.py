@@ -15,7 +15,7 @@ from ..ir.data import to_numpy
 from ..ir.dtypes import cast
 from ..ir.effects import Effects
 from ..ir.errors import PassError
-from ..ir.gradient_path import STAGE, GradientPath, gradient_paths, updating_graphs
+from ..ir.gradient_path import RANK_CLIP, STAGE, GradientPath, gradient_paths, updating_graphs
 from ..ir.graph import Graph, tensor_type
 from ..ir.program import Program
 from ..ir.values import Constant, Node, Value
@@ -24,8 +24,8 @@ from .tally import TALLY
 SCOPE = "data-parallel"
 RANKS = "ranks"
 """The tally of the ranks themselves: one each."""
-_LINEAR = ("", "accumulate", "all-reduce", "unscale", "centralize")
-"""Stages that come to the same before and after a sum over ranks."""
+_LINEAR = ("", "accumulate", RANK_CLIP, "all-reduce", "unscale", "centralize")
+"""Stages that come to the same before and after a sum over ranks, or that stay in front of it."""
 _MOST_RANKS = 2**16
 
 
@@ -80,7 +80,7 @@ def take_out_reductions(graph: Graph) -> FileReductions:
         node.replace_uses(node.operand(0))
         if factor is None:
             continue
-        if _is_inverse(factor) and _cell(factor) == _cell(node) and _cell(node) not in updating:
+        if is_inverse(factor) and _cell(factor) == _cell(node) and _cell(node) not in updating:
             factor.replace_uses(factor.operand(1 if isinstance(factor.operand(0), Constant) else 0))
         else:
             _times_ranks(factor, group_of(node), ranks)
@@ -96,7 +96,7 @@ def _factor_behind(node: Node) -> Node | None:
     return users[0] if len(users) == 1 and users[0].op.name == "Mul" and _number(users[0]) is not None else None
 
 
-def _is_inverse(factor: Node) -> bool:
+def is_inverse(factor: Node) -> bool:
     """Whether a multiplication is one by 1/ranks, for some number of ranks."""
     number = _number(factor)
     if number is None or not 0 < number <= 1:

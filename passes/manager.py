@@ -16,6 +16,7 @@ from ..ir.program import Program
 from ..ir.report import PassResult
 from ..ir.wording import sentence
 from .base import Pass
+from .clip_each_rank import clips_each_rank
 from .instrumentation import Instrumentation
 from .legalize import Legalize
 from .legalize.legalize import check_target, needs_legalization
@@ -75,6 +76,7 @@ def compile_program(
     _refuse_self_contained(program, passes)
     if target is not None:
         program = _for_target(program, target)
+    _refuse_before_rank_clip(program, passes)
     program, again = _reopened(program, passes)
     ordered = canonical_order(_with_needs([*passes, *again], program))
     instrumentation = instrumentation or Instrumentation()
@@ -112,6 +114,16 @@ def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
             f"the file was compiled already by {compiled_by(program)}, and written as one self-contained graph, which "
             f"{asked.name} cannot take apart: compile its original with all passes in one pipeline, or go on from the "
             "program directory (NAME.boost)"
+        )
+
+
+def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
+    """What ranks have clipped was measured as it was then: nothing may change it any more."""
+    earlier = next((p for p in passes if p.stage in ("accumulate", "unscale", "finite-check")), None)
+    if earlier is not None and clips_each_rank(program):
+        raise PassError(
+            f"pass '{earlier.name}' changes gradients in front of an earlier clip-gradients{{each_rank=true}}, which "
+            "has measured them: ask for both in one pipeline"
         )
 
 

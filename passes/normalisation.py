@@ -86,3 +86,16 @@ def divide_gradients(graph: Graph, uses: Iterable[Use], divisor: Node, *, scope:
             quotients[value] = divide(graph, value, divisor, scope=scope)
             mark(quotients[value], {STAGE: "unscale"})  # type: ignore[arg-type]
         user.set_operand(i, quotients[value])
+
+
+def division_of(node: Node) -> Node | None:
+    """The division by what was counted that makes a marked gradient, if one does."""
+    while node.op.name == "Cast" and isinstance(node.operand(0), Node):
+        node = node.operand(0)  # type: ignore[assignment]
+    if node.op.name != "RealDiv":
+        return None
+    divisor = node.operand(1)
+    while isinstance(divisor, Node) and divisor.op.name == "Cast":
+        divisor = divisor.operand(0)
+    is_divisor = isinstance(divisor, Node) and divisor.marks.get(STAGE) == NORMALISATION
+    return node if is_divisor else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..ir.gradient_path import gradient_paths, updating_graphs
+from ..ir.network import BACKWARD, mark
 from ..ir.program import Program
 from ..ir.report import PassResult
+from ..ir.tokens import orders_only
 from ..ir.values import Constant, Node
-from ..ir.weight_uses import Use, forward_uses
+from ..ir.weight_uses import BRINGING, Use, forward_uses
 from ..ir.wording import counted
 from .base import Pass
 
@@ -28,6 +30,10 @@ of a convolution by its input is a transposed convolution."""
 LOOKUPS = frozenset({
     "Gather", "GatherNd", "GatherD", "SparseGatherV2", "Embedding", "EmbeddingLookup", "EmbeddingApply", "IndexSelect",
 })  # fmt: skip
+RECURRENT = frozenset({
+    "LSTM", "LSTMV2", "GRU", "GRUV2", "DynamicRNN", "DynamicGRUV2", "RNN", "CudnnGRU",
+})  # fmt: skip
+"""Layers of matrix products in one primitive, which takes its weights joined."""
 
 
 class TagGradientCentralization(Pass):
@@ -37,13 +43,14 @@ class TagGradientCentralization(Pass):
     ``lower-gradient-centralization`` takes the mean. It shows in the text form and in ``boost-inspect``, and may be
     edited in between.
 
-    Tagged is a trained weight of more than one axis that the forward part gives to a convolution or matrix product.
-    Not tagged are those of depthwise and grouped convolutions, what is looked up (embeddings, also where a product
-    shares them), and what reaches a product only behind other arithmetic, such as a normalised head. Decided by who
-    takes the weight, never by names.
+    Tagged is a trained weight of more than one axis that the forward part gives to a convolution or matrix product, or
+    joins with others for a recurrent layer (LSTM). Not tagged are those of depthwise and grouped convolutions, what is
+    looked up (embeddings, also where a product shares them: each row is a value of its own and no weight of a product,
+    and the paper's rule is for products; ``parameter-groups{centralize=true}`` tags them), and what reaches a product
+    only behind other arithmetic, such as a normalised head. Decided by who takes the weight, never by names.
 
     Changes nothing by itself. Rules: ``mindspore.boost`` (``OptimizerProcess.add_grad_centralization``), which decides
-    by names and layer classes and leaves dimensions that 16 does not divide, and Adam, out.
+    by names and layer classes, tags embeddings too, and leaves dimensions that 16 does not divide, and Adam, out.
     """
 
     name = "tag-gradient-centralization"
@@ -83,14 +90,31 @@ def _reason_against(uses: Iterable[Use]) -> str | None:
     for node, i in uses:
         name = node.op.name
         if name in LOOKUPS:
-            return f"looked up by {name} (%{node.name}): an embedding"
+            return f"looked up by {name} (%{node.name}): an embedding (parameter-groups{{centralize=true}} tags it)"
         if name == "DepthwiseConv2dNative" or (name in CONVOLUTIONS and i == 1 and _groups(node) > 1):
             return f"weight of a grouped or depthwise convolution (%{node.name})"
-        products += name in MATRIX_PRODUCTS or (name in CONVOLUTIONS and i == 1)
+        products += name in MATRIX_PRODUCTS or (name in CONVOLUTIONS and i == 1) or _serves_recurrence(node)
     if products:
         return None
     names = ", ".join(dict.fromkeys(node.op.name for node, _ in uses))
     return f"no convolution or matrix product takes it, but {names or 'nothing in the forward part'}"
+
+
+def _serves_recurrence(node: Node) -> bool:
+    """Whether a recurrent layer is all that takes what ``node`` joins."""
+    if node.op.name in RECURRENT:
+        return True
+    if node.op.name not in ("Concat", "Stack"):
+        return False
+    takers: list[Node] = []
+    stack = [node]
+    while stack:
+        for user, i in stack.pop().use_sites():
+            if user.op.name in BRINGING and not orders_only(user, i):
+                stack.append(user)
+            elif mark(user) != BACKWARD and not orders_only(user, i):
+                takers.append(user)
+    return bool(takers) and all(user.op.name in RECURRENT for user in takers)
 
 
 def _groups(convolution: Node) -> int:

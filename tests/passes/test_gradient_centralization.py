@@ -90,6 +90,30 @@ def test_every_optimizer(exported: Exported, name: str) -> None:
     check(train(bc.compile(source, CENTRALIZE), source, data), run, source)
 
 
+LSTM = {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "head.weight"}
+
+
+def test_a_recurrent_layer(exported: Exported) -> None:
+    """Its weights are those of products, though the layer takes them joined; its biases have one axis."""
+    source = bc.load(str(exported("lstm")))
+    program = bc.compile(source, f"{accumulating(2)},{CENTRALIZE}")
+    assert {name for name, variable in program.state.items() if "centralize" in variable.info} == LSTM
+    data = CASES["lstm"].cycles(2, 2)
+    run = reference.train("lstm", data, centralize=LSTM)
+    # Adam divides elements near zero by their own size.
+    check(train(program, source, data), run, source, first=1e-4)
+
+
+def test_an_embedding_says_why_and_how(exported: Exported) -> None:
+    source = bc.load(str(exported("gpt")))
+    [report, *_] = bc.compile(source, CENTRALIZE).reports
+    [reason] = [miss.reason for miss in report.misses if miss.site == "tokens.embedding_table"]
+    assert "an embedding (parameter-groups{centralize=true} tags it)" in reason
+    asked = 'parameter-groups{match=["tokens.*"],centralize=true}'
+    program = bc.compile(source, f"tag-gradient-centralization,{asked},lower-gradient-centralization")
+    assert program.state["tokens.embedding_table"].info["centralize"] == [1]
+
+
 @pytest.mark.parametrize("split", ["apply", "fused"])
 @pytest.mark.parametrize("name", ["mlp_adam_decay", "lenet_bn_decay", *slow("gpt")])
 def test_with_accumulation(exported: Exported, name: str, split: str) -> None:
