@@ -12,7 +12,6 @@ from ..ir.errors import PassError, RuntimeFailure
 from ..ir.evaluation import evaluation
 from ..ir.graph import Graph
 from ..ir.program import Program
-from ..ir.types import TensorType
 from ..ir.wording import counted
 from .engine import Engine
 from .inputs import to_tensors
@@ -31,6 +30,8 @@ class Prediction:
     def __init__(self, engine: Engine, program: Program, result: str | None = None):
         self.evaluation = evaluation(program, result)
         self._engine = engine
+        self._batched: frozenset[str] = frozenset()
+        """The inputs that hold the batch, where one graph takes any number of samples."""
         self._any = self._open()
         self._sized: OrderedDict[int, tuple[Graph, Any]] = OrderedDict()
 
@@ -58,9 +59,11 @@ class Prediction:
         except PassError:  # open already, or no input has a batch
             return self._runner(self.evaluation.graph)
         try:
-            return self._runner(self.evaluation.resized(None).graph)
+            opened = self.evaluation.resized(None)
         except PassError:
             return None
+        self._batched = opened.per_sample
+        return self._runner(opened.graph)
 
     def _of_size(self, inputs: Sequence[Any]) -> tuple[Graph, Any]:
         graph = self.evaluation.graph
@@ -97,11 +100,9 @@ class Prediction:
         return graph, self._engine.runner_of(self.evaluation.program, graph)
 
     def _check_sizes(self, graph: Graph, tensors: Sequence[Any]) -> None:
-        """Inputs that share an open batch must have as many samples."""
-        sizes: dict[str, int] = {}
-        for value, tensor in zip(graph.inputs, tensors, strict=True):
-            if isinstance(value.type, TensorType) and value.type.shape[:1] == (-1,):
-                sizes[value.name] = int(tensor.shape[0])
+        """Inputs that share the batch must have as many samples."""
+        named = {value.name: tensor for value, tensor in zip(graph.inputs, tensors, strict=True)}
+        sizes = {name: int(tensor.shape[0]) for name, tensor in named.items() if name in self._batched}
         if len(set(sizes.values())) > 1:
             shown = ", ".join(f"{name} {n}" for name, n in sizes.items())
             raise RuntimeFailure(f"the inputs hold different numbers of samples: {shown}.")

@@ -57,7 +57,10 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+ORDINARY = ("overflow-check", "gradient-freeze", "less-bn", "both")
+
+
+@pytest.mark.parametrize("name", [n if n in ORDINARY else pytest.param(n, marks=pytest.mark.slow) for n in PIPELINES])
 def test_every_pass(convolutions: bc.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     """Convolutions with BatchNorm and dropout, another number of samples than in training, and training goes on.
     The network as ONNX, run elsewhere, gives the same."""
