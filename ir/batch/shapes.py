@@ -127,6 +127,21 @@ def _concat(a: Analysis, node: Node) -> Label:
     return axes
 
 
+def _grow_concat(a: Analysis, node: Node, axes: Axes) -> None:
+    if _axis(node, len(shape_of(node.type))) in axes:
+        raise Stuck(f"%{node.name} (Concat) joins what would have to grow with the batch")
+    for k in range(len(_elements(node))):
+        a.demand(node, 0, axes, (k,))
+
+
+def _grow_stack(a: Analysis, node: Node, axes: Axes) -> None:
+    at = _axis(node, len(shape_of(node.type)))
+    if at in axes:
+        raise Stuck(f"%{node.name} (Stack) makes the axis that would have to grow with the batch")
+    for k in range(len(_elements(node))):
+        a.demand(node, 0, {j - (j > at): s for j, s in axes.items()}, (k,))
+
+
 def _stack(a: Analysis, node: Node) -> Label:
     shapes = _elements(node)
     at = _axis(node, len(shape_of(node.type)))
@@ -314,6 +329,8 @@ SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     "Tile": _grow_tile,
     "BroadcastTo": _grow_broadcast,
     "StridedSlice": _grow_slice,
+    "Concat": _grow_concat,
+    "Stack": _grow_stack,
     "Slice": _grow_plain_slice,
     "Pad": _grow_pad,
 }

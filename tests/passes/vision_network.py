@@ -60,6 +60,15 @@ class DropPath(nn.Cell):
         return x * mask * ops.bernoulli(ops.ones((x.shape[0], 1, 1, 1)), 0.8)
 
 
+class Positions(nn.Cell):
+    """Where a point stands, computed for each sample from ones: nothing of it comes from an input."""
+
+    def construct(self, x):
+        ones = ops.ones((x.shape[0], 8, 8), ms.float32)
+        both = ops.stack((ops.sin(ops.cumsum(ones, 1)), ops.cos(ops.cumsum(ones, 2))), 1)
+        return x + ops.concat((both, both, both), 1)
+
+
 class Windows(nn.Cell):
     def construct(self, x):
         patches = ops.unfold(ops.roll(x, (1, -1), (2, 3)), kernel_size=2, stride=2)
@@ -102,6 +111,7 @@ KINDS = {
     "norms": Norms,
     "resize": Resize,
     "drop_path": DropPath,
+    "positions": Positions,
     "windows": Windows,
     "edges": Edges,
     "split": Split,
