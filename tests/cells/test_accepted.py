@@ -13,11 +13,14 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from boost_compile.tools import compile as compiling
+from boost_compile.tools import run
 from mindspore import nn
 
 import boost_compile as bc
 from tests.compare import assert_equal
 from tests.networks import state_of
+from tests.tools.support import shell
 
 from .zoo import ACCEPTED, SHAPES, Batch, Export
 
@@ -77,6 +80,22 @@ def test_accumulated_clipped_and_checked_it_trains_as_by_itself(cell_file: Expor
 @pytest.mark.parametrize("name", ["tutorial", "succeeded", "yolo", "no_loss"])
 def test_fused(cell_file: Export, name: str) -> None:
     check(name, cell_file, PIPELINE.replace("steps=2", "steps=2,split=fused"))
+
+
+def test_by_the_commands(
+    cell_file: Export, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with Ascend's status; one micro-batch of the first cycle is not finite."""
+    monkeypatch.chdir(tmp_path)
+    done = shell(capsys, compiling.command, cell_file("tutorial_status"), "--passes", PIPELINE, "-o", "out.boost")
+    assert done.code == 0, done.err
+    checked = next(r for r in bc.load("out.boost").reports if r.name == "overflow-check")
+    assert checked.summary.endswith("by the check that the file brings")
+    first, second = SHAPES["tutorial"].batches(2)
+    rows = zip(first, spoiled(second), first, second, strict=True)
+    np.savez("data.npz", *(np.concatenate(column) for column in rows))
+    document = shell(capsys, run.command, "out.boost", "--data", "data.npz", "--no-shuffle", "--json").document
+    assert (document["cycles"], document["skipped_updates"]) == (2, 1)
 
 
 @pytest.mark.parametrize("name", ["nested", "yolo_gradients", "loss_last"])

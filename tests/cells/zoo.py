@@ -325,6 +325,54 @@ class AuxFirst(Aux):
         return loss * 2.0, logits
 
 
+class Amp(Functional):
+    """The functional tutorial on mixed precision: unscales in the branch, adjusts its scale after it."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
+        super().__init__(network, optimizer)
+        self.scale = ms.Parameter(ms.Tensor(1024.0, ms.float32), name="scale", requires_grad=False)
+        self.gradients = ms.value_and_grad(self.forward, None, self.weights, has_aux=True)
+
+    def forward(self, x, labels):
+        logits = self.network.logits(x)
+        return self.network.loss(logits, labels) * self.scale, logits
+
+    def construct(self, x, labels):
+        (loss, logits), gradients = self.gradients(x, labels)
+        loss = loss / self.scale
+        fine = finite(gradients)
+        if fine:
+            scaled = ()
+            for gradient in gradients:
+                scaled = (*scaled, gradient / self.scale)
+            loss = ops.depend(loss, self.optimizer(scaled))
+        ops.assign(self.scale, ops.select(fine, self.scale, self.scale / 2.0))
+        return loss, logits
+
+
+class Norms(Scaled):
+    """Clips by the global norm, keeps an average of the weights in the branch, returns rate and norm."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
+        super().__init__(network, optimizer)
+        self.average = self.weights.clone("average", "same")
+        self.rate = optimizer.learning_rate
+
+    def construct(self, *inputs):
+        loss = self.network(*inputs)
+        gradients = self.scaled_gradients(loss, self.scale_sense, inputs)
+        norm = ms.Tensor(0.0, ms.float32)
+        for gradient in gradients:
+            norm = norm + ops.square(gradient).sum()
+        norm = ops.sqrt(norm)
+        overflow = self.process_loss_scale(self.get_overflow_status(None, gradients))
+        if not overflow:
+            loss = ops.depend(loss, self.optimizer(ops.clip_by_global_norm(gradients, 0.3)))
+            for average, weight in zip(self.average, self.weights):  # noqa: B905 (graph mode knows no strict)
+                loss = ops.depend(loss, ops.assign(average, 0.75 * average + 0.25 * weight))
+        return loss, overflow, self.scale_sense, self.rate, norm
+
+
 class Own(Functional):
     """Accumulates by itself over four calls."""
 
@@ -576,6 +624,8 @@ ACCEPTED = {
     "yolo_bare": Shape(YoloBare, checks=True),
     "aux": Shape(Aux),
     "aux_first": Shape(AuxFirst, checks=True),
+    "amp": Shape(Amp, checks=True),
+    "norms": Shape(Norms, checks=True),
     "sens_input": Shape(SensInput, batch=scaled),
 }
 REFUSED = {
