@@ -78,5 +78,6 @@ def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
         "images": tensors[0] if one_batch else images,
         "labels": tensors[1] if one_batch else labels,
         "train_images": images,
+        "test_images": images,
         "train_labels": labels,
     }
