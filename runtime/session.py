@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..ir.collectives import LOCAL
@@ -105,11 +106,19 @@ class Session:
         self._resume()
 
     def __repr__(self) -> str:
+        return f"{self._stand()}\n  {self.program!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(self._stand())}</div>{self.program._repr_html_() or ''}"
+
+    def _stand(self) -> str:
         rank = f", rank {self.ranks.rank} of {self.ranks.size}" if self.ranks.size > 1 else ""
         done = f"{counted(self._cycle, 'cycle')} done"
         if self._position:
             done += f", {self._position} of {counted(self.cycle_length, 'micro-batch')} of the next"
-        return f"Session on {self._engine.device}{rank}: {done}\n  {self.program!r}"
+        given = len(self._engine.given)
+        live = f"; trains a live network, {counted(given, 'Parameter')} in place" if given else ""
+        return f"Session on {self._engine.device}{rank}: {done}{live}"
 
     @property
     def ranks(self) -> Ranks:
