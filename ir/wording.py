@@ -47,3 +47,8 @@ def sentence(text: object) -> str:
 def agreed(n: int, one: str, many: str) -> str:
     """The verb that goes with a number: ``is`` with 1, ``are`` with others."""
     return one if n == 1 else many
+
+
+def counted_all(*counts: tuple[int, str]) -> str:
+    """``2 nodes, 1 function``: those that are not zero; empty where all are."""
+    return ", ".join(counted(n, noun) for n, noun in counts if n)

@@ -6,7 +6,7 @@ from ..ir.calls import reachable_functions
 from ..ir.graph import Graph
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.report import PassResult
-from ..ir.wording import counted
+from ..ir.wording import counted_all
 from .base import Pass
 
 
@@ -35,10 +35,8 @@ class DeadCodeElimination(Pass):
         result.matched = result.changed = nodes + functions + len(state)
         result.statistics = {"nodes": nodes, "functions": functions, "state": state}
         names = f" ({', '.join(state[:3])}{', …' if len(state) > 3 else ''})" if state else ""
-        result.summary = (
-            f"removed {counted(nodes, 'node')}, {counted(functions, 'function')}, "
-            f"{counted(len(state), 'state variable')}{names}"
-        )
+        removed = counted_all((nodes, "node"), (functions, "function"), (len(state), "state variable"))
+        result.summary = f"removed {removed}{names}" if removed else "every node is needed"
         return result
 
 

@@ -208,7 +208,9 @@ def _check_matrix(found: TrainingAnatomy, head: Head) -> None:
     takers = [n for n in _takers(head.result) if found.part(n) == FORWARD]
     if takers and all(n.op.name == "Reshape" and _rank(n) > 2 and _tensor(n).shape[-1] == width for n in takers):
         many = _rank(takers[0])
-        raise _refusal(head.product, f"it is applied to {many} dimensions, and upstream's layer takes a matrix")
+        raise _refusal(
+            head.product, f"it is applied to {counted(many, 'dimension')}, and upstream's layer takes a matrix"
+        )
 
 
 def _product(found: TrainingAnatomy, weight: str | None) -> Node | None:

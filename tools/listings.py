@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +39,9 @@ def list_passes(as_json: bool) -> None:
         }
         return cli.print_json(document)
     for name, cls in sorted(REGISTRY.items()):
-        click.echo(f"{name}: {cls.summary()}" + ("" if cls.preserves else " (changes training)"))
+        _say(f"{name}: {cls.summary()}" + ("" if cls.preserves else " (changes training)"))
         for o in declared_options(cls).values():
-            click.echo(f"    {o.describe()}")
+            _say(f"  {o.describe()}")
     return None
 
 
@@ -86,12 +87,17 @@ def _print(listed: Mapping[str, Mapping[str, Any]], as_json: bool, example: str)
         return cli.print_json(listed)
     for name, entry in listed.items():
         labels = f"; labels: {entry['labels']}" if "labels" in entry else ""
-        click.echo(f"{name}: {entry['class']}{labels}")
+        _say(f"{name}: {entry['class']}{labels}")
         options = ", ".join(f"{k}={_shown(v)}" for k, v in entry["options"].items())
         if options:
-            click.echo(f"    {options}")
-    click.echo(f"Written as {example}")
+            _say(f"  {options}")
+    _say(f"Written as {example}")
     return None
+
+
+def _say(line: str) -> None:
+    """A line, whose continuations hang on a terminal."""
+    click.echo(cli.hanging(line, cli.terminal_width()) if sys.stdout.isatty() else line)
 
 
 def _shown(value: Any) -> str:

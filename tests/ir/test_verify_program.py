@@ -62,7 +62,7 @@ def test_names_of_outputs_match_the_result() -> None:
     report = only(edited(UPDATE, "(loss)", "(loss, overflow)"))
     assert "it names 2 outputs (loss, overflow), but its result, of type float32[2], holds 1" in report
     pair = UPDATE.replace("return %r", "%t = MakeTuple(%r, %r)\n  return %t")
-    assert "it names 1 outputs (loss), but its result" in only(parse_program(pair))
+    assert "it names 1 output (loss), but its result" in only(parse_program(pair))
     verify(parse_program(pair.replace("(loss)", "(loss, other)")))
 
 

@@ -51,7 +51,7 @@ def test_dead_code_elimination_names_the_state_that_goes() -> None:
     assert list(result.state) == ["kept", "unread"]
     assert list(result.graphs["step"].states) == ["kept"]
     assert report.statistics == {"nodes": 2, "functions": 0, "state": ["lost"]}
-    assert report.summary == "removed 2 nodes, 0 functions, 1 state variables (lost)"
+    assert report.summary == "removed 2 nodes, 1 state variable (lost)"
     assert (report.matched, report.changed) == (3, 3)
 
 

@@ -209,7 +209,7 @@ def test_bisect(source: Path, compile_: Compile) -> None:
 def test_list_passes(compile_: Compile) -> None:
     done = compile_("--list-passes")
     assert "dead-code-elimination: Removes nodes" in done.out
-    assert "    steps=4 (int, at least 1): " in done.out
+    assert "  steps=4 (int, at least 1): " in done.out
     assert "blind: Matches nothing, with a reason for each of many sites. (changes training)" in done.out
     assert "`" not in done.out  # no markup of docstrings
 

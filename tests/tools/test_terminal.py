@@ -124,3 +124,9 @@ def test_tables_and_lists_hold_every_word(width: int) -> None:
     assert "".join(cells[0][0].split()) in "".join(text.split()) or "gradient-accumulation{" in text
     fits = [line for line in text.splitlines() if len(line.split()) != 1]
     assert max(map(len, fits)) <= width
+
+
+def test_the_list_of_passes_hangs(tmp_path: Path) -> None:
+    screen = on_terminal("compile", "--list-passes", folder=tmp_path)
+    assert max(map(len, screen.lines)) <= 80
+    assert len(hangs(screen.lines, "gradient-accumulation: ")) > 5
