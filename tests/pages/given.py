@@ -58,6 +58,12 @@ def _checkpoints(folder: Path) -> None:
         ms.save_checkpoint(network, str(folder / f"{k:03}.ckpt"))
 
 
+def _dataset(*columns: np.ndarray) -> ms.dataset.Dataset:
+    # Rows of rank 0 must be arrays: mindspore.dataset takes no numpy scalars under numpy 2.
+    rows = [tuple(np.array(column[i]) for column in columns) for i in range(len(columns[0]))]
+    return ms.dataset.GeneratorDataset(rows, [f"column{i}" for i in range(len(columns))], shuffle=False).batch(BATCH)
+
+
 def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
     """The names that a page's blocks of Python use as the reader's own: ``images`` and ``labels`` are one micro-batch
     of Tensors on the pages that export or capture with them, else all the data."""
@@ -72,7 +78,7 @@ def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
         "Model": ms.train.Model,
         "MyNetwork": MyNetwork,
         "loss_fn": nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"),
-        "dataset": ms.dataset.NumpySlicesDataset((images, labels), shuffle=False).batch(BATCH),
+        "dataset": _dataset(images, labels),
         "program": bc.load(given / "model.boost"),
         "training_cell": training_cell(),
         "images": tensors[0] if one_batch else images,
