@@ -34,8 +34,7 @@ last_words: list[Callable[[], None]] = []
 class _State:
     name = ""
     outcome: Outcome = staticmethod(lambda: (EXIT_CODE, "interrupted"))
-    held: int = 0
-    pending = False
+    held = False
 
 
 def is_command(name: str) -> bool:
@@ -68,15 +67,13 @@ def finish() -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """What must be completed once it has begun: a signal waits for its end, and a second one does not."""
-    _State.held += 1
+    """What ends the work and must be completed once it has begun: the first signal comes too late, the second does
+    not."""
+    _State.held = True
     try:
         yield
     finally:
-        _State.held -= 1
-    if _State.pending and not _State.held:
-        _State.pending = False
-        raise KeyboardInterrupt
+        _State.held = False
 
 
 def leave() -> NoReturn:
@@ -97,8 +94,8 @@ def leave() -> NoReturn:
 
 
 def _handle(_number: int, frame: FrameType | None) -> None:
-    if _State.held and not _State.pending:
-        _State.pending = True
+    if _State.held:
+        _State.held = False
         return
     if _is_fragile(frame):
         leave()

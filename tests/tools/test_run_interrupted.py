@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.tools import interruption
 
 import boost_compile as bc
 
@@ -153,3 +154,20 @@ def test_what_was_trained_is_said_where_nothing_is_saved(here: Path) -> None:
     lines = NOTE.sub("", log.read_text(encoding="utf-8")).strip().splitlines()
     assert lines[-1] == "boost-run: error: interrupted, and nothing was saved (--save keeps the state)"
     assert all(re.match(r"epoch \d+/1000000  (loss|after)", line) for line in lines[:-1])
+
+
+def test_the_last_save_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first signal comes too late to change anything, a second one does not."""
+    monkeypatch.setattr(interruption._State, "name", "")
+    before = {number: signal.getsignal(number) for number in interruption.SIGNALS}
+    try:
+        interruption.listen("boost-run")
+        with interruption.held():
+            signal.raise_signal(signal.SIGTERM)
+        with interruption.held():
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
