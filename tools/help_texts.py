@@ -26,11 +26,11 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "boost-run": {
         "Data": "--data --batch-size --shuffle --seed",
-        "Training": "--epochs --device --allow-nonfinite",
-        "State": "--load --partial --resume --save --save-every --save-minutes --keep",
-        "Evaluation": "--eval",
+        "Training": "--epochs --end-of-epoch --device --allow-nonfinite",
+        "State": "--load --partial --set --resume --save --save-every --save-minutes --keep",
+        "Evaluation": "--val --val-split --metric --label --eval",
         "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
-        "Report": "--json",
+        "Report": "--quiet --json",
         "Help": "--help --version",
     },
     "boost-verify": {
@@ -60,7 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "boost-run": (
         "boost-run model.boost --data train.npz --epochs 5 --save trained.ckpt",
         "boost-run model.boost --data train.npz --epochs 9 --resume trained.ckpt",
-        "boost-run model.boost --data train.npz --ranks 2    # --data-parallel",
+        "boost-run model.boost --data train.npz --val-split 0.1 --metric accuracy",
     ),
     "boost-verify": (
         "boost-verify model.mindir model.boost         # on random micro-batches",

@@ -78,9 +78,12 @@ from .jobs import rank
     help="FILE.py:FUNCTION, called with the session after each epoch; or FILE.npz, data to evaluate on, without "
     "--data only that.",
 )
-@click.option("--metric", "metrics", type=click.Choice(METRICS), multiple=True, help="Of predictions [loss].")
+@click.option(
+    "--metric", "metrics", type=click.Choice(METRICS), multiple=True, metavar="NAME",
+    help=f"One of {', '.join(METRICS)}; may be given again [loss].",
+)  # fmt: skip
 @click.option("--label", metavar="INPUT", help="What metrics compare with [what only the loss takes].")
-@click.option("--allow-nonfinite", is_flag=True, help="Go on when the loss is no longer finite.")
+@click.option("--allow-nonfinite", is_flag=True, help="Go on when data, loss or weights are not finite.")
 @click.option(
     "--ranks", type=click.IntRange(min=1), default=1, metavar="N", help="Train in N processes on this machine."
 )
