@@ -89,8 +89,10 @@ def _checksums(tensors: Mapping[str, Any], notes: Mapping[str, str]) -> str:
     sums = {name: f"{_crc(array):08x}" for name, array in tensors.items()}
     kinds = {name: str(array.dtype) for name, array in tensors.items()}
     rest = {name: text for name, text in notes.items() if name != CHECKSUMS}
-    document = json.dumps([sums, kinds, rest], sort_keys=True)
-    return json.dumps({"tensors": sums, "all": f"{zlib.crc32(document.encode()):08x}"}, sort_keys=True)
+    shapes = {name: list(array.shape) for name, array in tensors.items()}
+    whole = {"all": [sums, kinds, rest], "shapes": shapes}
+    crcs = {key: f"{zlib.crc32(json.dumps(part, sort_keys=True).encode()):08x}" for key, part in whole.items()}
+    return json.dumps({"tensors": sums, **crcs}, sort_keys=True)
 
 
 def _crc(array: Any) -> int:
@@ -105,7 +107,7 @@ def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> 
             raise DamagedState(f"{path}: is damaged: its checksums are not there.")
         return  # written by others
     written, found = notes[CHECKSUMS], _checksums(tensors, notes)
-    if written == found:
+    if written == found or written == _without_shapes(found):
         return
     try:
         sums = dict(json.loads(written)["tensors"])
@@ -115,6 +117,13 @@ def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> 
     differing = [name for name in sums if name in now and sums[name] != now[name]]
     what = f"the bytes of '{differing[0]}'" if len(differing) == 1 else "its contents"
     raise DamagedState(f"{path}: is damaged: {what} are not those that were written.")
+
+
+def _without_shapes(checksums: str) -> str:
+    """As a version wrote them that did not look at shapes."""
+    parts = json.loads(checksums)
+    del parts["shapes"]
+    return json.dumps(parts, sort_keys=True)
 
 
 def _is_older(notes: Mapping[str, str]) -> bool:

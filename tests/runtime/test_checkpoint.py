@@ -5,6 +5,8 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 import pytest
+from boost_compile.runtime import checkpoint
+from boost_compile.runtime.checkpoint import DamagedState, read_state_and_notes, write_state
 
 import boost_compile as bc
 from tests.networks import CASES, build, state_of
@@ -156,3 +158,21 @@ def test_a_failed_save_leaves_the_old_file(exported, tmp_path, monkeypatch, suff
         session.save(path)
     assert path.read_bytes() == old
     assert [f.name for f in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_shape_that_is_not_the_one_written_is_damage(tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_state(path, {}, {"count": np.ones(1, np.int32)})
+    whole = path.read_bytes()
+    assert b'"shape":[1]' in whole
+    path.write_bytes(whole.replace(b'"shape":[1]', b'"shape":[ ]'))
+    with pytest.raises(DamagedState, match="its contents are not those that were written"):
+        read_state_and_notes(path)
+
+
+def test_a_file_of_a_version_that_did_not_look_at_shapes_is_read(tmp_path, monkeypatch):
+    path, now = tmp_path / "x.safetensors", checkpoint._checksums
+    monkeypatch.setattr(checkpoint, "_checksums", lambda *given: checkpoint._without_shapes(now(*given)))
+    write_state(path, {}, {"count": np.ones(1, np.int32)})
+    monkeypatch.undo()
+    assert read_state_and_notes(path)[0]["count"] == 1
