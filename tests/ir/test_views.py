@@ -6,6 +6,9 @@ The reader also takes the result of a few matrix products, so that without the o
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from boost_compile.ir.ops import OPS
@@ -14,6 +17,7 @@ from boost_compile.ir.views import BINDING, PASSING, VIEWS
 
 import boost_compile as bc
 
+ROOT = Path(__file__).parents[2]
 SHAPE, SIZE = "float32[2,3]", 300
 BEFORE = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 FORMS = {
@@ -124,3 +128,30 @@ def test_every_view_is_tried() -> None:
     """The table holds no view that the test above leaves out, but for those that MindSpore runs on no CPU."""
     assert FORMS.keys() | NO_CPU_KERNEL == VIEWS - PASSING - BINDING - {"Load"}
     assert not any(OPS[name].writes for name in VIEWS & OPS.keys())
+
+
+RESHAPES = {"Reshape", "ExpandDims", "Squeeze", "Flatten"}
+
+
+def test_no_other_table_says_what_a_view_is() -> None:
+    """A second list of views would disagree with this one some day. Tables of other facts hold views among others (what
+    is linear), or those that keep the order of elements (reshapes)."""
+    for path in sorted(ROOT.glob("*/**/*.py")):
+        if path.relative_to(ROOT).parts[0] not in ("ir", "passes", "runtime", "tools") or path.name == "views.py":
+            continue
+        for table in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(table, (ast.Set, ast.List, ast.Tuple)):
+                names = {e.value for e in table.elts if isinstance(e, ast.Constant)}
+                views = names & (VIEWS - PASSING - BINDING - RESHAPES - {"Load"})
+                where = f"{path.relative_to(ROOT)}:{table.lineno}"
+                assert len(views) < 4 or 2 * len(views) < len(names), f"{where} lists views: use ir/views.py"
+
+
+def test_seeds_stand_in_one_place() -> None:
+    holding = [
+        path.relative_to(ROOT).as_posix()
+        for part in ("ir", "passes", "runtime", "tools")
+        for path in sorted((ROOT / part).glob("**/*.py"))
+        if '"seed2"' in path.read_text(encoding="utf-8")
+    ]
+    assert holding == ["ir/seeds.py"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from boost_compile.ir.attributes import scalar_tensor
+from boost_compile.ir.effects import Effects
 from boost_compile.ir.errors import RuntimeFailure
 from boost_compile.ir.graph import Graph
 from boost_compile.ir.ops import make_op
@@ -20,7 +21,8 @@ X = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 
 
 def dropping(op: str, keep: float) -> Program:
-    """Outputs: the loss (0), and x twice through dropout of its own, each with its mask."""
+    """Outputs: the loss (0), and x twice through dropout of its own, each with its mask. A weight is written, since a
+    session steps programs that train."""
     graph = Graph("g")
     x = graph.add_input("x", tensor("float32", *SHAPE))
     mask = tensor("float32" if op == "Dropout" else "bool", *SHAPE)
@@ -37,7 +39,12 @@ def dropping(op: str, keep: float) -> Program:
             results.append(part)
     graph.result = graph.create("MakeTuple", results)
     graph.outputs = ("loss", "a", "mask_a", "b", "mask_b")
-    return Program({"g": graph}, {}, Schedule((Entry("g"),)), name="p")
+    program = Program({"g": graph}, {}, Schedule((Entry("g"),)), name="p")
+    program.add_state("w", tensor("float32"), "weight")
+    fx = Effects(graph)
+    fx.append("Assign", [graph.state("w", tensor("float32")), graph.constant(scalar_tensor("float32", 1.0))])
+    fx.commit()
+    return program
 
 
 def run(program: Program, seed: int | None, times: int = 2) -> list[dict[str, np.ndarray]]:
