@@ -9,7 +9,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "Bigger batches": "--accumulate --reduction --weight --split --memory-budget --batch",
         "Safer steps": "--loss-scale --check-overflow --clip-norm --centralize",
         "Several ranks": "--data-parallel",
-        "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim",
+        "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim --head",
         "Checks": "--verify --verify-each",
         "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --annotations --dump-pipeline",
         "Find out why": "--time-passes --pass-statistics --opt-bisect-limit",
@@ -20,8 +20,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "What to show": "--format --graph --scope --around --radius --annotations",
         "Where to": "--output --force --open",
         "Compare": "--original --diff --computation",
-        "The network as ONNX": "--standard --result --state --dim",
-        "Check": "--memory --check",
+        "The trained network": "--forward --standard --result --state --batch-size --dim",
+        "Check": "--doctor --data --memory --check",
         "Help": "--help --version",
     },
     "boost-run": {
@@ -34,7 +34,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "Help": "--help --version",
     },
     "boost-verify": {
-        "What to run": "--data --seed --cycles --device",
+        "What to run": "--data --seed --cycles --device --quick",
         "Result": "--bisect --store --json",
         "Help": "--help --version",
     },

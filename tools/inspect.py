@@ -44,7 +44,11 @@ class BatchSize(click.ParamType):
 @click.command("boost-inspect", cls=Command)
 @click.argument("file", type=Place())
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), help="What to show; by default as -o ends, or summary."
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    help="What to show; by default as -o ends, or summary.",
 )
 @click.option("-o", "--output", metavar="FILE", type=Place(), help="Write it here instead of to standard output.")
 @click.option("--graph", "graph_name", metavar="NAME", help="This graph of the program only.")

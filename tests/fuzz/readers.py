@@ -177,11 +177,14 @@ def _basis(data: bytes, folder: Path) -> None:
     read_basis(str(path), {"w": (3, 2)}, 2)
 
 
-@reader("position", lambda: [b'{"cycle": 3, "epoch": 1, "micro_batch": 2, "order": {"batch": 4}}'], mutations.document)
+POSITION = b'{"cycle": 3, "epoch": 1, "micro_batch": 2, "order": {"batch": 4, "end_of_epoch": "flush"}}'
+
+
+@reader("position", lambda: [POSITION], mutations.document)
 def _position(data: bytes, folder: Path) -> None:
     from boost_compile.runtime.data_position import DataPosition
 
-    DataPosition.from_text(data.decode("utf-8", "replace"), "file").check({"batch": 4})
+    DataPosition.from_text(data.decode("utf-8", "replace"), "file").check({"batch": 4, "end_of_epoch": "flush"})
 
 
 @reader("job", lambda: [b'{"rank": 0, "losses": [1.0], "message": "x"}'], mutations.document)
