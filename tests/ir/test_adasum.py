@@ -188,7 +188,7 @@ def test_half_precision_is_combined_in_float32() -> None:
 
 @pytest.mark.parametrize(("ranks", "devices"), [(3, 1), (6, 1), (6, 2), (5, 2), (2, 4), (12, 4)])
 def test_no_power_of_two(ranks: int, devices: int) -> None:
-    with pytest.raises(RuntimeFailure, match=rf"groups of {devices} ranks.*power of two"):
+    with pytest.raises(RuntimeFailure, match=rf"groups of {devices} ranks?\b.*power of two"):
         expand_adasum(step_graph(SHAPES, devices), Job(0, ranks, "cpu"))
 
 
