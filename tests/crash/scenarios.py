@@ -141,5 +141,5 @@ def two_programs(source: Path) -> tuple[Program, Program]:
     program = bc.load(source)
     other = bc.load(source)
     for name, variable in other.state.items():
-        other.state[name].data = from_numpy(np.array(variable.initial) + 1)[1]
+        other.state[name].data = from_numpy(np.add(variable.initial, 1, dtype=variable.initial.dtype))[1]
     return bc.compile(program, "gradient-accumulation{steps=2}"), bc.compile(other, "gradient-accumulation{steps=3}")

@@ -333,9 +333,8 @@ def test_data_of_the_user(
 
 def test_bad_input(here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]) -> None:
     program = bc.compile(load("mlp"), "gradient-accumulation{steps=2}")
-    path, whole = save(program, "mlp.boost"), save(program, "whole.mindir")
+    path = save(program, "mlp.boost")
     assert_one_error(shell(capsys, command, path, path), "boost-verify", "compiled already")
-    assert_one_error(shell(capsys, command, exported("mlp"), whole), "boost-verify", "program directory")
     assert_one_error(shell(capsys, command, exported("mlp"), "nothing.boost"), "boost-verify", "nothing.boost")
     assert_one_error(shell(capsys, command, exported("two_inputs"), path), "boost-verify", "not made from it")
     assert_one_error(shell(capsys, command, exported("mlp"), path, "--cycles", "1"), "boost-verify", "--cycles")
