@@ -104,8 +104,8 @@ def compile(
 
 
 def verify(
-    original: Program,
-    program: Program,
+    original: Program | str | os.PathLike[str],
+    program: Program | str | os.PathLike[str],
     *,
     data: str | Sequence[Any] | None = None,
     cycles: int = 2,
@@ -118,19 +118,20 @@ def verify(
 
     ``data``: an .npz file or a list of micro-batches; random ones without it. The report says for each property what
     was measured and what is allowed, and which pass is guilty; ``verified`` sums it up. ``quick`` leaves out properties
-    that take long, and the report says which.
+    that take long, and the report says which. Both programs may be given as paths.
     """
     from dataclasses import replace
 
+    from .runtime.capture import program_of
     from .tools.verification.verifier import verify
 
     # What is tried out must not train a live network.
-    original, program = replace(original, live=None), replace(program, live=None)
-    return verify(original, program, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
+    one, two = (replace(program_of(given), live=None) for given in (original, program))
+    return verify(one, two, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
 
 
 def evaluation_network(
-    program: Program,
+    program: Program | str | os.PathLike[str],
     state: Mapping[str, Any] | None = None,
     *,
     result: str | None = None,
@@ -140,13 +141,14 @@ def evaluation_network(
     part and optimizer. What ``network_auto_process_eval`` of ``mindspore.boost`` is for; ``save("network.mindir")``
     writes it for MindSpore.
 
-    ``state``: its weights, as ``session.state()`` gives them, instead of the program's own. ``result``: the node where
-    it ends, instead of where the loss begins. ``batch``: how many samples it takes, or ``"any"``. An :class:`Error`
-    names the nodes that do not allow another number.
+    ``program`` may be the path of one. ``state``: its weights, as ``session.state()`` gives them, instead of the
+    program's own. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
+    takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
     """
     from .ir.evaluation import evaluation
+    from .runtime.capture import program_of
 
-    network = evaluation(program, result)
+    network = evaluation(program_of(program), result)
     if state is not None:
         network = network.with_values(state, "the given state")
     if batch is not None:
@@ -154,22 +156,27 @@ def evaluation_network(
     return network.program
 
 
-def diff(before: Program, after: Program, *, computation: bool = False) -> ProgramDiff:
+def diff(
+    before: Program | str | os.PathLike[str], after: Program | str | os.PathLike[str], *, computation: bool = False
+) -> ProgramDiff:
     """What differs between two programs: nodes added, removed and changed, by pass and by scope, state, schedule.
 
-    False where nothing does. ``computation``: names, scopes, notes and the order of effects do not count.
+    Both may be given as paths. False where nothing does. ``computation``: names, scopes, notes and the order of effects
+    do not count.
     """
     from .ir.diff import diff
+    from .runtime.capture import program_of
 
-    return diff(before, after, computation=computation)
+    return diff(program_of(before), program_of(after), computation=computation)
 
 
-def memory(program: Program, threads: int | None = None) -> Footprint:
-    """What a session of ``program`` on CPU will have in memory, in bytes and by cause; an estimate. ``threads``: cores
-    that it may use, by default all."""
+def memory(program: Program | str | os.PathLike[str], threads: int | None = None) -> Footprint:
+    """What a session of ``program``, or of the one at that path, on CPU will have in memory, in bytes and by cause; an
+    estimate. ``threads``: cores that it may use, by default all."""
+    from .runtime.capture import program_of
     from .runtime.footprint import footprint
 
-    return footprint(program, threads)
+    return footprint(program_of(program), threads)
 
 
 def _html_of(thing: object) -> str:

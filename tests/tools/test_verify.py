@@ -413,3 +413,12 @@ def test_counters_are_exact() -> None:
     found = compare({"n": np.array([4], np.int32)}, Expected(one, one, tuple), ["n"])
     assert found.excess == np.inf
     assert found.where == "n"
+
+
+def test_programs_may_be_given_as_paths(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    original, path = exported("mlp"), tmp_path / "mlp.boost"
+    bc.compile(original, "overflow-check").save(path)
+    assert bc.verify(str(original), path, quick=True).verified
+    assert "overflow-check" in str(bc.diff(original, str(path)))
+    assert bc.memory(path) == bc.memory(bc.load(path))
+    assert str(bc.evaluation_network(path)) == str(bc.evaluation_network(bc.load(path)))
