@@ -63,6 +63,8 @@ class NamedArrays:
 
     arrays: Mapping[str, Any]
     where: str
+    looked_at: bool = False
+    """Whether :func:`.data_check.check_finite` has said what is to be said of them."""
 
 
 def read_data(path: str | os.PathLike[str]) -> NamedArrays:

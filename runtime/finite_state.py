@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
 from ..ir.program import CYCLE_ROLES, Program
 from ..ir.types import DType
-from ..ir.wording import counted
+from ..ir.wording import agreed, counted
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+log = logging.getLogger("boost_compile")
 
 _ORDER = ("weight", "statistic", "slot")
 """What is named first, where several states are not finite."""
@@ -51,30 +54,37 @@ class FiniteState:
         self._skips = any("overflow" in graph.outputs for graph in program.graphs.values())
         self._never: set[str] = set()
         self._good = 0
-        self._on = False
+        self._refuses = False
+        self._told = False
 
-    def begin(self, step: int, on: bool = True) -> None:
-        """A training begins after optimizer step ``step``; ``on=False``: its state may become what it will."""
-        self._on = on
+    def begin(self, step: int, refuse: bool = True) -> None:
+        """A training begins after optimizer step ``step``; without ``refuse`` it goes on whatever becomes of its state,
+        and warns once."""
+        self._refuses, self._told = refuse, False
         self._good = step
-        self._never = set(self._not_finite()) if on else set()
+        self._never = set(self._not_finite())
 
     def check(self, step: int) -> None:
-        """RuntimeFailure, which names the first weight, where state is not finite after optimizer step ``step``."""
-        if not self._on or step == self._good:
+        """RuntimeFailure, or a warning, which names the first weight, where state is not finite after optimizer step
+        ``step``."""
+        if self._told or step == self._good:
             return
         spoiled = [name for name in self._not_finite() if name not in self._never]
         if not spoiled:
             self._good = step
             return
         first = min(spoiled, key=lambda name: _ORDER.index(r) if (r := self._roles[name]) in _ORDER else len(_ORDER))
-        others = f", and so are {counted(len(spoiled) - 1, 'other state')}" if len(spoiled) > 1 else ""
+        more = len(spoiled) - 1
+        others = f", and so {agreed(more, 'is', 'are')} {counted(more, 'other state')}" if more else ""
         remedy = _REMEDY_WITH_CHECK if self._skips else _REMEDY
-        raise RuntimeFailure(
+        text = (
             f"{self._roles[first].replace('unknown', 'state')} '{first}' is not finite after optimizer step {step}: "
-            f"{self._count(first)}{others}. After step {self._good} all were finite; what was saved before stays.",
-            **remedy,
+            f"{self._count(first)}{others}. After step {self._good} all were finite"
         )
+        if self._refuses:
+            raise RuntimeFailure(f"{text}; what was saved before stays.", **remedy)
+        self._told = True
+        log.warning("%s. Training goes on, as was asked for.", text)
 
     def _not_finite(self) -> Iterator[str]:
         return (name for name in self._roles if not is_finite(self._array(name)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import RuntimeFailure
 from ..ir.wording import counted
-from .data import Shard, open_source
+from .data import NamedArrays, Shard, open_source
 from .data_check import Column, check_finite
 from .data_position import END, ENDS, DataPosition, EndOfEpoch, Order
 from .history import Cycle, Epoch, History
@@ -113,14 +113,14 @@ def fit(
     part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
     source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
     refuses = not allow_nonfinite and not checks_overflow(session.program)
-    if source.columns:
+    if source.columns and not (isinstance(data, NamedArrays) and data.looked_at):
         check_finite(session.consumer, source.columns, refuses)
     order = {**source.order, END: end_of_epoch}
     start = _start(session, order) if resume else DataPosition(0, 0, 0, order)
     batches = source.batches
     if end_of_epoch == "drop" and batches is not None:
         batches -= batches % session.cycle_length
-    session.finite_state.begin(start.cycle, on=not allow_nonfinite)
+    session.finite_state.begin(start.cycle, refuse=not allow_nonfinite)
     with progress_bar(progress) as bar, _begun(session, callbacks):
         run = _Run(session, callbacks, allow_nonfinite, start, bar, batches, epochs)
         for number in range(start.epoch, epochs):

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..ir.wording import counted
 
+_WIDE = 100
+"""Columns of a terminal from which on the bar says the cycle too."""
+
 if TYPE_CHECKING:
     from .history import Epoch
 
@@ -112,15 +115,16 @@ def progress_bar(shown: bool | Bar | None) -> Iterator[Bar]:
         yield NoBar()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    # Where it is narrow the bar gives way, never a number: rich cuts off what may wrap.
+    cycle = "  cycle {task.fields[cycle]}" if console.width >= _WIDE else ""
     columns = (
         TextColumn("{task.fields[epoch]}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(
-            "micro-batches  loss {task.fields[loss]}  {task.fields[speed]} samples/s  cycle {task.fields[cycle]}"
-        ),
-        TimeRemainingColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn(f"micro-batches  loss {{task.fields[loss]}}  {{task.fields[speed]}} samples/s{cycle}"),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=console) as progress:
         yield RichBar(progress)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
@@ -266,16 +268,19 @@ def test_an_open_batch_dimension_needs_a_batch_size(exported, digits):
         session_of(exported, "mlp_dynamic_batch").fit(digits)
 
 
-def test_the_bar_stands_on_stderr_and_only_when_wanted(exported, digits, capfd):
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_stands_on_stderr_and_only_when_wanted(width, exported, digits, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
     session_of(exported).fit(digits)
     assert capfd.readouterr().err == ""
-    session_of(exported).fit(digits, progress=True)
+    session_of(exported).fit(digits, epochs=12, progress=True)
     shown = capfd.readouterr()
     assert shown.out == ""
-    assert "5/5" in shown.err
-    assert "loss" in shown.err
-    assert "samples/s" in shown.err
-    assert "cycle 5" in shown.err
+    bar = shown.err.splitlines()[-1]
+    assert len(bar) <= width
+    assert re.search(r"^epoch 12/12 .* *60/60 micro-batches  loss [\d.]+  [\d,]+ samples/s", bar), bar
+    assert re.search(r" \d:\d\d:\d\d *$", bar), "no number is cut off"
+    assert ("cycle 60" in bar) == (width > 80)
 
 
 NAN = np.float32(np.nan)
@@ -320,7 +325,9 @@ class Spoil(Callback):
 @pytest.mark.parametrize(
     ("network", "name", "role"), [("mlp", "hidden.bias", "weight"), ("lenet_bn", "bn1.moving_variance", "statistic")]
 )
-def test_state_that_is_no_longer_finite_ends_the_epoch_and_is_not_saved(network, name, role, exported, tmp_path):
+def test_state_that_is_no_longer_finite_ends_the_epoch_and_is_not_saved(
+    network, name, role, exported, tmp_path, caplog
+):
     batches = CASES[network].batches(3)
     data = tuple(np.concatenate(a) for a in zip(*batches, strict=True))
     session = session_of(exported, network)
@@ -334,8 +341,11 @@ def test_state_that_is_no_longer_finite_ends_the_epoch_and_is_not_saved(network,
     other = session_of(exported, network)
     with pytest.raises(bc.Error, match=r"is not finite after optimizer step 3: .*After step 0 all were finite"):
         other.fit(data, shuffle=False, callbacks=[Spoil(name, 2)])
-    history = session_of(exported, network).fit(data, callbacks=[Spoil(name, 2)], allow_nonfinite=True)
-    assert len(history.cycles) == 3
+    caplog.clear()
+    history = session_of(exported, network).fit(data, epochs=2, callbacks=[Spoil(name, 2)], allow_nonfinite=True)
+    assert len(history.cycles) == 6
+    (warning,) = caplog.messages  # once, not every epoch
+    assert warning.startswith(f"{role} '{name}' is not finite after optimizer step 3: ")
 
 
 def test_finite_arrays_whose_sum_is_not():

@@ -289,7 +289,9 @@ def test_a_self_contained_file_counts_its_optimizer_steps(
     assert_one_error(early, "boost-run", "no graph that ends a cycle early", "choose 'carry' or 'drop'")
 
 
-def test_a_spoiled_weight_ends_the_training_and_is_not_saved(program: str, data: str, here: Path, run_: Run) -> None:
+def test_a_spoiled_weight_ends_the_training_and_is_not_saved(
+    program: str, data: str, here: Path, run_: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     """Through a function that does what one bad sample may do: the loss stays finite, since ReLU makes zero of NaN."""
     (here / "spoil.py").write_text(
         "import numpy as np\ndef spoil(session):\n"
@@ -310,7 +312,19 @@ def test_a_spoiled_weight_ends_the_training_and_is_not_saved(program: str, data:
                 path.unlink()
         else:
             assert not list(here.glob("kept.*"))
-    assert run_(program, *spoiled, "--allow-nonfinite").code == 0
+    with np.load(here / data) as arrays:
+        rows = {name: arrays[name].copy() for name in arrays.files}
+    rows["arr_0"][20, 1] = np.nan
+    np.savez(here / "nan.npz", **rows)
+    caplog.clear()
+    done = run_(program, "--data", "nan.npz", *spoiled[2:], "--allow-nonfinite", "--val-split", "0.1")
+    assert done.code == 0, done.err
+    first, second = caplog.messages
+    assert first.startswith("nan.npz: array 'arr_0': row 20 holds NaN (1 of 38 rows"), (
+        "of the file, not of a part of it"
+    )
+    assert "is not finite after optimizer step" in second
+    assert "Training goes on, as was asked for" in second, "once, not every epoch"
 
 
 def test_a_forward_graph_is_evaluated_with_labels_beside_its_inputs(data: str, here: Path, run_: Run) -> None:

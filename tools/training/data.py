@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ir.errors import RuntimeFailure
@@ -23,11 +24,12 @@ def training_data(job: Job, program: Program) -> tuple[NamedArrays, NamedArrays 
     data, held_out = read_data(job.data), None
     first = program.graphs[plan_turns(program, program.schedule.variant(0))[0].consumer]
     source = open_source(data, first, job.batch_size, False, 0, Shard(0, job.ranks))
+    # Here, not in fit, which may see a part of the file only: rows are those of the file.
     check_finite(first, source.columns, refuse=not job.allow_nonfinite and not checks_overflow(program))
     if job.val_split is not None:
         data, held_out = split(data, job.val_split, job.seed)
         open_source(data, first, job.batch_size, False, 0, Shard(0, job.ranks))
-    return data, held_out
+    return replace(data, looked_at=True), held_out
 
 
 def split(data: NamedArrays, part: float, seed: int) -> tuple[NamedArrays, NamedArrays]:
