@@ -267,7 +267,7 @@ def write_report(source: Path, program: Path, report: Path) -> None:
     heading(7, "What was done, to look at")
     run("boost-inspect", str(program), "--original", str(source), "-o", str(report))
     console.print(
-        f"Wrote {report}: the passes, each graph before and after, memory over a cycle,\n"
+        "It shows the passes, each graph before and after, memory over a cycle,\n"
         "how every weight is trained; in one page that needs no network."
     )
 

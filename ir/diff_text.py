@@ -73,9 +73,9 @@ def made_by(by: str) -> str:
     return f"by {by}" if by != NOT_RECORDED else "pass not recorded"
 
 
-def diff_text(found: ProgramDiff, *, colour: bool = False) -> str:
-    """For people: nothing at all where there is no difference."""
-    lines = list(_lines(found))
+def diff_text(found: ProgramDiff, *, colour: bool = False, hang: Callable[[str], str] = str) -> str:
+    """For people: nothing at all where there is no difference. ``hang`` breaks a line that is too long."""
+    lines = [hang(line) for line in _lines(found)]
     if colour:
         lines = [_coloured(line) for line in lines]
     return "".join(f"{line}\n" for line in lines)

@@ -68,15 +68,16 @@ CODE = 4
 """What is indented by so much is code, which is copied."""
 
 
-def hanging(text: str, width: int) -> str:
+def hanging(text: str, width: int, code: int | None = CODE) -> str:
     """``text`` in lines of at most ``width`` columns, broken between words; what a line continues on is indented by two
-    more than it. A word that is longer than a line stays whole, and so does a line of code."""
+    more than it. A word that is longer than a line stays whole, and so does a line of code, which is indented by
+    ``code``."""
     import textwrap
 
     lines = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
-        if len(indent) >= CODE:
+        if code is not None and len(indent) >= code:
             lines.append(line)
             continue
         lines += textwrap.wrap(

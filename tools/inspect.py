@@ -203,6 +203,7 @@ def command(
         _doctor(program, data, chosen, output)
     if memory:
         _memory(program, file, chosen, output)
+        _say_written(output)
         return
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
@@ -217,6 +218,7 @@ def command(
         _write(page, output, page=True)
     else:
         _show(view, chosen, output, annotations, open_)
+    _say_written(output)
 
 
 def _format(given: str | None, output: str | None, memory: bool) -> str:
@@ -270,6 +272,7 @@ def _doctor(program: Program, data: str | None, format_: str, output: str | None
         looked = " and the data" if data is not None else "; with --data FILE.npz the training data is looked at too"
         lines = [str(finding) for finding in found] or [f"Nothing found in the program{looked}."]
         _write("".join(f"{line}\n" for line in lines), output)
+    _say_written(output)
     sys.stdout.flush()
     raise click.exceptions.Exit(1 if found else 0)
 
@@ -337,12 +340,15 @@ def _diff(a: str, b: str, format_: str, output: str | None, computation: bool, s
         models = [path for path in (a, b) if path.endswith(".onnx")] or [a]
         one, two = (cli.read_program(path, sizes if path in models else None) for path in (a, b))
         found = diff(one, two, computation=computation)
-        text = diff_as(found, format_, a, b, colour=output is None and cli.wants_colour(sys.stdout))
+        colour = output is None and cli.wants_colour(sys.stdout)
+        width = cli.terminal_width() if output is None and sys.stdout.isatty() else None
+        text = diff_as(found, format_, a, b, colour=colour, width=width)
     except (Error, OSError):
         raise
     except Exception as bug:  # its usual status, 1, would say that the programs differ
         raise cli.Ended(cli.BAD_INPUT, f"internal: {type(bug).__name__}: {bug} (a bug: please report it)") from bug
     _write(text, output, page=format_ == "html")
+    _say_written(output)
     sys.stdout.flush()
     raise click.exceptions.Exit(1 if found else 0)
 
@@ -358,6 +364,11 @@ def _write(text: str, output: str | None, *, page: bool = False) -> None:
 
     with replacing_file(Path(output)) as stream:
         stream.write(text.encode())
+
+
+def _say_written(output: str | None) -> None:
+    if output is not None and output != "-":
+        click.echo(f"Wrote {cli.safe(output)}.")
 
 
 def main() -> None:

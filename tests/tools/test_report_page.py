@@ -52,7 +52,7 @@ def report(
         done = shell(capsys, compile_command, exported(name), "--passes", PASSES, "-q", "-o", program)
         assert done.code == 0, done
         done = shell(capsys, command, program, "--original", exported(name), "-o", page)
-        assert (done.code, done.out, done.err) == (0, "", "")
+        assert (done.code, done.out, done.err) == (0, f"Wrote {page}.\n", "")
         return page
 
     return write

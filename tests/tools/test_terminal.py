@@ -11,6 +11,8 @@ import pytest
 from boost_compile.tools.tables import Table
 from rich.console import Console
 
+import boost_compile as bc
+
 from .support import process
 from .terminal import on_terminal
 
@@ -130,3 +132,16 @@ def test_the_list_of_passes_hangs(tmp_path: Path) -> None:
     screen = on_terminal("compile", "--list-passes", folder=tmp_path)
     assert max(map(len, screen.lines)) <= 80
     assert len(hangs(screen.lines, "gradient-accumulation: ")) > 5
+
+
+def test_lines_of_a_difference_hang(tmp_path: Path, exported: Callable[[str], Path]) -> None:
+    bc.compile(exported("mlp"), "gradient-accumulation{steps=4}").save(tmp_path / "mlp.boost")
+    screen = on_terminal("inspect", exported("mlp"), "--diff", "mlp.boost", folder=tmp_path)
+    assert screen.code == 1
+    assert max(map(len, screen.lines)) <= 80
+    added = next(line for line in screen.lines if line.startswith("      + ") and "AssignAdd(" in line)
+    assert len(hangs(screen.lines, added)) > 1
+    coloured = screen.shown[screen.shown.index(added) :]
+    assert coloured.index("\x1b[0m") > coloured.index("\n"), "the lines it continues on have its colour"
+    whole = process("inspect", exported("mlp"), "--diff", tmp_path / "mlp.boost")
+    assert "".join(whole.out.split()) == "".join(screen.text.split())

@@ -9,8 +9,8 @@ __all__ = ["FORMATS", "SIGNS", "Lines", "diff_as", "heading", "sections"]
 FORMATS = ("text", "json", "html")
 
 
-def diff_as(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool = False) -> str:
-    """The difference in one of :data:`FORMATS`."""
+def diff_as(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool = False, width: int | None = None) -> str:
+    """The difference in one of :data:`FORMATS`; as text, in lines of at most ``width`` columns."""
     if format_ == "json":
         from ..cli import json_text
 
@@ -19,4 +19,8 @@ def diff_as(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool = 
         from .diff_page import diff_page
 
         return diff_page(found, a, b)
-    return diff_text(found, colour=colour)
+    if width is None:
+        return diff_text(found, colour=colour)
+    from ..cli import hanging
+
+    return diff_text(found, colour=colour, hang=lambda line: hanging(line, width, code=None))
