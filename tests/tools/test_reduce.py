@@ -230,3 +230,10 @@ class Doubling(Pass):
                     result.matched += 1
         return result
 """
+
+
+def test_a_failure_is_told_in_the_words_of_the_commands(reduce_: Reduce, exported: Exported, tmp_path: Path) -> None:
+    done = reduce_(exported("mlp"), "--passes", "less-bn", "-o", tmp_path / "small.ir")
+    assert done.code == 0
+    assert "allow it with boost-compile" in done.out
+    assert "allow_no_match" not in done.out + (tmp_path / "small.ir").read_text()

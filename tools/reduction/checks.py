@@ -68,7 +68,7 @@ class Crash(Check):
                 return ()
             cause = error.__cause__ or error
             last = traceback.extract_tb(cause.__traceback__)[-1]
-            said = " ".join(str(cause).splitlines()[:2]) if isinstance(cause, Error) else ""
+            said = " ".join(cause.at_command().splitlines()[:2]) if isinstance(cause, Error) else ""
             where = f"{type(cause).__name__} in {Path(last.filename).name}, {last.name}"
             return (f"{where}: {_PARTICULAR.sub('_', said)[:120]}" if said else where,)
         return ()
