@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -35,7 +36,8 @@ class MappedFile:
 
     def view(self) -> memoryview:
         if self._view is None:
-            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open as long as the mapping
+            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open as long as this object
+            weakref.finalize(self, self._file.close)
             if os.fstat(self._file.fileno()).st_size == 0:
                 self._view = memoryview(b"")
             else:

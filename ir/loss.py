@@ -15,7 +15,10 @@ _CANDIDATES = 16
 
 def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[State]) -> Result | None:
     """The first forward result in a float type that depends on the most of the ``trained`` states, then of the inputs:
-    a prediction does not know the labels, an accuracy does not vary with the weights. None where no result is forward.
+    a prediction does not know the labels, an accuracy does not vary with the weights.
+
+    None where no result is forward, and where this would take an array that lacks inputs, such as predictions beside a
+    loss that each branch of an ``if`` computes in another way.
     """
     candidates = [r for r in results if _is_float(r) and origins.is_forward(r.origin)][:_CANDIDATES]
     everything = (len(trained), len(origins.graph.inputs))
@@ -27,7 +30,15 @@ def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[S
             best, most = result, reached
         if reached == everything:
             break
+    if best is not None and not _is_scalar(best) and most[1] < everything[1]:
+        others = (r for r in results if _is_float(r) and _is_scalar(r) and r not in candidates)
+        if any(isinstance(r.origin, Node) and r.origin.op.name != "Load" for r in others):
+            return None
     return best
+
+
+def _is_scalar(result: Result) -> bool:
+    return isinstance(result.type, ScalarType) or (isinstance(result.type, TensorType) and result.type.shape == ())
 
 
 def _is_float(result: Result) -> bool:

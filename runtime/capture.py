@@ -224,6 +224,7 @@ def _export(name: str, cell: Any, inputs: Sequence[Any], path: Path) -> None:
             remedy = f"{HOW}."
         elif any(tensor.dtype == mindspore.float64 for tensor in inputs):
             remedy = "numpy makes float64 by default; networks take float32: array.astype('float32')."
+        sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
         raise RuntimeFailure(f"{name} cannot be compiled for {shapes}: {sentence}", python=remedy) from error
 
 

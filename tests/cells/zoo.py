@@ -325,6 +325,19 @@ class AuxFirst(Aux):
         return loss * 2.0, logits
 
 
+class LossOfBranches(Aux):
+    """What it returns as the loss is computed in each branch in another way, and its predictions stand behind it."""
+
+    def construct(self, x, labels):
+        (loss, logits), gradients = self.gradients(x, labels)
+        if finite(gradients):
+            self.optimizer(gradients)
+            shown = loss * 2.0
+        else:
+            shown = ops.zeros_like(loss)
+        return shown, logits
+
+
 class Amp(Functional):
     """The functional tutorial on mixed precision: unscales in the branch, adjusts its scale after it."""
 
@@ -624,6 +637,7 @@ ACCEPTED = {
     "yolo_bare": Shape(YoloBare, checks=True),
     "aux": Shape(Aux),
     "aux_first": Shape(AuxFirst, checks=True),
+    "loss_of_branches": Shape(LossOfBranches, loss=None, checks=True),
     "amp": Shape(Amp, checks=True),
     "norms": Shape(Norms, checks=True),
     "sens_input": Shape(SensInput, batch=scaled),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from boost_compile.ir import atomic
-from boost_compile.ir.data import BytesData, MappedData, ZeroData
+from boost_compile.ir.data import BytesData, MappedData, MappedFile, ZeroData
 from boost_compile.ir.equal import programs_equal, structurally_equal
 from boost_compile.ir.errors import Error, FormatError
 from boost_compile.ir.graph import Graph
@@ -330,3 +333,15 @@ def test_all_files_of_a_program_can_be_read_by_the_same_people(tmp_path):
     save(two_graphs(), tmp_path / "p.boost")
     (tmp_path / "any").touch()
     assert {p.stat().st_mode for p in (tmp_path / "p.boost").iterdir()} == {(tmp_path / "any").stat().st_mode}
+
+
+def test_a_mapped_file_that_nobody_needs_is_closed_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"12345678")
+    mapped = MappedFile(tmp_path / "data")
+    view = mapped.view()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del mapped
+        gc.collect()
+    assert not [w for w in caught if w.category is ResourceWarning]
+    assert bytes(view) == b"12345678"

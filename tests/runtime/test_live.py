@@ -247,7 +247,7 @@ def wrong() -> dict[str, tuple[tuple[Any, ...], str]]:
         "a network with labels": ((network, x, y), r"MLP cannot be compiled.*bc\.capture\(network, loss, optimizer"),
         "a network with its loss": ((nn.WithLossCell(network, loss), x, y), "MLP is a forward graph"),
         "no inputs": ((network, loss, optimizer), "MLP: the inputs are missing"),
-        "one input": ((network, loss, optimizer, x), r"cannot be compiled for float32\[4, 8\]: .*Do the inputs fit"),
+        "one input": ((network, loss, optimizer, x), r"cannot be compiled for float32\[4, 8\]: .*\. Do the inputs fit"),
         "float64": ((network, loss, optimizer, x.astype(np.float64), y), r"array\.astype\('float32'\)"),
         "a text": ((network, loss, optimizer, "x", y), r"this str is no input \(number 0\)"),
         "a class": ((MLP, loss, optimizer, x, y), r"Make one: MLP\("),
