@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,15 @@ def test_data_of_the_user(
         np.savez(f"{name}.npz", images_, np.tile(labels, 4))
         done = shell(capsys, command, exported("mlp"), path, "--data", f"{name}.npz")
         assert_one_error(done, "boost-verify", fragment, "--data")
+
+
+def test_a_self_contained_file_is_verified(
+    here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = save(bc.compile(load("mlp"), "gradient-accumulation{steps=2}"), "whole.mindir")
+    done = shell(capsys, command, exported("mlp"), whole)
+    assert done.code == 0, done
+    assert re.search(r"different micro-batches +passed", done.out)
 
 
 def test_bad_input(here: Path, exported: Callable[[str], Path], load: Load, capsys: pytest.CaptureFixture[str]) -> None:
