@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..ir.errors import Error, RuntimeFailure
 from ..ir.program import Program
 from ..ir.trains import what_is_missing
 from .live import LiveCell
+from .scratch import scratch_folder
 
 HOW = (
     "Pass a training cell, bc.capture(nn.TrainOneStepCell(nn.WithLossCell(network, loss), optimizer), *inputs), or its "
@@ -43,8 +43,8 @@ def capture(cell: Any, *inputs: Any) -> Program:
     if not given:
         raise RuntimeFailure(f"{name}: the inputs are missing.", python=f"{HOW}.")
     tensors = [_tensor(name, i, value) for i, value in enumerate(given)]
-    with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder, _in_training_mode(training):
-        path = Path(folder) / "captured.mindir"
+    with scratch_folder() as folder, _in_training_mode(training):
+        path = folder / "captured.mindir"
         _export(name, training, tensors, path)
         program = _read(path)
     missing = what_is_missing(program)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,12 +16,15 @@ _open: set[str] = set()
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder that is removed at the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="boost-compile-") as folder:
-        _open.add(folder)
-        try:
-            yield Path(folder)
-        finally:
-            _open.discard(folder)
+    # Known before it is there: a signal may come right behind mkdir, where tempfile would leave it.
+    folder = os.path.join(tempfile.gettempdir(), f"boost-compile-{secrets.token_hex(8)}")
+    _open.add(folder)
+    try:
+        os.mkdir(folder, 0o700)
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _open.discard(folder)
 
 
 def clear() -> None:

@@ -42,8 +42,9 @@ def listens(pid: int, _: Path) -> bool:
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
-def imports_mindspore(pid: int, _: Path) -> bool:
-    return "mindspore" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+def imports_mindspore(pid: int, here: Path) -> bool:
+    # Before it becomes the command, a fork of this process has mapped what this process has.
+    return listens(pid, here) and "mindspore" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
 def compiles(_: int, here: Path) -> bool:
