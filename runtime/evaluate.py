@@ -78,18 +78,18 @@ def _label_of(graph: Graph, found: Evaluation) -> str | None:
 def evaluate(
     session: Session,
     data: Any,
-    metrics: Iterable[str] = (),
+    metrics: str | Iterable[str] = (),
     *,
     batch_size: int | None = None,
     label: str | None = None,
 ) -> dict[str, float]:
     """Metric -> value over all samples of ``data`` (as for ``fit``), with the session's present weights.
 
-    ``metrics`` are names from :data:`.metrics.METRICS`; without any it is the loss. BatchNorm uses its statistics,
-    dropout does nothing, and no state changes. ``label`` names the input that predictions are compared with; by default
-    it is the one that only the loss takes. RuntimeFailure for data or metrics that do not fit.
+    ``metrics`` are names from :data:`.metrics.METRICS`, or one; without any it is the loss. BatchNorm uses its
+    statistics, dropout does nothing, and no state changes. ``label`` names the input that predictions are compared
+    with; by default it is the one that only the loss takes. RuntimeFailure for data or metrics that do not fit.
     """
-    wanted = list(dict.fromkeys(metrics)) or [LOSS]
+    wanted = [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics)) or [LOSS]
     for name in wanted:
         if name not in METRICS:
             raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")

@@ -277,7 +277,7 @@ class Session:
         return tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
 
     def evaluate(
-        self, data: Any, metrics: Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
+        self, data: Any, metrics: str | Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
     ) -> dict[str, float]:
         """How well the network does on ``data``, by MindSpore's metrics. See :func:`.evaluate.evaluate`."""
         from .evaluate import evaluate

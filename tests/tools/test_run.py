@@ -238,6 +238,8 @@ def test_metrics_of_data_that_is_not_trained_on(program: str, data: str, here: P
     losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(10), labels]
     assert epochs[-1]["evaluation"]["val_accuracy"] == pytest.approx((predicted.argmax(1) == labels).mean())
     assert epochs[-1]["evaluation"]["val_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    in_python = session.evaluate((arrays["arr_0"][held], labels), "accuracy")
+    assert in_python == {"accuracy": pytest.approx(epochs[-1]["evaluation"]["val_accuracy"])}
     np.savez(here / "held.npz", labels=labels, inputs0=arrays["arr_0"][held], inputs1=labels)
     np.savez(here / "held.npz", inputs1=labels, inputs0=arrays["arr_0"][held])
     alone = run_(program, "--eval", "held.npz", "--load", "w.ckpt", "--json", *asked).document
