@@ -255,10 +255,11 @@ def plain(value: Any) -> Any:
 
 
 def folded(lines: Sequence[str], limit: int = FOLD, listing: str = "--json") -> list[str]:
-    """The first few lines, and how many more there are, which the option ``listing`` shows."""
+    """The first few lines, and how many more there are, which ``listing`` shows if anything does."""
     if len(lines) <= limit + 1:
         return list(lines)
-    return [*lines[:limit], f"… and {len(lines) - limit} more ({listing} lists all)"]
+    more = f"… and {len(lines) - limit} more"
+    return [*lines[:limit], f"{more} ({listing} lists all)" if listing else more]
 
 
 def pause_collector() -> None:

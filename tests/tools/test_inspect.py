@@ -10,6 +10,8 @@ from boost_compile.ir.wording import print_bytes
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 
+import boost_compile as bc
+
 from .support import Shell, assert_one_error, shell
 
 Inspect = Callable[..., Shell]
@@ -66,6 +68,13 @@ def test_anatomy(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
     (row,) = [line for line in done.out.splitlines() if line.split()[:1] == ["conv1.weight"]]
     assert "(ApplyMomentum)" in row
     assert "moments.conv1.weight" in row
+
+
+def test_a_compiled_program_has_no_anatomy(inspect_: Inspect, exported: Callable[[str], Path], tmp_path: Path) -> None:
+    bc.compile(exported("mlp"), "gradient-accumulation{steps=2}").save(tmp_path / "mlp.boost")
+    done = inspect_(tmp_path / "mlp.boost", "--format", "anatomy")
+    assert_one_error(done, "boost-inspect", "compiled already by gradient-accumulation{", ": mlp.mindir")
+    assert "Export the training cell" not in done.err
 
 
 def test_stages_and_tags(

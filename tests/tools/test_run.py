@@ -218,6 +218,13 @@ def test_a_part_of_a_state_is_loaded_and_the_rest_named(program: str, data: str,
     assert f"w.safetensors: {len(part)} of the program's" in done.err
     assert "1 kept their values, of another shape in the file: output.weight [2, 2], not [4, 16]" in done.err
     assert "1 of the file are no states of the program: other" in done.err
+    assert "no weight" not in done.err
+    rest = {n: v for n, v in state.items() if not n.startswith(("hidden.", "output."))}
+    save_file(rest, here / "rest.safetensors")
+    done = run_(program, "--data", data, "--load", "rest.safetensors", "--partial", "-q")
+    assert f"{len(rest)} of the program's {len(state)} states were loaded, and no weight is among them." in done.err
+    done = run_(program, "--data", data, "--load", program)
+    assert_one_error(done, "boost-run", f"{program}: a file is expected, and this is a folder")
 
 
 def test_metrics_of_data_that_is_not_trained_on(program: str, data: str, here: Path, run_: Run) -> None:

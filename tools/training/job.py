@@ -99,5 +99,7 @@ class Job:
 
 
 def check_readable(path: str) -> None:
+    if os.path.isdir(path):
+        raise RuntimeFailure(f"{path}: a file is expected, and this is a folder")
     if not os.path.isfile(path):
         raise RuntimeFailure(f"{path}: no such file")

@@ -37,12 +37,16 @@ def load(session: Session, path: str, partial: bool) -> None:
         )
     session.load_state(fitting, strict=False)
     if session.ranks.rank == 0:
-        for line in _left_out(path, given, own, fitting):
+        weights = [n for n, v in session.program.state.items() if v.role == "weight"]
+        for line in _left_out(path, given, own, fitting, weights):
             click.echo(cli.safe(line), err=True)
 
 
-def _left_out(path: str, given: dict[str, Any], own: dict[str, Any], fitting: dict[str, Any]) -> list[str]:
-    lines = [f"Note: {path}: {len(fitting)} of the program's {counted(len(own), 'state')} were loaded."]
+def _left_out(
+    path: str, given: dict[str, Any], own: dict[str, Any], fitting: dict[str, Any], weights: Sequence[str]
+) -> list[str]:
+    none = "" if any(name in fitting for name in weights) else ", and no weight is among them"
+    lines = [f"Note: {path}: {len(fitting)} of the program's {counted(len(own), 'state')} were loaded{none}."]
     shapes = [f"{n} {list(given[n].shape)}, not {list(own[n].shape)}" for n in given if n in own and n not in fitting]
     for what, names in (
         ("kept their values", [n for n in own if n not in given]),
@@ -50,7 +54,7 @@ def _left_out(path: str, given: dict[str, Any], own: dict[str, Any], fitting: di
         ("of the file are no states of the program", [n for n in given if n not in own]),
     ):
         if names:
-            lines.append(f"  {len(names)} {what}: {', '.join(cli.folded(names, listing='boost-inspect'))}")
+            lines.append(f"  {len(names)} {what}: {', '.join(cli.folded(names, listing=''))}")
     return lines
 
 

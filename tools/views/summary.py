@@ -219,5 +219,11 @@ def print_anatomy(document: Document, out: Console) -> None:
             )
         out.print(shown)
     if len(reasons) == len(document["graphs"]):
+        if document["pipeline"]:
+            raise AnatomyError(
+                f"no graph of this program is a whole training step, as it was compiled already by "
+                f"{document['pipeline']}. Ask for the anatomy of the file that it was compiled from"
+                + (f": {file}" if (file := document["source"].get("file")) else "")
+            )
         reasons = reasons if len(reasons) == 1 else ["no graph of this program is a whole training step:", *reasons]
         raise AnatomyError("\n  ".join(reasons))
