@@ -4,7 +4,8 @@ PYTHON := $(if $(PYTHON),$(PYTHON),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+# Three on two cores: tests that start ranks or commands wait more than they compute.
+WORKERS ?= 3
 
 .PHONY: demo test test-slow test-random long-run crash fuzz lint types bench pictures licenses clean env
 

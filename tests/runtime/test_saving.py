@@ -16,6 +16,7 @@ from boost_compile.runtime.retention import load_newest, previous_states
 from boost_compile.runtime.saving import SaveEvery
 
 import boost_compile as bc
+from tests.boundary import every_other
 
 from .programs import running_mean
 from .test_resume import rows
@@ -77,8 +78,7 @@ def test_the_clock_saves_too(tmp_path: Path):
             SaveEvery(tmp_path / "x.ckpt", **options)
 
 
-@pytest.mark.parametrize("number", stop.SIGNALS)
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize(("number", "step"), every_other(tuple(stop.SIGNALS), (1, 2, 3, 4)))
 def test_asked_to_stop_it_saves_at_that_micro_batch(number: int, step: int, tmp_path: Path):
     path, data = tmp_path / "x.safetensors", (rows(3),)
     whole, first, second = (bc.Session(running_mean(2)) for _ in range(3))
