@@ -113,6 +113,7 @@ def command(arguments: list[str], /, **options: Any) -> None:
     second signal ends it at once.
     """
     from ..ir.trains import check_trains
+    from .doctor.examination import certain_findings
     from .training.evaluation import evaluate_only
     from .training.job import Job
     from .training.ranks import schedule, train_in_ranks
@@ -131,6 +132,9 @@ def command(arguments: list[str], /, **options: Any) -> None:
         evaluate_only(job, program)
         return
     check_trains(program)
+    if not (program.pipeline or job.quiet or job.as_json) and rank.role() is None:  # else boost-compile has said it
+        for finding in certain_findings(program):
+            click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
     apart = job.ranks > 1 and rank.role() is None
     document = train_in_ranks(job, program) if apart else train(job, program)
     if document is None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect
+from boost_compile.tools.run import command as run_
 
 import boost_compile as bc
 
@@ -43,6 +44,11 @@ def test_mistakes_of_an_export_are_told_by_both_commands(here: Path, capsys: pyt
     assert [f"Warning: {line}" in compiled.err.splitlines() for line in done.out.splitlines()] == [True] * 3
     quiet = shell(capsys, compile_, source, "--accumulate", "2", "-q", "-o", "b.boost")
     assert quiet.err == ""
+    np.savez("wrong.npz", np.zeros((2, 2)))  # so nothing is trained
+    for program, said in ((source, True), ("a.boost", False)):
+        run = shell(capsys, run_, program, "--data", "wrong.npz")
+        assert run.code == 2
+        assert [f"Warning: {line}" in run.err.splitlines() for line in done.out.splitlines()] == [said] * 3
 
 
 def test_state_that_is_not_finite(here: Path, exported: Exported, capsys: pytest.CaptureFixture[str]) -> None:
