@@ -116,3 +116,17 @@ def test_every_command_is_read() -> None:
             assert not re.match(r" {4,}boost-(compile|inspect|run|verify|reduce) [^\W]", line) or k in typed_here, (
                 f"{page}:{k}: {line}"
             )
+
+
+EXAMPLES = {"tests/passes/scale_gradients.ir"}
+"""Paths that a page tells its reader to make."""
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "SECURITY.md"])
+def test_every_path_and_link_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rooms = "ir|passes|runtime|tools|tests|docs|benchmarks|examples|boost_compile"
+    paths = set(re.findall(rf"`((?:{rooms})/[\w./*-]*)`", text)) - EXAMPLES
+    assert [path for path in sorted(paths) if not list(ROOT.glob(path.rstrip("/")))] == []
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if "://" not in link and not ((ROOT / page).parent / link).exists()] == []
