@@ -248,10 +248,12 @@ def _refuse_without_kernel(program: Program, device: str) -> None:
 def _no_kernel(graph: Graph, primitive: str, device: str) -> RuntimeFailure:
     scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
     where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
-    advice = f" {ADVICE[primitive]}" if primitive in ADVICE else ""
+    found = f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}."
+    if primitive in ADVICE:  # nothing replaces it
+        return RuntimeFailure(f"{found} {ADVICE[primitive]} Or run it on a device that has one.")
     rest = "replaces what it can; else run it on a device that has one, or replace the layer or optimizer it comes from"
     return RuntimeFailure(
-        f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}.{advice}",
+        found,
         python=f"bc.compile(program, 'legalize{{target={device.lower()}}}') {rest}.",
         command=f"boost-compile --target {device.lower()} {rest} and export again.",
     )
