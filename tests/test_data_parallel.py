@@ -121,7 +121,7 @@ def check(run: Run, expected: reference.Run) -> None:
         assert_close(users(run, first, c), expected.cycles[c].state, expected.initial, tolerance, noise)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("case", "micro"), EQUAL)
 def test_ranks_equal_one_process_with_the_whole_batch(case: str, micro: int, ranks: int) -> None:
     run = run_of(f"{case} {micro}", ranks)
@@ -132,7 +132,7 @@ def test_ranks_equal_one_process_with_the_whole_batch(case: str, micro: int, ran
         assert_close(users(run, job(ranks)[0], cycles - 1), expected, initial, FIRST)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_rank_has_the_same_bits(ranks: int) -> None:
     first, *others = job(ranks)
     for run, passes in described(ranks):
