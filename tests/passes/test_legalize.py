@@ -297,7 +297,7 @@ def test_a_status_behind_the_cut_is_refused(exported: Exported) -> None:
     [
         *((name, ("loss", "overflow", "loss_scale")) for name in CELLS if name != "scaled_partly_awaited"),
         ("scaled_partly_awaited", ("loss", "loss_scale", "overflow")),
-        ("accuracy", ("loss", "output1", "output2")),
+        ("accuracy", ("loss", "output1", *(f"output{2 + weight}" for weight in range(4)))),  # a flag for each weight
         ("meters", ("loss", "output1")),
         ("mlp", ("loss",)),
     ],
