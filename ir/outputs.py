@@ -9,7 +9,7 @@ from .graph import Graph
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
 from .origins import Origins
 from .program import Program
-from .state_access import Summary, location, summarize
+from .state_access import Summary, state_behind, summarize
 from .types import DType, ScalarType, TensorType, Type, leaves
 from .values import CALL, GraphRef, Node, State, Value
 
@@ -47,7 +47,7 @@ def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None
             name = "loss"
         elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
             name = "overflow"
-        elif isinstance(value, Value) and (state := _state(value)) is not None and _is_loss_scale(found, state):
+        elif isinstance(value, Value) and (state := state_behind(value)) is not None and _is_loss_scale(found, state):
             name = "loss_scale"
             program.state[state.name].role = "hyperparameter"
         names.append(f"output{i}" if name in names else name)
@@ -101,14 +101,6 @@ def _asks_for_finite(flag: Value) -> bool:
                 seen.add(v)
                 stack.append(v)
     return False
-
-
-def _state(value: Value) -> State | None:
-    """The state that a result is, or is a Load of."""
-    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
-        value = value.operand(0)
-    where = location(value)
-    return where if isinstance(where, State) else None
 
 
 def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:

@@ -56,6 +56,14 @@ def location(value: Value) -> Value | None:
     return None if isinstance(where, Node) else where
 
 
+def state_behind(value: Value) -> State | None:
+    """The state that a value is, or is a Load or a copy of; None if it is neither."""
+    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
+        value = value.operand(0)
+    where = location(value)
+    return where if isinstance(where, State) else None
+
+
 def place(value: Value) -> Value | None:
     """What a value written in place names: a state, or the node that made the tensor (an activation, as in ``x +=
     y``)."""

@@ -8,8 +8,8 @@ from typing import Any
 from ..ir.effects import result_value
 from ..ir.graph import Graph
 from ..ir.program import Program
-from ..ir.state_access import location
-from ..ir.values import Node, State, Value
+from ..ir.state_access import state_behind
+from ..ir.values import Node
 from .engine import Engine
 
 OVERFLOW, SCALE = "overflow", "loss_scale"
@@ -83,15 +83,7 @@ def _scale_states(graph: Graph) -> dict[str, str]:
     values = result.operands if isinstance(result, Node) and result.op.name == "MakeTuple" else (result,)
     found = {}
     for name, value in zip(graph.outputs, values, strict=False):
-        state = _state_behind(value)
+        state = state_behind(value)
         if name.startswith(SCALE) and state is not None:
             found[name] = state.name
     return found
-
-
-def _state_behind(value: Value) -> State | None:
-    """The state that a value is, or is a Load or a copy of."""
-    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
-        value = value.operand(0)
-    where = location(value)
-    return where if isinstance(where, State) else None

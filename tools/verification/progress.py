@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -28,7 +29,7 @@ class Silent:
         pass
 
 
-class _Told:
+class _Told(ABC):
     """Passes on what is to be told of the thing that is checked."""
 
     what = ""
@@ -40,8 +41,8 @@ class _Told:
     def detail(self, what: str) -> None:
         self._tell(f"{self.what}: {what}")
 
-    def _tell(self, text: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _tell(self, text: str) -> None: ...
 
 
 class _Live(_Told):
