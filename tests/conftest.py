@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.fast import FastModule, TextIR, is_fast, stand_in_for_mindspore
+
 hypothesis.settings.register_profile("untimed", deadline=None)  # a machine that is busy is no defect
 hypothesis.settings.load_profile("untimed")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
@@ -70,7 +72,7 @@ def _export_by_name(name: str, folder: Path) -> Path:
 
 
 LONGEST = [
-    *("test_data_parallel", "test_linearity", "test_native", "test_mutants", "test_adasum", "test_verify", "test_lit"),
+    *("test_data_parallel", "test_linearity", "test_native", "test_mutants", "test_adasum", "test_verify"),
     *("test_linear_cost", "test_run_ranks", "test_exact_resume", "test_differentiation", "test_demo", "test_crash"),
     *("test_decompile", "test_resume_ranks", "test_session"),
     *("test_less_bn", "test_boundary_combinations", "test_gradient_accumulation", "test_held_out"),
@@ -81,7 +83,28 @@ LONGEST = [
 tests share is made once. Those that start ranks stand apart, so that two of them seldom run at once."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="only what is fast: tests that do without MindSpore")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("unit"):
+        stand_in_for_mindspore()
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    return FastModule.from_parent(parent, path=module_path) if parent.config.getoption("unit") else None
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:
+    return TextIR.from_parent(parent, path=file_path) if file_path.suffix == ".ir" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("unit"):
+        left_out = [item for item in items if not is_fast(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if is_fast(item)]
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 

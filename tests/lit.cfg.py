@@ -1,4 +1,4 @@
-"""lit's configuration: ``lit tests`` runs every ``.ir`` file by its RUN lines (pytest does it too, by test_lit.py).
+"""lit's configuration: ``lit tests`` runs every ``.ir`` file by its RUN lines (pytest does it too, by text_ir.py).
 
     // RUN: %opt %s --passes "dead-code-elimination" | %filecheck %s
 

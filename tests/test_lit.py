@@ -1,18 +1,21 @@
-"""Runs the text-IR tests (``.ir`` files with RUN lines), so that pytest alone covers them."""
+"""The text-IR tests (``.ir`` files with RUN lines) mean the same to lit and to pytest, which runs them by text_ir.py."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.text_ir import FILES, failure, run_lines
+
 HERE = Path(__file__).parent
+SAMPLE = ("passes/gradient_centralization.ir", "passes/clip_each_rank.ir", "passes/adasum.ir")
+"""Files whose RUN lines use all that RUN lines use: pipes, `&&`, `not`, redirections, %s, %S and %t."""
 
-
-FILES = sorted(HERE.rglob("*.ir"))
+GOOD = '// RUN: %opt %s --passes "" | %filecheck %s\n// CHECK: %b = Neg(%a)\n'
+BODY = "graph @g(%x: float32[2]) {\n  %a = Exp(%x)\n  %b = Neg(%a)\n  return %b\n}\n"
 
 
 def lit(exec_root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,33 +24,42 @@ def lit(exec_root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=exec_root, check=False)
 
 
-@pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, dict[str, str]]:
-    """What one run of lit says of each file that is asked for."""
-    folder = tmp_path_factory.mktemp("lit")
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    paths = [item.callspec.params["path"] for item in items if item.originalname == "test_text_ir"]
-    done = lit(folder, *map(str, paths), "--output", str(folder / "results.json"))
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    tests = json.loads((folder / "results.json").read_text())["tests"]
-    return {HERE / test["name"].removeprefix("boost-compile :: "): test for test in tests}
+def test_lit_runs_the_files_too(tmp_path: Path) -> None:
+    done = lit(tmp_path, *(str(HERE / name) for name in SAMPLE))
+    assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", FILES, ids=[str(p.relative_to(HERE)) for p in FILES])
-def test_text_ir(path: Path, results: dict[Path, dict[str, str]]) -> None:
-    assert results[path]["code"] == "PASS", results[path]["output"]
+@pytest.mark.slow
+def test_lit_runs_all_files(tmp_path: Path) -> None:
+    done = lit(tmp_path, *map(str, FILES))
+    assert done.returncode == 0, done.stdout
 
 
-def test_a_wrong_expectation_fails(tmp_path: Path) -> None:
-    """The whole chain (lit, compiler, filecheck) can fail: a test with a false CHECK does."""
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        (GOOD, True),
+        (GOOD.replace("Neg(%a)", "Neg(%x)"), False),
+        (GOOD.replace("%opt", "not %opt"), False),
+        (GOOD.replace("%opt", "not %opt").replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"), True),
+        (GOOD.replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"), False),
+        (GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out && echo |"), False),
+        (
+            GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out").replace(".out %filecheck %s", ".out"),
+            True,
+        ),
+    ],
+    ids=["good", "false", "succeeds", "refused", "unexpected", "empty", "file"],
+)
+def test_both_tell_what_holds(text: str, holds: bool, tmp_path: Path) -> None:
     (tmp_path / "lit.cfg.py").write_text((HERE / "lit.cfg.py").read_text())
-    good = '// RUN: %opt %s --passes "" | %filecheck %s\n// CHECK: %b = Neg(%a)\n'
-    body = "graph @g(%x: float32[2]) {\n  %a = Exp(%x)\n  %b = Neg(%a)\n  return %b\n}\n"
-    (tmp_path / "good.ir").write_text(good + body)
-    (tmp_path / "bad.ir").write_text(good.replace("Neg(%a)", "Neg(%x)") + body)
+    path = tmp_path / "case.ir"
+    path.write_text(text + BODY)
     out = tmp_path / "out"
     out.mkdir()
-    assert lit(out, str(tmp_path / "good.ir")).returncode == 0
-    failed = lit(out, str(tmp_path / "bad.ir"))
-    assert failed.returncode == 1
-    assert "Failed: 1" in failed.stdout
+    assert (failure(path, tmp_path) == "") is holds
+    assert lit(out, str(path)).returncode == (0 if holds else 1)
+
+
+def test_every_file_has_run_lines(tmp_path: Path) -> None:
+    assert [path for path in FILES if not run_lines(path, tmp_path)] == []
