@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: tests that start ranks or commands wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: demo test test-slow test-random long-run crash fuzz lint types bench pictures licenses clean env
+.PHONY: demo test test-slow test-random long-run crash fuzz lint types bench docs pictures licenses clean env
 
 env: $(STAMP)
 
@@ -66,6 +66,10 @@ fuzz: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run
+
+# The documentation as a site in build/site, which opens from the disk; a link that leads nowhere fails. (With --quiet it would not.)
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The pictures of the documentation; needs Graphviz and Chromium.
 pictures: $(STAMP)

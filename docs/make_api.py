@@ -2,7 +2,7 @@
 
     python docs/make_api.py            # `--check` writes nothing, and fails where the page is not what it would write
 
-What stands there: the names of ``boost_compile``, the classes of what they return, and the passes with their options.
+What stands there: the names of ``boost_compile``, and the classes of what they return.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from typing import Any
 
 from boost_compile.ir.difference import ProgramDiff
 from boost_compile.ir.report import Miss, PassResult
-from boost_compile.passes.options import declared_options
-from boost_compile.passes.registry import REGISTRY
 from boost_compile.runtime.data import Shard
 from boost_compile.runtime.footprint import Footprint
 from boost_compile.runtime.history import Cycle, Epoch, History
@@ -46,9 +44,9 @@ them. What is not listed here is internal and may change. Every error that a use
 subclasses stand in `boost_compile.ir.errors`. `bc.__version__` is the version, `bc.boost` holds signposts for the names
 of `mindspore.boost` ([from-mindspore-boost.md](from-mindspore-boost.md)).
 """
-PASSES = """`bc.passes` holds the classes, for lists of passes. A pipeline names them:
-`bc.compile(program, "gradient-accumulation{steps=4},overflow-check")`. [write-a-pass.md](write-a-pass.md) says how
-passes of your own join them.
+PASSES = """`bc.passes` holds the classes of the passes, for lists of passes. A pipeline names them:
+`bc.compile(program, "gradient-accumulation{steps=4},overflow-check")`. [passes.md](passes.md) lists the passes with
+their options, and [write-a-pass.md](write-a-pass.md) says how passes of your own join them.
 """
 
 
@@ -69,7 +67,7 @@ def page() -> str:
     parts += [_class("bc.Error", bc.Error)]
     parts += ["## Results\n", *(_class(cls.__name__, cls) for cls in RESULTS)]
     parts += ["## Helpers\n", *(_class(f"{cls.__module__}.{cls.__name__}", cls) for cls in HELPERS)]
-    parts += ["## Passes\n", PASSES, *(_pass(cls) for _, cls in sorted(REGISTRY.items()))]
+    parts += ["## Passes\n", PASSES]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -77,11 +75,11 @@ def page() -> str:
 
 
 def _function(name: str, function: Callable[..., Any], level: str = "###") -> str:
-    return f"{level} `{name}{_signature(function)}`\n\n{_prose(function)}\n"
+    return f"{level} `{name}{_signature(function)}`\n\n{prose(function)}\n"
 
 
 def _class(name: str, cls: type) -> str:
-    parts = [f"### `{name}`\n", f"{_prose(cls)}\n"]
+    parts = [f"### `{name}`\n", f"{prose(cls)}\n"]
     if not is_dataclass(cls) and "__init__" in vars(cls) and cls.__init__ is not Exception.__init__:
         parts.insert(1, f"`{cls.__name__}{_signature(cls.__init__)}`\n")
     fields = [f"- `{n}`: `{kind}`" + (f". {text}" if text else "") for n, kind, text in _fields(cls)]
@@ -91,20 +89,14 @@ def _class(name: str, cls: type) -> str:
     for member, value in members.items():
         if inspect.isfunction(value):
             alias = "" if value.__name__ == member else f"\n\nThe same as `{value.__name__}`."
-            parts.append(f"#### `{member}{_signature(value)}`{alias or chr(10) * 2 + _prose(value)}\n")
+            parts.append(f"#### `{member}{_signature(value)}`{alias or chr(10) * 2 + prose(value)}\n")
         elif isinstance(value, (staticmethod, classmethod)):
             parts.append(_function(member, value.__func__, "####"))
         elif isinstance(value, property) or hasattr(value, "func"):
             getter = value.fget if isinstance(value, property) else value.func
             kind = _text(inspect.signature(getter).return_annotation)
-            parts.append(f"#### `{member}`: `{kind}`\n\n{_prose(value)}\n")
+            parts.append(f"#### `{member}`: `{kind}`\n\n{prose(value)}\n")
     return "\n".join(parts)
-
-
-def _pass(cls: Any) -> str:
-    rows = [f"- {o.describe()}" for o in declared_options(cls).values()]
-    kind = "Preserves training." if cls.preserves else "Changes training."
-    return "\n".join([f"### `{cls.name}`\n", f"{_prose(cls)}\n\n{kind}\n", *([*rows, ""] if rows else [])])
 
 
 def _fields(cls: type) -> Iterator[tuple[str, str, str]]:
@@ -154,7 +146,8 @@ def _text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
-def _prose(thing: Any) -> str:
+def prose(thing: Any) -> str:
+    """The docstring in Markdown."""
     return _markdown(inspect.getdoc(thing) or "")
 
 

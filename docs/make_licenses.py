@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 PROJECT = "boost-compile"
 HERE = Path(__file__).parent
-VENDORED = HERE.parent / "tools/views/page/vendor/LICENSES.txt"
+VENDORED = [HERE.parent / "tools/views/page/vendor/LICENSES.txt", HERE / "vendor/LICENSES.txt"]
 
 ACCEPTED = ["0BSD", "Apache", "BSD", "CC0", "ISC", "MIT", "MPL-2.0", "Mozilla Public License 2.0", "PSF"]
 ACCEPTED += ["Python Software Foundation", "Zlib"]
@@ -79,10 +79,10 @@ def table(names: set[str]) -> str:
     return done.stdout
 
 
-def vendored() -> str:
-    """What the notices in front of the licence texts say."""
-    notices, _, _ = VENDORED.read_text().partition("\n----")
-    return "".join(f"{line}\n" for line in notices.splitlines())
+def vendored(file: Path) -> str:
+    """Where the licences stand, and what the notices in front of their texts say."""
+    notices, _, _ = file.read_text().partition("\n----")
+    return f"`{file.relative_to(HERE.parent)}` holds their licences.\n\n{notices.strip()}\n"
 
 
 def main() -> None:
@@ -91,8 +91,7 @@ def main() -> None:
     parts = [HEAD.format(accepted=", ".join(ACCEPTED), python=platform.python_version(), system=system)]
     parts += [f"## What an installation brings\n\n{table(run)}"]
     parts += [f"## What development adds\n\n{table(development - run)}"]
-    place = VENDORED.relative_to(HERE.parent)
-    parts += [f"## Files of others in this repository\n\n`{place}` holds their licences.\n\n{vendored()}"]
+    parts += ["## Files of others in this repository\n", *map(vendored, VENDORED)]
     (HERE / "licenses.md").write_text("\n".join(parts).rstrip() + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The public names, and the page that lists them."""
+"""The public names, and the pages that list them and the passes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import boost_compile as bc
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_page_of_the_api_is_current() -> None:
-    done = subprocess.run(
-        [sys.executable, "docs/make_api.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("script", ["make_api.py", "make_passes.py"])
+def test_the_pages_that_scripts_write_are_current(script: str) -> None:
+    command = [sys.executable, f"docs/{script}", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
