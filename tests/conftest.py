@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -107,6 +108,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if is_fast(item)]
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """MindSpore collects garbage before each compilation; what was imported by now is never any."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
