@@ -44,6 +44,7 @@ NOT_RUN = {
 """What is not run, and why; by what stands in it."""
 
 ELSEWHERE = {
+    "docs/ten-nodes.md": "docs/make_ten_nodes.py runs it: tests/test_api.py",
     "docs/write-a-pass.md": "tests/test_write_a_pass.py runs it",
 }
 
