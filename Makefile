@@ -24,11 +24,12 @@ $(STAMP): pyproject.toml setup.py $(wildcard boost_compile/*.py)
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# mypy and the rules of imports are shown the package as it is installed: build/links, which the installation made (setup.py).
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	cd build/links && "$(CURDIR)/$(BIN)/lint-imports" --config "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.cache/imports"
 
-# mypy is shown the package as it is installed: build/links, which the installation made (setup.py).
 types: $(STAMP)
 	cd build/links && "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" -p boost_compile
 
@@ -51,7 +52,7 @@ test-random: $(STAMP)
 
 # 2,000 cycles with overflows, checkpoints and reloads; also part of test-slow.
 long-run: $(STAMP)
-	$(BIN)/python -m pytest -s -m slow tests/runtime/test_long_run.py
+	$(BIN)/python -m pytest -s -m slow tests/runtime/training/test_long_run.py
 
 # Writers and trainings that are killed at random points, and full disks; docs/training.md says what for.
 crash: $(STAMP)

@@ -50,12 +50,12 @@ class Step:
 
 def _steps(path: Path, scratch: Path) -> list[Step]:
     """The measured steps on the graph in ``path``; they use one loaded program, which none changes."""
-    from boost_compile.ir.mindir.reader import read_mindir
-    from boost_compile.ir.storage import save
+    from boost_compile.ir.analysis.training.anatomy import anatomy
+    from boost_compile.ir.formats.mindir.reader import read_mindir
+    from boost_compile.ir.formats.storage.storage import save
     from boost_compile.ir.text import parse_program, print_program
-    from boost_compile.ir.training import anatomy
-    from boost_compile.ir.verify import verify
-    from boost_compile.passes.pipeline import parse_pipeline
+    from boost_compile.ir.verify.verifier import verify
+    from boost_compile.passes.framework.pipeline import parse_pipeline
 
     program = read_mindir(path)
     text: list[str] = []
@@ -121,7 +121,7 @@ def _measure_memory(path: Path, scratch: Path) -> dict[str, int]:
 
 def _measure_resident(path: Path) -> int:
     """Growth of the resident set's peak while loading, in bytes; the file's own mapped pages count too."""
-    from boost_compile.ir.mindir.reader import read_mindir
+    from boost_compile.ir.formats.mindir.reader import read_mindir
 
     gc.disable()
     before = peak_resident()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 
-from boost_compile.ir.flops import estimated_flops
+from boost_compile.ir.analysis.cost.flops import estimated_flops
 
 import boost_compile as bc
 from benchmarks.sessions import seconds_a_step

@@ -94,7 +94,7 @@ def _export(name: str, size: int, folder: Path) -> None:
 
 def estimated(path: Path, pipeline: str) -> int:
     """The estimate of ``boost-inspect --memory``, in bytes."""
-    from boost_compile.runtime.footprint import footprint
+    from boost_compile.runtime.engine.footprint import footprint
 
     import boost_compile as bc
 

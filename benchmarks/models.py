@@ -53,9 +53,9 @@ def _best_of(prepare: Callable[[], Any], act: Callable[[Any], object], repetitio
 
 
 def _own(path: str, scratch: str) -> dict[str, Any]:
-    from boost_compile.ir.verify import verify
-    from boost_compile.passes.manager import compile_program
-    from boost_compile.passes.pipeline import parse_pipeline
+    from boost_compile.ir.verify.verifier import verify
+    from boost_compile.passes.framework.manager import compile_program
+    from boost_compile.passes.framework.pipeline import parse_pipeline
     from boost_compile.tools.cli import read_program
     from boost_compile.tools.compile import DEFAULT_PIPELINE
 
@@ -79,7 +79,7 @@ def _own(path: str, scratch: str) -> dict[str, Any]:
 def _floor(path: str) -> dict[str, list[float]]:
     import hashlib
 
-    from boost_compile.ir.mindir.schema import ModelProto
+    from boost_compile.ir.formats.mindir.schema import ModelProto
 
     data = Path(path).read_bytes()
     return {

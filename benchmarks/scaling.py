@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
-from boost_compile.ir.collectives import collectives
-from boost_compile.ir.data import MappedData, MappedFile
-from boost_compile.ir.mindir.writer import write_mindir
-from boost_compile.ir.program import Program
-from boost_compile.ir.training import assign_roles
+from boost_compile.ir.core.data import MappedData, MappedFile
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.formats.mindir.writer import write_mindir
+from boost_compile.ir.rewrite.ranks.collectives import collectives
+from boost_compile.ir.rewrite.roles import assign_roles
 
 import boost_compile as bc
 from benchmarks import synthetic

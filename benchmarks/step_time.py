@@ -80,8 +80,9 @@ def run() -> str:
         "",
         *table(["pipeline", *REWRITTEN], whole),
         "",
-        "The chain of effects puts updates of different weights in sequence (`ir/token_chain.py`). Unordered, they "
-        "made MindSpore's CPU runtime slower: gpt 2.8 instead of 1.8 ms a step, mobilenet_v2 60 instead of 36.",
+        "The chain of effects puts updates of different weights in sequence (`ir/rewrite/effects/token_chain.py`). "
+        "Unordered, they made MindSpore's CPU runtime slower: gpt 2.8 instead of 1.8 ms a step, mobilenet_v2 60 "
+        "instead of 36.",
         "",
         "Time of a micro-batch with the pass by the time without it, 1.00 is no cost. The test networks are small "
         "(batch 4), so that what a pass adds for each weight shows; medians of "

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
-from boost_compile.ir.attributes import MonadValue, scalar_tensor
-from boost_compile.ir.data import BytesData, Data, ZeroData
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.mindir.writer import write_mindir
-from boost_compile.ir.program import Entry, Program, Schedule
-from boost_compile.ir.types import TensorType, tensor
-from boost_compile.ir.values import Node, State, Value
+from boost_compile.ir.core.attributes import MonadValue, scalar_tensor
+from boost_compile.ir.core.data import BytesData, Data, ZeroData
+from boost_compile.ir.core.graph import Graph, Node, State, Value
+from boost_compile.ir.core.program import Entry, Program, Schedule
+from boost_compile.ir.core.types import TensorType, tensor
+from boost_compile.ir.formats.mindir.writer import write_mindir
 
 MARKS = MappingProxyType({"checkpoint": True})
 NODES_A_LAYER = 15.5

@@ -12,7 +12,8 @@ if not _path.isdir(_path.join(__path__[0], "ir")):
     # Python was started in a checkout and so found this folder first; the rest of the package stands beside it.
     __path__.append(_path.dirname(_path.abspath(__path__[0])))
 
-from .ir.display import render_with as _render_with
+from .ir.core.display import render_with as _render_with
+from .ir.core.saving import save_with as _save_with
 
 if TYPE_CHECKING:
     import os
@@ -20,30 +21,36 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import boost, passes
-    from .ir.difference import ProgramDiff
-    from .ir.errors import Error
-    from .ir.program import Program
-    from .passes.base import Pass
-    from .passes.boost_document import from_boost_config
-    from .runtime.capture import capture
+    from .ir.analysis.compare.difference import ProgramDiff
+    from .ir.core.errors import Error
+    from .ir.core.program import Program
+    from .passes.configuration.boost_document import from_boost_config
+    from .passes.framework.base import Pass
+    from .runtime.data.sources import Shard
     from .runtime.differentiation.differentiate import differentiate
-    from .runtime.fit import Callback
-    from .runtime.footprint import Footprint
-    from .runtime.session import Session
+    from .runtime.engine.footprint import Footprint
+    from .runtime.live.capture import capture
+    from .runtime.training.fit import Callback
+    from .runtime.training.retention import load_newest
+    from .runtime.training.saving import SaveEvery
+    from .runtime.training.session import Session
     from .tools.budget import plan_memory
     from .tools.verification.report import Verification
 
     __version__: str
 
 _HOMES = {
-    "Callback": ".runtime.fit",
-    "Error": ".ir.errors",
-    "Program": ".ir.program",
-    "Session": ".runtime.session",
+    "Callback": ".runtime.training.fit",
+    "Error": ".ir.core.errors",
+    "Program": ".ir.core.program",
+    "SaveEvery": ".runtime.training.saving",
+    "Session": ".runtime.training.session",
+    "Shard": ".runtime.data.sources",
     "boost": ".boost",
-    "capture": ".runtime.capture",
+    "capture": ".runtime.live.capture",
     "differentiate": ".runtime.differentiation.differentiate",
-    "from_boost_config": ".passes.boost_document",
+    "from_boost_config": ".passes.configuration.boost_document",
+    "load_newest": ".runtime.training.retention",
     "passes": ".passes",
     "plan_memory": ".tools.budget",
 }
@@ -52,7 +59,9 @@ __all__ = [
     "Callback",
     "Error",
     "Program",
+    "SaveEvery",
     "Session",
+    "Shard",
     "__version__",
     "boost",
     "capture",
@@ -62,6 +71,7 @@ __all__ = [
     "evaluation_network",
     "from_boost_config",
     "load",
+    "load_newest",
     "memory",
     "passes",
     "plan_memory",
@@ -75,8 +85,8 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
 
     A file that is damaged is an :class:`Error` that says so. ``differentiate`` makes a training graph of a forward one.
     """
-    from .ir.storage import load
-    from .ir.training import assign_roles
+    from .ir.formats.storage.storage import load
+    from .ir.rewrite.roles import assign_roles
 
     return assign_roles(load(path, dimensions))
 
@@ -97,8 +107,8 @@ def compile(
     that has no kernel for is replaced, or is an :class:`Error`. Without it the program keeps its target ("cpu" as
     read), and a primitive that nothing replaces is refused when a :class:`Session` opens.
     """
-    from .passes.manager import compile_program
-    from .runtime.capture import program_of
+    from .passes.framework.manager import compile_program
+    from .runtime.live.capture import program_of
 
     return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match, target=target)
 
@@ -122,7 +132,7 @@ def verify(
     """
     from dataclasses import replace
 
-    from .runtime.capture import program_of
+    from .runtime.live.capture import program_of
     from .tools.verification.verifier import verify
 
     # What is tried out must not train a live network.
@@ -145,8 +155,8 @@ def evaluation_network(
     program's own. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
     takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
     """
-    from .ir.evaluation import evaluation
-    from .runtime.capture import program_of
+    from .ir.rewrite.evaluation import evaluation
+    from .runtime.live.capture import program_of
 
     network = evaluation(program_of(program), result)
     if state is not None:
@@ -164,8 +174,8 @@ def diff(
     Both may be given as paths. False where nothing does. ``computation``: names, scopes, notes and the order of effects
     do not count.
     """
-    from .ir.diff import diff
-    from .runtime.capture import program_of
+    from .ir.analysis.compare.diff import diff
+    from .runtime.live.capture import program_of
 
     return diff(program_of(before), program_of(after), computation=computation)
 
@@ -173,8 +183,8 @@ def diff(
 def memory(program: Program | str | os.PathLike[str], threads: int | None = None) -> Footprint:
     """What a session of ``program``, or of the one at that path, on CPU will have in memory, in bytes and by cause; an
     estimate. ``threads``: cores that it may use, by default all."""
-    from .runtime.capture import program_of
-    from .runtime.footprint import footprint
+    from .runtime.engine.footprint import footprint
+    from .runtime.live.capture import program_of
 
     return footprint(program_of(program), threads)
 
@@ -185,7 +195,14 @@ def _html_of(thing: object) -> str:
     return notebook_of(thing)
 
 
+def _save(program: Program, path: str) -> None:
+    from .ir.formats.storage.storage import save
+
+    save(program, path)
+
+
 _render_with(_html_of)
+_save_with(_save)
 
 
 def __getattr__(name: str) -> Any:

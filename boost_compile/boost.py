@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from .ir.errors import Error
-from .passes.options import print_value
+from .ir.core.errors import Error
+from .passes.framework.options import print_value
 
 __all__ = [
     "AdaSum",
@@ -64,7 +64,7 @@ class Signpost:
         return f"<signpost: {self._message(self._instead())}>"
 
     def _message(self, text: str) -> str:
-        from .passes.pipeline import parse_pipeline
+        from .passes.framework.pipeline import parse_pipeline
 
         if text.startswith("bc."):
             code, here = text, self._here

@@ -17,13 +17,11 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from boost_compile.ir.difference import ProgramDiff
-from boost_compile.ir.report import Miss, PassResult
-from boost_compile.runtime.data import Shard
-from boost_compile.runtime.footprint import Footprint
-from boost_compile.runtime.history import Cycle, Epoch, History
-from boost_compile.runtime.result import StepResult
-from boost_compile.runtime.saving import SaveEvery
+from boost_compile.ir.analysis.compare.difference import ProgramDiff
+from boost_compile.ir.core.report import Miss, PassResult
+from boost_compile.runtime.engine.footprint import Footprint
+from boost_compile.runtime.training.history import Cycle, Epoch, History
+from boost_compile.runtime.training.result import StepResult
 from boost_compile.tools.budget import Plan
 from boost_compile.tools.verification.report import Verification
 
@@ -31,18 +29,17 @@ import boost_compile as bc
 
 PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = ["capture", "load", "compile", "verify", "differentiate", "from_boost_config", "plan_memory", "memory"]
-FUNCTIONS += ["diff", "evaluation_network"]
+FUNCTIONS += ["diff", "evaluation_network", "load_newest"]
+CLASSES = [bc.Session, bc.Program, bc.Callback, bc.SaveEvery, bc.Shard]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
 """What functions and methods return."""
-HELPERS = [SaveEvery, Shard]
-"""What is imported from modules of the runtime."""
 
 HEAD = """# API
 
 `import boost_compile as bc`. `python docs/make_api.py` writes this page from the docstrings, and a test holds it to
 them. What is not listed here is internal and may change. Every error that a user can cause is a `bc.Error`; its
-subclasses stand in `boost_compile.ir.errors`. `bc.__version__` is the version, `bc.boost` holds signposts for the names
-of `mindspore.boost` ([from-mindspore-boost.md](from-mindspore-boost.md)).
+subclasses stand in `boost_compile.ir.core.errors`. `bc.__version__` is the version, `bc.boost` holds signposts for the
+names of `mindspore.boost` ([from-mindspore-boost.md](from-mindspore-boost.md)).
 """
 PASSES = """`bc.passes` holds the classes of the passes, for lists of passes. A pipeline names them:
 `bc.compile(program, "gradient-accumulation{steps=4},overflow-check")`. [passes.md](passes.md) lists the passes with
@@ -63,10 +60,9 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD, "## Functions\n"]
     parts += [_function(f"bc.{name}", getattr(bc, name)) for name in FUNCTIONS]
-    parts += ["## Classes\n", *(_class(f"bc.{cls.__name__}", cls) for cls in (bc.Session, bc.Program, bc.Callback))]
+    parts += ["## Classes\n", *(_class(f"bc.{cls.__name__}", cls) for cls in CLASSES)]
     parts += [_class("bc.Error", bc.Error)]
     parts += ["## Results\n", *(_class(cls.__name__, cls) for cls in RESULTS)]
-    parts += ["## Helpers\n", *(_class(f"{cls.__module__}.{cls.__name__}", cls) for cls in HELPERS)]
     parts += ["## Passes\n", PASSES]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from boost_compile.passes.base import Pass
-from boost_compile.passes.options import REQUIRED, Option, declared_options, print_value
-from boost_compile.passes.registry import CLASSES, REGISTRY
+from boost_compile.passes.framework.base import Pass
+from boost_compile.passes.framework.options import REQUIRED, Option, declared_options, print_value
+from boost_compile.passes.framework.registry import CLASSES, REGISTRY
 from make_api import prose
 
 PAGE = Path(__file__).parent / "passes.md"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..ir.gradient_path import STAGES
-    from ..ir.report import Miss, PassResult
+    from ..ir.analysis.training.gradient_path import STAGES
+    from ..ir.core.report import Miss, PassResult
     from .adasum import AdaSum
-    from .base import Pass
     from .batch_size import BatchSize
     from .clip_gradients import ClipGradients
     from .common_subexpression_elimination import CommonSubexpressionElimination
@@ -16,6 +15,11 @@ if TYPE_CHECKING:
     from .dead_code_elimination import DeadCodeElimination
     from .dim_reduce import DimReduce
     from .effect_chain_minimization import EffectChainMinimization
+    from .framework.base import Pass
+    from .framework.manager import InternalError, NoMatchWarning, compile_program
+    from .framework.options import option
+    from .framework.pipeline import parse_pipeline, print_pipeline
+    from .framework.registry import REGISTRY, register
     from .gradient_accumulation import GradientAccumulation
     from .gradient_freeze import GradientFreeze
     from .group_loss_scale import GroupLossScale
@@ -23,29 +27,25 @@ if TYPE_CHECKING:
     from .less_bn import LessBN
     from .loss_scale import LossScale
     from .lower_gradient_centralization import LowerGradientCentralization
-    from .manager import InternalError, NoMatchWarning, compile_program
     from .normalised_head import NormalisedHead
-    from .options import option
     from .overflow_check import OverflowCheck
     from .parameter_groups import ParameterGroups
     from .patch_convolution import PatchConvolution
-    from .pipeline import parse_pipeline, print_pipeline
-    from .registry import REGISTRY, register
     from .tag_gradient_centralization import TagGradientCentralization
 
 _HOMES = {
-    "Miss": "..ir.report",
-    "PassResult": "..ir.report",
-    "STAGES": "..ir.gradient_path",
-    "Pass": ".base",
-    "InternalError": ".manager",
-    "NoMatchWarning": ".manager",
-    "compile_program": ".manager",
-    "option": ".options",
-    "parse_pipeline": ".pipeline",
-    "print_pipeline": ".pipeline",
-    "REGISTRY": ".registry",
-    "register": ".registry",
+    "Miss": "..ir.core.report",
+    "PassResult": "..ir.core.report",
+    "STAGES": "..ir.analysis.training.gradient_path",
+    "Pass": ".framework.base",
+    "InternalError": ".framework.manager",
+    "NoMatchWarning": ".framework.manager",
+    "compile_program": ".framework.manager",
+    "option": ".framework.options",
+    "parse_pipeline": ".framework.pipeline",
+    "print_pipeline": ".framework.pipeline",
+    "REGISTRY": ".framework.registry",
+    "register": ".framework.registry",
 }
 
 __all__ = [
@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name not in _HOMES:
-        from .registry import CLASSES, REGISTRY
+        from .framework.registry import CLASSES, REGISTRY
 
         own = next((pass_name for pass_name, cls in CLASSES.items() if cls == name), None)
         if own is None:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.adasum import SCOPE, Job, adasum, expand_adasum, is_combination, neighbours
-from ..ir.attributes import scalar_tensor
-from ..ir.buckets import ALL_REDUCE, collective_of
-from ..ir.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.gradient_path import STAGE, mark, updating_graphs
-from ..ir.graph import Graph, tensor_type
-from ..ir.program import Program
-from ..ir.reductions import all_true, reduce_all
-from ..ir.report import PassResult
-from ..ir.types import DType
-from ..ir.values import Node, Value
-from ..ir.wording import counted, print_bytes
-from .base import Pass
+from ..ir.analysis.training.gradient_path import STAGE, mark, updating_graphs
+from ..ir.build.cast import cast
+from ..ir.build.reduce import all_true, reduce_all
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.graph import Graph, Node, Value, tensor_type
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType
+from ..ir.core.wording import counted, print_bytes
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.ranks.adasum import SCOPE, Job, adasum, expand_adasum, is_combination, neighbours
+from ..ir.rewrite.ranks.buckets import ALL_REDUCE, collective_of
+from ..ir.rewrite.ranks.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
 from .data_parallel import DataParallel
-from .exported_reductions import reduces_gradients
-from .options import option
+from .framework.base import Pass
+from .framework.options import option
 from .overflow_check import OWN, SKIPPED
-from .own_check import find_own_check
-from .results import named_results
-from .tally import tallies
+from .step.exported_reductions import reduces_gradients
+from .step.own_check import find_own_check
+from .step.results import named_results
+from .step.tally import tallies
 
 AGREED = "agreed"
 """Mark of a decision that all ranks take together."""

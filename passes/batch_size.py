@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..ir.batch.resize import batch_inputs, plan_resize
-from ..ir.batch.rewrite import Rewrite
-from ..ir.errors import OptionError
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.wording import counted
-from .base import Pass
-from .options import option
+from ..ir.core.errors import OptionError
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted
+from ..ir.rewrite.batch_size.resize import batch_inputs, plan_resize
+from ..ir.rewrite.batch_size.rewrite import Rewrite
+from .framework.base import Pass
+from .framework.options import option
 
 
 class BatchSize(Pass):
@@ -17,7 +17,7 @@ class BatchSize(Pass):
 
     The batch is followed from the inputs through every node; what cannot be followed, or cannot change, is an error
     that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors in
-    derivatives of means follow; see :mod:`..ir.batch.scalars` for numbers that nothing proves.
+    derivatives of means follow; see :mod:`..ir.analysis.batch.scalars` for numbers that nothing proves.
 
     Changes training: a step sees another number of samples.
     """

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..ir.attributes import scalar_tensor
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import PassError, VerifyError
-from ..ir.gradient_path import GRADIENT, GradientPath, Point, gradient_paths, in_order, updating_graphs
-from ..ir.graph import Graph, tensor_type
-from ..ir.program import Program
-from ..ir.reductions import reduce_sum
-from ..ir.report import PassResult
-from ..ir.training import anatomy
-from ..ir.types import DType
-from ..ir.values import Value
-from ..ir.wording import counted
-from .base import Pass
-from .clip_each_rank import clip_each_rank
-from .options import option
-from .results import with_results
-from .split import refuse_sparse, sparse_gradients
+from ..ir.analysis.training.anatomy import anatomy
+from ..ir.analysis.training.gradient_path import (
+    GRADIENT,
+    GradientPath,
+    Point,
+    gradient_paths,
+    in_order,
+    updating_graphs,
+)
+from ..ir.build.cast import cast
+from ..ir.build.reduce import reduce_sum
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import PassError, VerifyError
+from ..ir.core.graph import Graph, Value, tensor_type
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
+from .framework.options import option
+from .step.clip_each_rank import clip_each_rank
+from .step.results import with_results
+from .step.split import refuse_sparse, sparse_gradients
 
 SCOPE = "clip-gradients"
 NORM = "gradient_norm"

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ..ir.attributes import bits
-from ..ir.graph import Graph
-from ..ir.network import mark
-from ..ir.ops import is_ordering, is_pure
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.types import FunctionType, TensorType, Type
-from ..ir.values import Constant, GraphRef, Node, Origin, State, Value
-from ..ir.wording import agreed, counted
-from .base import Pass
+from ..ir.analysis.training.network import mark
+from ..ir.core.attributes import bits
+from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, State, Value
+from ..ir.core.predicates import is_ordering, is_pure
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import FunctionType, TensorType, Type
+from ..ir.core.wording import agreed, counted
+from .framework.base import Pass
 
 
 class CommonSubexpressionElimination(Pass):

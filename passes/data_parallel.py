@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..ir.adasum import ADASUM, DEVICES, neighbours
-from ..ir.attributes import scalar_tensor
-from ..ir.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
-from ..ir.collectives import (
-    LOCAL,
-    SUMMED,
-    WORLD,
-    all_reduce,
-    cycle_traffic,
-    group_of,
-    is_collective,
-)
-from ..ir.divisor import NORMALISATION, find_divisor
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import PassError, VerifyError
-from ..ir.gradient_path import (
+from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ..ir.analysis.training.divisor import NORMALISATION, find_divisor
+from ..ir.analysis.training.gradient_path import (
     GRADIENT,
     PART,
     STAGE,
@@ -31,23 +17,28 @@ from ..ir.gradient_path import (
     mark,
     updating_graphs,
 )
-from ..ir.graph import Graph, tensor_type
-from ..ir.network import BACKWARD, FORWARD, network_parts
-from ..ir.ops import CPU
-from ..ir.program import Program, StateVariable
-from ..ir.report import PassResult
-from ..ir.training import TrainingAnatomy, anatomy
-from ..ir.types import DType, is_monad
-from ..ir.values import Constant, Node, Value
-from ..ir.wording import counted, print_bytes
-from .base import Pass
-from .clip_each_rank import clipped_by_rank
-from .crossings import takes_value
-from .exported_reductions import RANKS, SCOPE, take_out_reductions
-from .normalisation import COUNTED, change_divisor, declare_divisor, divide, division_of
-from .options import option
+from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ..ir.build.cast import cast
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import PassError, VerifyError
+from ..ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ..ir.core.primitives import CPU
+from ..ir.core.program import Program, StateVariable
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType, is_monad
+from ..ir.core.wording import counted, print_bytes
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.ranks.adasum import ADASUM, DEVICES, neighbours
+from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
+from ..ir.rewrite.ranks.collectives import LOCAL, SUMMED, WORLD, all_reduce, cycle_traffic, group_of, is_collective
+from .framework.base import Pass
+from .framework.options import option
 from .parameter_groups import FUSION
-from .tally import TALLY, declare_tally, move_marks, tallies
+from .step.clip_each_rank import clipped_by_rank
+from .step.crossings import takes_value
+from .step.exported_reductions import RANKS, SCOPE, take_out_reductions
+from .step.normalisation import COUNTED, change_divisor, declare_divisor, divide, division_of
+from .step.tally import TALLY, declare_tally, move_marks, tallies
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 MEGABYTE = 2**20

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..ir.calls import reachable_functions
-from ..ir.graph import Graph
-from ..ir.program import CYCLE_ROLES, Program
-from ..ir.report import PassResult
-from ..ir.wording import counted_all
-from .base import Pass
+from ..ir.analysis.functions.calls import reachable_functions
+from ..ir.core.graph import Graph
+from ..ir.core.program import CYCLE_ROLES, Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted_all
+from .framework.base import Pass
 
 
 class DeadCodeElimination(Pass):

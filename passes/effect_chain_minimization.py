@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..ir.effects import Effects
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.state_access import summarize
-from ..ir.wording import counted
-from .base import Pass
+from ..ir.analysis.effects.state_access import summarize
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
 
 
 class EffectChainMinimization(Pass):

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..ir.attributes import TensorValue, scalar_tensor
-from ..ir.divisor import find_divisor
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import OptionError, PassError
-from ..ir.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
-from ..ir.graph import Graph
-from ..ir.network import network_parts
-from ..ir.origins import settle_results
-from ..ir.program import Entry, Program
-from ..ir.report import PassResult
-from ..ir.seeds import separate_draws
-from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
-from ..ir.types import DType, TensorType, tensor
-from ..ir.values import Constant, Node, Value
-from ..ir.wording import counted, print_bytes
-from .base import Pass
-from .micro_batch_weight import find_weight, scalar_weight
-from .normalisation import declare_divisor, divide, forget_divisor
-from .options import option
+from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
+from ..ir.analysis.training.divisor import find_divisor
+from ..ir.analysis.training.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
+from ..ir.analysis.training.network import network_parts
+from ..ir.build.cast import cast
+from ..ir.core.attributes import TensorValue, scalar_tensor
+from ..ir.core.errors import OptionError, PassError
+from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.program import Entry, Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType, TensorType, tensor
+from ..ir.core.wording import counted, print_bytes
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.seeds import separate_draws
+from ..ir.rewrite.settle_results import settle_results
+from .framework.base import Pass
+from .framework.options import option
 from .overflow_check import EACH, SKIPPED
-from .split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
-from .step import the_step
-from .tally import declare_tally
+from .step.micro_batch_weight import find_weight, scalar_weight
+from .step.normalisation import declare_divisor, divide, forget_divisor
+from .step.split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
+from .step.step import the_step
+from .step.tally import declare_tally
 
 COUNT = "accumulation.count"
 WEIGHT = "accumulation.weight"
@@ -341,7 +340,7 @@ def _rewire(crossing: Crossing, twin: dict[Value, Value], value: Value) -> None:
 
 def _forget_unused(graph: Graph) -> None:
     """Drops references to state that this graph no longer uses, and functions that it no longer calls."""
-    from ..ir.calls import reachable_functions
+    from ..ir.analysis.functions.calls import reachable_functions
 
     for name in [n for n, value in graph.states.items() if not value.uses]:
         del graph.states[name]

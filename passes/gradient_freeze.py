@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from ..ir.attributes import scalar_tensor
-from ..ir.calls import bindings
-from ..ir.choice import CONTINUOUS, INTERVAL, LISTED, LONGEST, SEEDS, Choice
-from ..ir.effects import Effects
-from ..ir.errors import NotApplicable, OptionError, PassError, nearest
-from ..ir.flops import estimated_flops
-from ..ir.gradient_path import GRADIENT, gradient_paths, updating_graphs
-from ..ir.graph import Graph
-from ..ir.network import network_parts
-from ..ir.program import Program, variant_name
-from ..ir.removal import Removal
-from ..ir.report import PassResult
-from ..ir.seeds import separate_draws
-from ..ir.state_access import location
-from ..ir.types import tensor
-from ..ir.values import CALL, Input, Node, State, Value
-from ..ir.wording import counted
-from .accumulated import added_terms, gradients_in
-from .base import Pass
-from .depth import layers_by_depth
-from .options import option
+from ..ir.analysis.cost.flops import estimated_flops
+from ..ir.analysis.effects.state_access import location
+from ..ir.analysis.functions.calls import bindings
+from ..ir.analysis.training.gradient_path import GRADIENT, gradient_paths, updating_graphs
+from ..ir.analysis.training.network import network_parts
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
+from ..ir.core.graph import Graph, Input, Node, State, Value
+from ..ir.core.op import CALL
+from ..ir.core.program import Program, variant_name
+from ..ir.core.report import PassResult
+from ..ir.core.types import tensor
+from ..ir.core.variants import CONTINUOUS, INTERVAL, LISTED, LONGEST, SEEDS, Choice
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.removal import Removal
+from ..ir.rewrite.seeds import separate_draws
+from .framework.base import Pass
+from .framework.options import option
+from .step.accumulated import added_terms, gradients_in
+from .step.depth import layers_by_depth
 
 CYCLE = "freeze.cycle"
 SCOPE = "gradient-freeze"

@@ -7,28 +7,27 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from ..ir.attributes import scalar_tensor
-from ..ir.effects import Effects
-from ..ir.errors import NotApplicable, OptionError, PassError, nearest
-from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
-from ..ir.graph import Graph
-from ..ir.linearity import Seed, find_seeds, scale_seeds
-from ..ir.network import network_parts
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.types import tensor
-from ..ir.values import Constant, Node, Value
-from ..ir.wording import counted
-from .accumulated import added_terms, gradients_in
-from .base import Pass
-from .crossings import crossings, takes_value
-from .depth import layers_by_depth
-from .dynamic_loss_scale import put_scale_rule, refuse_second_scale
-from .group_scale_rule import SCOPE, steps_of, value_of
-from .normalisation import divide
-from .options import option
+from ..ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
+from ..ir.analysis.training.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
+from ..ir.analysis.training.network import network_parts
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
+from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import tensor
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
+from .framework.options import option
 from .overflow_check import SKIPPED
-from .results import with_results
+from .step.accumulated import added_terms, gradients_in
+from .step.crossings import crossings, takes_value
+from .step.depth import layers_by_depth
+from .step.dynamic_loss_scale import put_scale_rule, refuse_second_scale
+from .step.group_scale_rule import SCOPE, steps_of, value_of
+from .step.normalisation import divide
+from .step.results import with_results
 
 Use = tuple[Node, int]
 

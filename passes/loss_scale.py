@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.attributes import scalar_tensor
-from ..ir.effects import Effects
-from ..ir.errors import OptionError, PassError
-from ..ir.gradient_path import GRADIENT, updating_graphs
-from ..ir.graph import Graph
-from ..ir.linearity import find_seeds, scale_seeds
-from ..ir.network import network_parts
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.types import tensor
-from ..ir.values import Node
-from ..ir.wording import counted
-from .base import Pass
-from .crossings import crossings, takes_value
-from .dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule, refuse_second_scale
-from .normalisation import change_divisor, divide_gradients
-from .options import option
+from ..ir.analysis.derivative.linearity import find_seeds, scale_seeds
+from ..ir.analysis.training.gradient_path import GRADIENT, updating_graphs
+from ..ir.analysis.training.network import network_parts
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import OptionError, PassError
+from ..ir.core.graph import Graph, Node
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import tensor
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
+from .framework.options import option
 from .overflow_check import SKIPPED
-from .results import with_results
+from .step.crossings import crossings, takes_value
+from .step.dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule, refuse_second_scale
+from .step.normalisation import change_divisor, divide_gradients
+from .step.results import with_results
 
 INITIAL = {"static": 1024.0, "dynamic": 65536.0}
 

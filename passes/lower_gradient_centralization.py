@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import PassError
-from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
-from ..ir.graph import Graph, tensor_type
-from ..ir.program import Program, StateVariable
-from ..ir.reductions import reduce_mean
-from ..ir.report import PassResult
-from ..ir.types import DType
-from ..ir.values import Value
-from ..ir.wording import counted
-from .base import Pass
+from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.build.cast import cast
+from ..ir.build.reduce import reduce_mean
+from ..ir.core.errors import PassError
+from ..ir.core.graph import Graph, Value, tensor_type
+from ..ir.core.program import Program, StateVariable
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
 from .tag_gradient_centralization import TAG, TagGradientCentralization
 
 SCOPE = "gradient-centralization"

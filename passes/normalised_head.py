@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.attributes import Attribute, TensorValue, scalar_tensor
-from ..ir.calls import without_tokens
-from ..ir.effects import Effects
-from ..ir.errors import NotApplicable, PassError
-from ..ir.graph import Graph
-from ..ir.network import BACKWARD, FORWARD
-from ..ir.new_weight import new_name, plan_repeat, repeat_update
-from ..ir.ops import is_effect
-from ..ir.program import Program
-from ..ir.reductions import reduce_sum
-from ..ir.removal import Removal
-from ..ir.report import PassResult
-from ..ir.tokens import orders_only
-from ..ir.training import TrainingAnatomy, WeightInfo, anatomy
-from ..ir.types import DType, TensorType, tensor
-from ..ir.values import CALL, Constant, Node, Op, State, Value
-from ..ir.wording import counted
-from .base import Pass
-from .options import option
-from .pattern import Match, Rewrite, any_value, op
-from .step import the_step
+from ..ir.analysis.effects.tokens import orders_only
+from ..ir.analysis.functions.calls import without_tokens
+from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
+from ..ir.analysis.training.network import BACKWARD, FORWARD
+from ..ir.build.reduce import reduce_sum
+from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
+from ..ir.core.errors import NotApplicable, PassError
+from ..ir.core.graph import Constant, Graph, Node, State, Value
+from ..ir.core.op import CALL, Op
+from ..ir.core.predicates import is_effect
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType, TensorType, tensor
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.new_weight import new_name, plan_repeat, repeat_update
+from ..ir.rewrite.removal import Removal
+from .framework.base import Pass
+from .framework.options import option
+from .framework.pattern import Match, Rewrite, any_value, op
+from .step.step import the_step
 
 SCOPE = "normalised-head"
 PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Matmul", "Mm", "Addmm"})

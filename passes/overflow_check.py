@@ -5,35 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..ir.attributes import scalar_tensor
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import PassError
-from ..ir.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
-from ..ir.graph import Graph
-from ..ir.network import BACKWARD, FORWARD, network_parts
-from ..ir.ops import ASCEND
-from ..ir.origins import settle_results
-from ..ir.outline import skip_where
-from ..ir.program import CYCLE_ROLES, Program
-from ..ir.reductions import all_finite
-from ..ir.report import PassResult
-from ..ir.state_access import Effect
-from ..ir.training import anatomy
-from ..ir.types import DType, tensor
-from ..ir.values import Node, Value
-from ..ir.wording import counted
-from .base import Pass
+from ..ir.analysis.effects.state_access import Effect
+from ..ir.analysis.training.anatomy import anatomy
+from ..ir.analysis.training.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
+from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ..ir.build.cast import cast
+from ..ir.build.reduce import all_finite
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import PassError
+from ..ir.core.graph import Graph, Node, Value
+from ..ir.core.primitives import ASCEND
+from ..ir.core.program import CYCLE_ROLES, Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType, tensor
+from ..ir.core.wording import counted
+from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.effects.outline import skip_where
+from ..ir.rewrite.settle_results import settle_results
 from .data_parallel import DataParallel
-from .dynamic_loss_scale import put_scale_rule
-from .exported_reductions import reduces_gradients
-from .float_status import float_status
-from .normalisation import change_count
-from .options import option
-from .own_check import OwnCheck, find_own_check, look_at_all, skips
-from .results import named_results, with_results
-from .split import sparse_gradients
-from .tally import declare_tally, find_tally
+from .framework.base import Pass
+from .framework.options import option
+from .step.dynamic_loss_scale import put_scale_rule
+from .step.exported_reductions import reduces_gradients
+from .step.float_status import float_status
+from .step.normalisation import change_count
+from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
+from .step.results import named_results, with_results
+from .step.split import sparse_gradients
+from .step.tally import declare_tally, find_tally
 
 SCOPE = "overflow-check"
 SKIPPED = "overflow.skipped_cycles"

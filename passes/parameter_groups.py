@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..ir.attributes import scalar_tensor
-from ..ir.closures import Closures
-from ..ir.dtypes import cast
-from ..ir.effects import Effects
-from ..ir.errors import OptionError, PassError, nearest
-from ..ir.gradient_path import GradientPath, gradient_paths, updating_graphs
-from ..ir.graph import Graph, tensor_type
-from ..ir.ops import facts, written_operands
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.state_access import location
-from ..ir.types import DType
-from ..ir.values import Input, Node, State, Value
-from ..ir.wording import agreed, counted
-from .base import Pass
-from .options import option
+from ..ir.analysis.effects.state_access import location
+from ..ir.analysis.functions.closures import Closures
+from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.build.cast import cast
+from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import OptionError, PassError, nearest
+from ..ir.core.graph import Graph, Input, Node, State, Value, tensor_type
+from ..ir.core.predicates import written_operands
+from ..ir.core.primitives import facts
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import DType
+from ..ir.core.wording import agreed, counted
+from ..ir.rewrite.effects.editing import Effects
+from .framework.base import Pass
+from .framework.options import option
 from .tag_gradient_centralization import TAG
 
 SCOPE = "parameter-groups"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.graph import Graph
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.types import TensorType
-from ..ir.values import Node, Value
-from ..ir.wording import agreed, counted
-from .base import Pass
-from .pattern import Match, Rewrite, any_value, op
+from ..ir.core.graph import Graph, Node, Value
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.types import TensorType
+from ..ir.core.wording import agreed, counted
+from .framework.base import Pass
+from .framework.pattern import Match, Rewrite, any_value, op
 
 SCOPE = "patch-convolution"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir.gradient_path import gradient_paths, updating_graphs
-from ..ir.network import BACKWARD, mark
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.tokens import orders_only
-from ..ir.values import Constant, Node
-from ..ir.weight_uses import BRINGING, Use, forward_uses
-from ..ir.wording import counted
-from .base import Pass
+from ..ir.analysis.effects.tokens import orders_only
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.network import BACKWARD, mark
+from ..ir.analysis.training.weight_uses import BRINGING, Use, forward_uses
+from ..ir.core.graph import Constant, Node
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted
+from .framework.base import Pass
 
 TAG = "centralize"
 """Note of a state variable: the axes over which the mean of its gradient is taken away."""

@@ -158,7 +158,7 @@ def _replicas(run: Run, values: Values) -> None:
 
 def _checkpoints(folder: Path, runs: list[Run], values: Values) -> None:
     """Saved in the middle of a cycle by all ranks; and BatchNorm statistics."""
-    from boost_compile.runtime.checkpoint import read_state
+    from boost_compile.runtime.state.checkpoint import read_state
 
     import boost_compile as bc
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from boost_compile.ir.program import Program
-from boost_compile.runtime.fit import Callback
+from boost_compile.ir.core.program import Program
+from boost_compile.runtime.training.fit import Callback
 
 import boost_compile as bc
 

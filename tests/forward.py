@@ -9,10 +9,10 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from boost_compile.ir.program import Program
-from boost_compile.ir.python.decompile import decompile
-from boost_compile.runtime.engine import Engine, flat_outputs
-from boost_compile.runtime.inputs import to_tensors
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.formats.python.decompile import decompile
+from boost_compile.runtime.data.inputs import to_tensors
+from boost_compile.runtime.engine.engine import Engine, flat_outputs
 from mindspore import nn
 
 from tests.networks import CASES

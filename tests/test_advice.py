@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from boost_compile.ir.errors import Error
+from boost_compile.ir.core.errors import Error
 
 from .advice import OPTIONS, wrong_advice
 

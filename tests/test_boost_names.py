@@ -83,7 +83,7 @@ def test_a_name_says_what_to_write_instead(name: str) -> None:
 
 def test_every_pass_class_can_be_imported_from_passes() -> None:
     from boost_compile.passes import GradientAccumulation, LessBN
-    from boost_compile.passes.registry import CLASSES, REGISTRY
+    from boost_compile.passes.framework.registry import CLASSES, REGISTRY
 
     assert GradientAccumulation(steps=4) == parse_pipeline("gradient-accumulation{steps=4}")[0]
     assert LessBN is REGISTRY["less-bn"]

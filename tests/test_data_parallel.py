@@ -14,7 +14,7 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from boost_compile.ir.collectives import cycle_traffic
+from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
 
 import boost_compile as bc
 from tests import native, reference

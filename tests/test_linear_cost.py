@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from boost_compile.ir.attributes import MonadValue
-from boost_compile.ir.diff import diff
-from boost_compile.ir.effects import Effects
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.mindir.reader import read_mindir
-from boost_compile.ir.program import Entry, Program, Schedule
-from boost_compile.ir.storage import save
+from boost_compile.ir.analysis.compare.diff import diff
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.core.attributes import MonadValue
+from boost_compile.ir.core.graph import Graph, Node, Value
+from boost_compile.ir.core.program import Entry, Program, Schedule
+from boost_compile.ir.core.types import UMONAD, tensor
+from boost_compile.ir.formats.mindir.reader import read_mindir
+from boost_compile.ir.formats.storage.storage import save
+from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_graph, print_program
-from boost_compile.ir.training import anatomy, assign_roles
-from boost_compile.ir.types import UMONAD, tensor
-from boost_compile.ir.values import Node, Value
-from boost_compile.ir.verify import verify
-from boost_compile.passes.pipeline import parse_pipeline
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes.framework.pipeline import parse_pipeline
 
 from benchmarks.synthetic import SHAPES, write
 

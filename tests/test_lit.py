@@ -1,4 +1,4 @@
-"""The text-IR tests (``.ir`` files with RUN lines) mean the same to lit and to pytest, which runs them by text_ir.py."""
+"""The text-IR tests (``.ir`` files with RUN lines) mean the same to lit and to pytest, which runs them in-process."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ def test_type_checkers_and_python_find_an_editable_install(tmp_path: Path) -> No
     if not lines:
         pytest.skip("not an editable install")
     folders = [Path(line) for line in lines if not line.startswith("import ")]
-    assert any((folder / "boost_compile/ir/errors.py").is_file() for folder in folders)
+    assert any((folder / "boost_compile/ir/core/errors.py").is_file() for folder in folders)
     assert any((folder / "boost_compile/py.typed").is_file() for folder in folders)
-    code = "import boost_compile.ir.errors as e, boost_compile as b; print(e.__file__, len(b.__path__))"
+    code = "import boost_compile.ir.core.errors as e, boost_compile as b; print(e.__file__, len(b.__path__))"
     for where in (tmp_path, ROOT):
         done = subprocess.run([sys.executable, "-c", code], cwd=where, capture_output=True, text=True, check=True)
         file, count = done.stdout.split()
-        assert Path(file).resolve() == (ROOT / "ir/errors.py").resolve()
+        assert Path(file).resolve() == (ROOT / "ir/core/errors.py").resolve()
         assert count == ("1" if where == tmp_path else "2")

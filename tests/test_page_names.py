@@ -50,11 +50,11 @@ def test_every_link_leads_to_a_file(page: str) -> None:
 
 RIGHT = [
     "bc.compile",
-    "boost_compile.runtime.saving",
+    "boost_compile.runtime.training.saving",
     "Session.fit",
     "session.fit(…, end_of_epoch=…)",
-    "passes.pattern.Rewrite",
-    "passes/pattern.py",
+    "passes.framework.pattern.Rewrite",
+    "passes/framework/pattern.py",
     "pattern.py",
     "tests/test_pages.py::test_every_command_is_read",
     "make test",
@@ -82,7 +82,7 @@ def test_what_exists_is_taken(text: str) -> None:
         ("boost_compile.runtime.savings", "runtime has no savings"),
         ("Session.fitted", "Session has no fitted"),
         ("session.fit(…, ends=…)", "session.fit takes no ends"),
-        ("passes.pattern.Rewritten", "passes/pattern has no Rewritten"),
+        ("passes.framework.pattern.Rewritten", "passes/framework/pattern has no Rewritten"),
         ("passes/patterns.py", "no such path"),
         ("patterns.py", "no file of this name"),
         ("tests/test_pages.py::test_nothing", "no test test_nothing"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.diff import diff
-from boost_compile.ir.program import Program
-from boost_compile.runtime.history import Cycle, Epoch, History
+from boost_compile.ir.analysis.compare.diff import diff
+from boost_compile.ir.core.program import Program
+from boost_compile.runtime.training.history import Cycle, Epoch, History
 from boost_compile.tools.verification.report import FAILED, NOT_APPLICABLE, PASSED, Result, Verification
 
 import boost_compile as bc

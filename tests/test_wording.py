@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.wording import counted, sentence
+from boost_compile.ir.core.wording import counted, sentence
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(
@@ -46,7 +46,7 @@ def is_number(value: ast.FormattedValue) -> bool:
 
 
 def test_numbers_and_nouns_agree() -> None:
-    """``counted(n, "step")`` of ir/wording.py gives "1 step" and "2 steps"."""
+    """``counted(n, "step")`` of ir/core/wording.py gives "1 step" and "2 steps"."""
     found = [f"{p.relative_to(ROOT)}, {line}" for p in SOURCES for line in plurals(p.read_text(encoding="utf-8"))]
     assert found == []
     assert len(SOURCES) > 250

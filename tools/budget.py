@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ir.display import Displayed
-from ..ir.errors import Error, OptionError, PassError
-from ..ir.wording import counted
+from ..ir.core.display import Displayed
+from ..ir.core.errors import Error, OptionError, PassError
+from ..ir.core.wording import counted
 
 if TYPE_CHECKING:
-    from ..ir.program import Program
-    from ..passes.base import Pass
+    from ..ir.core.program import Program
+    from ..passes.framework.base import Pass
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
          "TIB": 2**40}  # fmt: skip
@@ -55,7 +55,7 @@ def bytes_of(text: str) -> int:
 
 def batch_size(program: Program) -> int:
     """The samples of one micro-batch: the first axis of the first input that has one."""
-    from ..ir.types import TensorType
+    from ..ir.core.types import TensorType
 
     for graph in program.graphs.values():
         for value in graph.inputs:
@@ -70,9 +70,9 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
 
     ``passes`` are what else the program will be compiled with. PassError with the table if nothing fits.
     """
-    from ..passes.manager import compile_program
-    from ..passes.pipeline import parse_pipeline
-    from ..runtime.footprint import footprint
+    from ..passes.framework.manager import compile_program
+    from ..passes.framework.pipeline import parse_pipeline
+    from ..runtime.engine.footprint import footprint
 
     own = batch_size(program)
     wanted = own if batch is None else batch

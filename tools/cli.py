@@ -20,7 +20,7 @@ from .command import complete_in_a_shell
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..ir.program import Program
+    from ..ir.core.program import Program
     from .tables import Table
 
 BAD_INPUT, INTERNAL_FAILURE = 2, 1
@@ -90,7 +90,7 @@ def hanging(text: str, width: int, code: int | None = CODE) -> str:
 def safe(message: str) -> str:
     """What a terminal may be shown: names from files may hold escape sequences and line breaks. All lines but the first
     are indented, so none that a name brings along passes for a message of its own."""
-    from ..ir.naming import printable
+    from ..ir.core.naming import printable
 
     first, *others = message.split("\n")
     return "\n".join([printable(first), *(printable(_indented(line)) for line in others)])
@@ -110,7 +110,7 @@ def escape(text: str) -> str:
     """Text for rich: no markup, nothing that does not print but line breaks."""
     from rich import markup
 
-    from ..ir.naming import printable
+    from ..ir.core.naming import printable
 
     return markup.escape("\n".join(map(printable, text.split("\n"))))
 
@@ -159,11 +159,11 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
 
 
 def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
-    from ..ir.errors import Error, VerifyError
+    from ..ir.core.errors import Error, VerifyError
 
     internal: tuple[type[Exception], ...] = ()
-    if "boost_compile.passes.manager" in sys.modules:
-        from ..passes.manager import BrokenProgram, InternalError
+    if "boost_compile.passes.framework.manager" in sys.modules:
+        from ..passes.framework.manager import BrokenProgram, InternalError
 
         internal = (BrokenProgram, InternalError)
     if os.environ.get(TRACEBACK):
@@ -202,7 +202,7 @@ def console_to(output: str | None) -> Iterator[Console]:
 
     from rich.console import Console
 
-    from ..ir.atomic import replacing_file
+    from ..ir.files.atomic import replacing_file
 
     text = StringIO()
     yield Console(file=text, highlight=False, emoji=False, width=160)
@@ -275,15 +275,15 @@ def pause_collector() -> None:
 def read_program(path: str, dimensions: Mapping[str, int] | None = None) -> Program:
     """The program in a MindIR file, an ONNX model, a program directory, a text file (``.ir``, ``.txt``), or text on
     stdin (``-``). ``dimensions``: sizes that an ONNX model leaves open."""
-    from ..ir.training import assign_roles
+    from ..ir.rewrite.roles import assign_roles
 
     return assign_roles(_read_program(path, dimensions))
 
 
 def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
     if path == "-":
-        from ..ir.errors import FormatError
-        from ..ir.storage import refuse_dimensions
+        from ..ir.core.errors import FormatError
+        from ..ir.formats.storage.storage import refuse_dimensions
         from ..ir.text import parse_program
 
         try:
@@ -292,7 +292,7 @@ def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
             raise FormatError("standard input: not UTF-8 text, so no text form of a program") from None
         refuse_dimensions(dimensions, "standard input is a program as text")
         return parse_program(text, "standard input")
-    from ..ir.storage import load
+    from ..ir.formats.storage.storage import load
 
     return load(path, dimensions)
 
@@ -315,7 +315,7 @@ dimensions_option = click.option(
 
 def check_writable(output: str) -> None:
     """Finds out before the work, not after it, that the result has no place to go."""
-    from ..ir.errors import OptionError
+    from ..ir.core.errors import OptionError
 
     directory = os.path.dirname(os.path.abspath(output))
     if not os.path.isdir(directory):

@@ -77,7 +77,7 @@ class Pipeline(click.ParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        from ..passes.registry import REGISTRY, load_all
+        from ..passes.framework.registry import REGISTRY, load_all
 
         load_all()
         before, comma, begun = incomplete.rpartition(",")

@@ -19,9 +19,9 @@ from .listings import list_losses, list_optimizers, list_passes
 from .outputs import check_output
 
 if TYPE_CHECKING:
-    from ..ir.program import Program
-    from ..passes.base import Pass
-    from ..passes.instrumentation import Instrumentation
+    from ..ir.core.program import Program
+    from ..passes.framework.base import Pass
+    from ..passes.framework.instrumentation import Instrumentation
     from .verification.report import Verification
 
 DEFAULT_PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
@@ -168,7 +168,7 @@ class Job:
 
         Reads --config, which may also set ``target``, and adds to ``notes``.
         """
-        from ..passes.pipeline import parse_pipeline
+        from ..passes.framework.pipeline import parse_pipeline
 
         shorthands = [*self._accumulation(), *self._around_the_optimizer()]
         given = [*parse_pipeline(",".join(shorthands)), *parse_pipeline(self.passes or "")]
@@ -180,8 +180,8 @@ class Job:
         """The passes of --config and --level, less those that the command line gives too; None if they name none."""
         if self.config is None and self.level is None:
             return None
-        from ..passes.configuration import read_configuration
-        from ..passes.pipeline import print_pipeline
+        from ..passes.configuration.configuration import read_configuration
+        from ..passes.framework.pipeline import print_pipeline
 
         configuration = read_configuration(self.config, self.level)
         where = self.config or f"--level {self.level}"
@@ -208,7 +208,7 @@ class Job:
                 if getattr(self, name):
                     raise click.UsageError(f"--{name} says how to accumulate: give --accumulate N too")
             return []
-        from ..passes.options import print_value
+        from ..passes.framework.options import print_value
 
         reduction = self.reduction or ("weighted" if self.weight else None)
         given = {"steps": self.accumulate, "reduction": reduction, "weight": self.weight, "split": self.split}
@@ -235,7 +235,7 @@ class Job:
         return asked
 
     def instrumentation(self) -> Instrumentation:
-        from ..passes.instrumentation import Instrumentation
+        from ..passes.framework.instrumentation import Instrumentation
 
         return Instrumentation(
             print_ir_before=_selection(self.print_ir_before),
@@ -247,7 +247,7 @@ class Job:
 
     def destination(self) -> tuple[str, str]:
         """(path or ``-``, what to emit), checked against each other."""
-        from ..ir.suffixes import form_of
+        from ..ir.formats.storage.suffixes import form_of
 
         by_suffix = None
         if self.output is not None:
@@ -274,7 +274,7 @@ def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
 def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bool) -> None:
     import warnings
 
-    from ..passes.manager import NoMatchWarning, compile_program
+    from ..passes.framework.manager import NoMatchWarning, compile_program
     from .compile_report import Outcome, print_report, print_statistics, print_times, to_json
     from .doctor.examination import certain_findings
 
@@ -327,7 +327,7 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
 
 def _note_missing_kernels(program: Program) -> None:
     """Says where the program cannot run, though nobody named that as its target."""
-    from ..ir.errors import PassError
+    from ..ir.core.errors import PassError
     from ..passes.legalize import check_target
 
     try:
@@ -338,7 +338,7 @@ def _note_missing_kernels(program: Program) -> None:
 
 def _planned(job: Job, program: Program, passes: list[Pass], silent: bool) -> list[Pass]:
     """The passes, with those in front that make the wanted batch fit into the memory."""
-    from ..passes.pipeline import parse_pipeline
+    from ..passes.framework.pipeline import parse_pipeline
     from .budget import bytes_of, lines_of, plan_memory
 
     if job.accumulate is not None:
@@ -412,7 +412,7 @@ def _write(program: Program, output: str, emit: str, annotations: bool) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()  # a reader that went away is noticed here, before the report
         return None
-    from ..ir.atomic import replacing_file
+    from ..ir.files.atomic import replacing_file
 
     with replacing_file(Path(output)) as file:
         file.write(text.encode())
@@ -420,8 +420,8 @@ def _write(program: Program, output: str, emit: str, annotations: bool) -> None:
 
 
 def _dump_pipeline(passes: list[Pass]) -> None:
-    from ..passes.manager import canonical_order
-    from ..passes.pipeline import print_pipeline
+    from ..passes.framework.manager import canonical_order
+    from ..passes.framework.pipeline import print_pipeline
 
     click.echo(print_pipeline(canonical_order(passes), all_options=True))
 

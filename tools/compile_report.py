@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ir.program import Program
-from ..ir.report import PassResult
-from ..ir.wording import counted, print_bytes
-from ..passes.base import Pass
-from ..passes.pipeline import print_pipeline
-from ..passes.registry import find
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted, print_bytes
+from ..passes.framework.base import Pass
+from ..passes.framework.pipeline import print_pipeline
+from ..passes.framework.registry import find
 from . import cli
 from .tables import say
 

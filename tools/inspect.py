@@ -14,8 +14,8 @@ from .command import Command, Place
 from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
-    from ..ir.evaluation import Evaluation
-    from ..ir.program import Program
+    from ..ir.core.program import Program
+    from ..ir.rewrite.evaluation import Evaluation
     from .views.shown import Shown
 
 FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "mindir", "model-explorer", "html")
@@ -185,7 +185,7 @@ def command(
 
     program = cli.read_program(file, dimensions)
     if check:
-        from ..ir.storage import check_state
+        from ..ir.formats.storage.storage import check_state
 
         check_state(program)
     if forward:
@@ -240,7 +240,7 @@ def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
         from .views.onnx import write_standard_onnx
 
         return write_standard_onnx(network, output)
-    from ..ir.storage import save
+    from ..ir.formats.storage.storage import save
 
     save(network.program, output)
     return network
@@ -262,7 +262,7 @@ def _doctor(program: Program, data: str | None, format_: str, output: str | None
     """Ends with exit status 1 where something is found, 0 where nothing is."""
     from dataclasses import asdict
 
-    from ..runtime.data import read_data
+    from ..runtime.data.sources import read_data
     from .doctor.examination import examine
 
     found = examine(program, None if data is None else read_data(data))
@@ -332,8 +332,8 @@ def _diff(a: str, b: str, format_: str, output: str | None, computation: bool, s
     if format_ not in DIFF_FORMATS:
         raise click.UsageError(f"--diff goes with --format {', '.join(DIFF_FORMATS)}, not with {format_}")
     cli.pause_collector()
-    from ..ir.diff import diff
-    from ..ir.errors import Error
+    from ..ir.analysis.compare.diff import diff
+    from ..ir.core.errors import Error
 
     try:
         # Sizes are for those of the files that leave some open.
@@ -360,7 +360,7 @@ def _write(text: str, output: str | None, *, page: bool = False) -> None:
     if output is None or output == "-":
         sys.stdout.write(text)
         return
-    from ..ir.atomic import replacing_file
+    from ..ir.files.atomic import replacing_file
 
     with replacing_file(Path(output)) as stream:
         stream.write(text.encode())

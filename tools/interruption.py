@@ -79,7 +79,7 @@ def held() -> Iterator[None]:
 def leave() -> NoReturn:
     """Ends the process as an interrupted one."""
     finish()
-    scratch = sys.modules.get("boost_compile.runtime.scratch")
+    scratch = sys.modules.get("boost_compile.runtime.engine.scratch")
     for act in (*reversed(last_words), *([scratch.clear] if scratch is not None else [])):
         with suppress(Exception):
             act()

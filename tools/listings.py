@@ -14,8 +14,8 @@ from . import cli
 
 def list_passes(as_json: bool) -> None:
     """``boost-compile --list-passes``."""
-    from ..passes.options import REQUIRED, declared_options
-    from ..passes.registry import REGISTRY, load_all
+    from ..passes.framework.options import REQUIRED, declared_options
+    from ..passes.framework.registry import REGISTRY, load_all
 
     load_all()
     if as_json:

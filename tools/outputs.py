@@ -29,7 +29,7 @@ def suffix_of(output: str) -> str:
 
 def check_suffix(output: str, known: Mapping[str, str]) -> str:
     """What the suffix of ``output`` says, by ``known`` (suffix -> kind); OptionError where it is none of them."""
-    from ..ir.errors import OptionError
+    from ..ir.core.errors import OptionError
 
     suffix = suffix_of(output)
     if suffix not in known:
@@ -49,7 +49,7 @@ def check_output(output: str, inputs: Iterable[str | None] = (), *, force: bool,
     An input is never replaced. An existing file whose content is not what its suffix says is replaced only with
     ``force``; ``recognised=False`` is for what has no form of its own, such as tables.
     """
-    from ..ir.errors import OptionError
+    from ..ir.core.errors import OptionError
 
     cli.check_writable(output)
     path = Path(output)

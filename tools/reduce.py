@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.wording import counted
+from ..ir.core.wording import counted
 from . import cli
 from .command import Command, Pipeline, Place
 from .outputs import check_output, check_suffix
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .reduction.reducer import Progress, Reduction
 
 _RERUN = re.compile(r"^// rerun with: boost-compile \S+ --passes '([^']*)'", re.MULTILINE)
-"""What a crash's reproducer (passes/reproducer.py) says of itself."""
+"""What a crash's reproducer (passes/framework/reproducer.py) says of itself."""
 _EVERY = 50
 """Where standard error is no terminal, progress is one line for so many tests."""
 
@@ -65,8 +65,8 @@ def command(
     --check CMD         any command: the same exit status as for FILE itself
 
     Exit status: 0 reduced, and what was written was checked to fail; 2 bad input, or FILE does not fail."""
-    from ..ir.atomic import replacing_file
-    from ..ir.suffixes import TEXT_SUFFIXES
+    from ..ir.files.atomic import replacing_file
+    from ..ir.formats.storage.suffixes import TEXT_SUFFIXES
     from .reduction.reducer import reduce
 
     target = output or f"{Path(file).stem}-reduced.ir"
@@ -91,8 +91,8 @@ def command(
 def _check(
     file: str, pipeline: str | None, verify: bool, command_: str | None, match: str, timeout: float | None
 ) -> Check:
-    from ..ir.errors import OptionError
-    from ..passes.pipeline import parse_pipeline
+    from ..ir.core.errors import OptionError
+    from ..passes.framework.pipeline import parse_pipeline
     from .reduction.checks import Command, Crash, Unverified
 
     if command_ is not None:
@@ -109,7 +109,7 @@ def _check(
 
 def _named_in(file: str) -> str | None:
     """The passes that the head of a crash file names."""
-    from ..ir.suffixes import TEXT_SUFFIXES
+    from ..ir.formats.storage.suffixes import TEXT_SUFFIXES
 
     if not file.endswith(TEXT_SUFFIXES):
         return None
@@ -126,7 +126,7 @@ def _text(found: Reduction, check: Check, target: str) -> str:
 
 def _confirm(text: str, found: Reduction, check: Check) -> None:
     """What is written must fail, not only what was in memory."""
-    from ..ir.errors import OptionError
+    from ..ir.core.errors import OptionError
     from ..ir.text import parse_program
 
     if not check.shows(found.failure, parse_program(text), found.passes):

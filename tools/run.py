@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..runtime.metrics import METRICS
+from ..runtime.evaluation.metrics import METRICS
 from . import cli
 from .command import Command, Place
 from .jobs import rank
@@ -112,7 +112,7 @@ def command(arguments: list[str], /, **options: Any) -> None:
     With --save, SIGTERM and ctrl-C end the training where it can be saved, with exit code 75: --resume goes on there. A
     second signal ends it at once.
     """
-    from ..ir.trains import check_trains
+    from ..ir.analysis.training.trains import check_trains
     from .doctor.examination import certain_findings
     from .training.evaluation import evaluate_only
     from .training.job import Job

@@ -11,7 +11,7 @@ from . import cli
 from .command import Command, Place
 
 if TYPE_CHECKING:
-    from ..ir.program import Program
+    from ..ir.core.program import Program
     from .verification.report import Verification
 
 FAILED = 1
@@ -72,7 +72,7 @@ def command(
 
 def check_made_from(source: Program, compiled: Program, path: str) -> None:
     """OptionError for a program that does not say how it was made, or an original that is one."""
-    from ..ir.errors import OptionError
+    from ..ir.core.errors import OptionError
 
     if len(source.graphs) != 1 or source.pipeline:
         raise OptionError("the original is compiled already: give the training graph that the program was made from")

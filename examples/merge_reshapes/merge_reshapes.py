@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.program import Program
-from boost_compile.ir.report import PassResult
-from boost_compile.ir.values import Node
-from boost_compile.passes.base import Pass
-from boost_compile.passes.options import option
-from boost_compile.passes.pattern import Match, Rewrite, any_value, op
+from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.report import PassResult
+from boost_compile.passes.framework.base import Pass
+from boost_compile.passes.framework.options import option
+from boost_compile.passes.framework.pattern import Match, Rewrite, any_value, op
 
 
 class MergeReshapes(Pass):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boost_compile.ir.errors import PassError
+from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.text import parse_program, print_program
 
 import boost_compile as bc

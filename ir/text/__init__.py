@@ -12,7 +12,7 @@
       const %u = umonad                              // or written where it is used
       %l = Load(%w, %u) : float32[2,3] scope("Default/Load-op0")
       %y = MatMul(%x, %l, false, true) : float32[4,2]
-      %f = Partial(@double, %y)                      // no type: the rules of ir/infer.py give it
+      %f = Partial(@double, %y)                      // no type: the rules of ir/core/inference.py give it
       %r = call(%f) : float32[4,2]
       return %r
 

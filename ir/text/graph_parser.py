@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..attributes import type_of
-from ..errors import Error, nearest
-from ..graph import Graph
-from ..infer import RULES, infer
-from ..naming import BARE_NAME
-from ..ops import make_op
-from ..program import StateVariable
-from ..types import UNKNOWN, FunctionType, TensorType, TupleType
-from ..values import CALL, NO_ATTRIBUTES, Constant, Node, Op, Origin, Value
+from ..core.attributes import type_of
+from ..core.errors import Error, nearest
+from ..core.graph import Constant, Graph, Node, Origin, Value
+from ..core.inference import RULES, infer
+from ..core.naming import BARE_NAME
+from ..core.op import CALL, NO_ATTRIBUTES, Op
+from ..core.primitives import make_op
+from ..core.program import StateVariable
+from ..core.types import UNKNOWN, FunctionType, TensorType, TupleType
 from .literals import LiteralScanner
 
 _GRAPH_START = re.compile(r"^[ \t]*(?:graph|func)\b", re.MULTILINE)

@@ -8,11 +8,21 @@ import re
 import struct
 from typing import Any
 
-from ..attributes import MonadValue, Number, Opaque, TensorValue
-from ..data import BytesData, Data, ZeroData
-from ..errors import FormatError
-from ..types import MAX_RANK, SIMPLE_TYPES, DType, FunctionType, OpaqueType, ScalarType, TensorType, TupleType, Type
-from ..wording import counted
+from ..core.attributes import MonadValue, Number, Opaque, TensorValue
+from ..core.data import BytesData, Data, ZeroData
+from ..core.errors import FormatError
+from ..core.types import (
+    MAX_RANK,
+    SIMPLE_TYPES,
+    DType,
+    FunctionType,
+    OpaqueType,
+    ScalarType,
+    TensorType,
+    TupleType,
+    Type,
+)
+from ..core.wording import counted
 from .scanner import Scanner
 from .spelling import STRUCT
 

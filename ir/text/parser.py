@@ -1,21 +1,21 @@
 """Text to graphs and programs: recursive descent, one statement a line. The inverse of :mod:`.printer`.
 
 What hand-written text may leave out: the program header (the schedule is then the first graph), the data of state
-(zeros), a node's type where :mod:`..infer` has a rule, ``const`` lines (a literal may stand as an operand), ``state``
-lines of state that the program declares.
+(zeros), a node's type where :mod:`..core.inference` has a rule, ``const`` lines (a literal may stand as an operand),
+``state`` lines of state that the program declares.
 """
 
 from __future__ import annotations
 
 import re
 
-from ..choice import KINDS, LISTED, Choice
-from ..data import Data
-from ..errors import VerifyError, nearest
-from ..graph import Graph
-from ..program import ROLES, Entry, Program, Schedule, StateVariable
-from ..search import Search
-from ..wording import counted
+from ..core.data import Data
+from ..core.errors import VerifyError, nearest
+from ..core.graph import Graph
+from ..core.line_search import Search
+from ..core.program import ROLES, Entry, Program, Schedule, StateVariable
+from ..core.variants import KINDS, LISTED, Choice
+from ..core.wording import counted
 from .graph_parser import GraphParser
 
 _FRACTION = re.compile(r"[01](\.\d+)?(e-?\d+)?")

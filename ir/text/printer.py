@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from ..attributes import Attribute, Number, bits, type_of
-from ..choice import LISTED
-from ..errors import VerifyError
-from ..graph import Graph
-from ..infer import infer
-from ..naming import UniqueNames, quote, spell
-from ..ops import make_op
-from ..program import Program, StateVariable
-from ..types import FunctionType, TupleType, Type
-from ..values import Constant, GraphRef, Node, Op, Value
+from ..core.attributes import Attribute, Number, bits, type_of
+from ..core.errors import VerifyError
+from ..core.graph import Constant, Graph, GraphRef, Node, Value
+from ..core.inference import infer
+from ..core.naming import UniqueNames, quote, spell
+from ..core.op import Op
+from ..core.primitives import make_op
+from ..core.program import Program, StateVariable
+from ..core.types import FunctionType, TupleType, Type
+from ..core.variants import LISTED
 from .spelling import Resources, Spelling
 
 _INLINE_WIDTH = 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..errors import FormatError
-from ..naming import BARE_NAME, printable
+from ..core.errors import FormatError
+from ..core.naming import BARE_NAME, printable
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
 _BLANK = frozenset(" \t\r\n/")

@@ -8,11 +8,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..attributes import MonadValue, Number, Opaque, TensorValue
-from ..data import Data, ZeroData
-from ..errors import FormatError
-from ..naming import quote, spell
-from ..types import DType, TensorType, Type
+from ..core.attributes import MonadValue, Number, Opaque, TensorValue
+from ..core.data import Data, ZeroData
+from ..core.errors import FormatError
+from ..core.naming import quote, spell
+from ..core.types import DType, TensorType, Type
 
 INLINE_BYTES = 64
 """Data up to this size stands in the line, larger data in the resource section."""

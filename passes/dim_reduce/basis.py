@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import PassError
-from ...ir.wording import counted
+from ...ir.core.errors import PassError
+from ...ir.core.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ def _centered(opened: list[dict[str, Any]], files: list[Path], name: str) -> Ite
 
 
 def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    from ...ir.checkpoint_file import open_checkpoint
+    from ...ir.files.checkpoint_file import open_checkpoint
 
     found = open_checkpoint(file)
     for name, shape in shapes.items():
@@ -117,7 +117,7 @@ def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
     import numpy as np
 
-    from ...ir.npz_file import check_npy
+    from ...ir.files.npz_file import check_npy
 
     check_npy(file)
     matrix = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -139,7 +139,7 @@ def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[
 def _read_tensors(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
     import numpy as np
 
-    from ...ir.checkpoint_file import open_checkpoint
+    from ...ir.files.checkpoint_file import open_checkpoint
 
     found = open_checkpoint(file)
     basis: dict[str, np.ndarray] = {}

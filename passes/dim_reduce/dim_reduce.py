@@ -5,27 +5,35 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ...ir.attributes import scalar_tensor
-from ...ir.calls import reachable_functions
-from ...ir.effects import Effects
-from ...ir.errors import PassError
-from ...ir.gradient_path import GRADIENT, PART, STAGE, STAGES, GradientPath, gradient_paths, mark, updating_graphs
-from ...ir.graph import Graph, tensor_type
-from ...ir.network import network_parts, passed_on
-from ...ir.program import Program
-from ...ir.report import PassResult
-from ...ir.search import Search
-from ...ir.types import TensorType, tensor
-from ...ir.values import Constant, Node, State, Value
-from ...ir.wording import counted
-from ..base import Pass
-from ..exported_reductions import reduces_gradients
+from ...ir.analysis.functions.calls import reachable_functions
+from ...ir.analysis.training.gradient_path import (
+    GRADIENT,
+    PART,
+    STAGE,
+    STAGES,
+    GradientPath,
+    gradient_paths,
+    mark,
+    updating_graphs,
+)
+from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.core.attributes import scalar_tensor
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
+from ...ir.core.line_search import Search
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import TensorType, tensor
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ..framework.base import Pass
+from ..framework.options import option
 from ..gradient_accumulation import WEIGHT
-from ..normalisation import COUNTED
-from ..options import option
 from ..overflow_check import SKIPPED, update_effects
-from ..results import named_results, with_results
-from ..tally import declare_tally
+from ..step.exported_reductions import reduces_gradients
+from ..step.normalisation import COUNTED
+from ..step.results import named_results, with_results
+from ..step.tally import declare_tally
 from .basis import read_basis
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
 from .trial import loss_of, make_trial, return_draws, scalar_loss

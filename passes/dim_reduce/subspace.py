@@ -26,17 +26,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.attributes import TensorValue, scalar_tensor
-from ...ir.data import from_numpy
-from ...ir.dtypes import cast
-from ...ir.effects import Effects
-from ...ir.graph import Graph, tensor_type
-from ...ir.program import Program
-from ...ir.reductions import all_finite
-from ...ir.shares import ROWS
-from ...ir.types import DType, TensorType, tensor
-from ...ir.values import Node, Value
-from ..tally import declare_tally
+from ...ir.build.cast import cast
+from ...ir.build.reduce import all_finite
+from ...ir.core.attributes import TensorValue, scalar_tensor
+from ...ir.core.data import from_numpy
+from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.program import Program
+from ...ir.core.types import DType, TensorType, tensor
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.ranks.shares import ROWS
+from ..step.tally import declare_tally
 
 SCOPE = "dim-reduce"
 PREFIX = "dim_reduce."

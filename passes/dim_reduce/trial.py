@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.calls import bindings
-from ...ir.dtypes import cast
-from ...ir.effects import Effects
-from ...ir.errors import PassError
-from ...ir.graph import Graph, tensor_type
-from ...ir.network import network_parts, passed_on
-from ...ir.ops import is_effect, is_random, written_operands
-from ...ir.reductions import reduce_sum
-from ...ir.state_access import states_behind
-from ...ir.types import DType, TensorType, TupleType, is_monad
-from ...ir.values import CALL, Constant, Input, Node, State, Value
-from ..results import named_results, with_results
+from ...ir.analysis.effects.state_access import states_behind
+from ...ir.analysis.functions.calls import bindings
+from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.build.cast import cast
+from ...ir.build.reduce import reduce_sum
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
+from ...ir.core.op import CALL
+from ...ir.core.predicates import is_effect, is_random, written_operands
+from ...ir.core.types import DType, TensorType, TupleType, is_monad
+from ...ir.rewrite.effects.editing import Effects
+from ..step.results import named_results, with_results
 
 OWN_STATISTICS = frozenset({"BatchNorm", "InstanceNorm", "SyncBatchNorm"})
 """Ops that, in training, write statistics that their other results do not depend on."""

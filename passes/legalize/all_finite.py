@@ -4,12 +4,11 @@ overflow flag)."""
 
 from __future__ import annotations
 
-from ...ir.errors import PassError
-from ...ir.graph import Graph
-from ...ir.reductions import all_finite
-from ...ir.types import TupleType
-from ...ir.values import Node, Value
-from ..pattern import Match, Rewrite, op
+from ...ir.build.reduce import all_finite
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.types import TupleType
+from ..framework.pattern import Match, Rewrite, op
 from .scope import SCOPE
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Graph
-from ...ir.reductions import reduce_mean
-from ...ir.values import Constant, Node
-from ..pattern import Match, Rewrite, any_value, op
+from ...ir.build.reduce import reduce_mean
+from ...ir.core.graph import Constant, Graph, Node
+from ..framework.pattern import Match, Rewrite, any_value, op
 from .scope import SCOPE
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ...ir.dtypes import cast
-from ...ir.graph import Graph
-from ...ir.reductions import all_finite
-from ...ir.types import DType
-from ...ir.values import Node
-from ..pattern import Match, Rewrite, any_value, op
+from ...ir.build.cast import cast
+from ...ir.build.reduce import all_finite
+from ...ir.core.graph import Graph, Node
+from ...ir.core.types import DType
+from ..framework.pattern import Match, Rewrite, any_value, op
 from .scope import SCOPE
 
 

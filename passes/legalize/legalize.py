@@ -6,24 +6,23 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from ...ir.effects import Effects
-from ...ir.errors import AnatomyError, PassError
-from ...ir.graph import Graph
-from ...ir.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
-from ...ir.network import network_parts
-from ...ir.ops import ASCEND, CPU, GPU, OPS
-from ...ir.outputs import name_outputs
-from ...ir.program import Program
-from ...ir.report import PassResult
-from ...ir.state_access import Effect, summarize
-from ...ir.targets import lacking, refusal
-from ...ir.training import anatomy
-from ...ir.types import TupleType
-from ...ir.values import Node
-from ...ir.wording import counted
-from ..base import Pass
-from ..options import option
-from ..pattern import Rewrite
+from ...ir.analysis.effects.state_access import Effect, summarize
+from ...ir.analysis.targets import lacking, refusal
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.results import name_outputs
+from ...ir.core.errors import AnatomyError, PassError
+from ...ir.core.graph import Graph, Node
+from ...ir.core.primitives import ASCEND, CPU, GPU, OPS
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import TupleType
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
+from ..framework.base import Pass
+from ..framework.options import option
+from ..framework.pattern import Rewrite
 from .all_finite import ALL_FINITE
 from .centralization import CENTRALIZATION
 from .float_status import FLOAT_STATUS
@@ -57,7 +56,7 @@ class Legalize(Pass):
     overflow status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The
     status becomes a test of the gradients (IsFinite), FloatStatus and AllFinite one of their operands, Centralization a
     subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error; one that the table
-    of primitives (ir/ops.py) does not know is left alone.
+    of primitives (ir/core/primitives.py) does not know is left alone.
 
     In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so that
     passes see what happens to a gradient. One that would write into a constant gets a copy of it: MindSpore 2.10 writes

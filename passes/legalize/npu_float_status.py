@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.attributes import TensorValue
-from ...ir.data import ZeroData
-from ...ir.dtypes import cast
-from ...ir.errors import AnatomyError, PassError
-from ...ir.finiteness import gradients_behind, is_float
-from ...ir.graph import Graph, tensor_type
-from ...ir.reductions import all_finite
-from ...ir.training import anatomy
-from ...ir.types import TensorType
-from ...ir.values import Constant, Node, Value
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.finiteness import gradients_behind, is_float
+from ...ir.build.cast import cast
+from ...ir.build.reduce import all_finite
+from ...ir.core.attributes import TensorValue
+from ...ir.core.data import ZeroData
+from ...ir.core.errors import AnatomyError, PassError
+from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ...ir.core.types import TensorType
 from .scope import SCOPE
 
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from ...ir.errors import OptionError, PassError
-from ...ir.graph import Graph
-from ...ir.program import Program
-from ...ir.removal import Plan, Removal
-from ...ir.report import PassResult
-from ...ir.training import TrainingAnatomy, anatomy
-from ...ir.types import TensorType
-from ...ir.values import Node, Value
-from ..base import Pass
-from ..options import option
-from ..step import the_step
+from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.core.errors import OptionError, PassError
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import TensorType
+from ...ir.rewrite.removal import Plan, Removal
+from ..framework.base import Pass
+from ..framework.options import option
+from ..step.step import the_step
 from .norms import BatchNorm, batch_norms
 from .residual import Join, residual_joins
 from .upstream import removed_upstream

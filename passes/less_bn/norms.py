@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...ir.branch import plain
-from ...ir.closures import element
-from ...ir.graph import Graph
-from ...ir.network import FORWARD
-from ...ir.ops import is_effect, written_operands
-from ...ir.state_access import location, place
-from ...ir.training import TrainingAnatomy
-from ...ir.values import Node, State, Value
-from ...ir.wording import counted
+from ...ir.analysis.effects.state_access import location, place
+from ...ir.analysis.functions.closures import element
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.network import FORWARD
+from ...ir.build.branch import plain
+from ...ir.core.graph import Graph, Node, State, Value
+from ...ir.core.predicates import is_effect, written_operands
+from ...ir.core.wording import counted
 
 FORMS = frozenset({"BatchNorm", "BatchNormExt", "SyncBatchNorm"})
 """Operands: x, gamma, beta, moving mean, moving variance; element 0 of the result is the normalised x."""

@@ -12,11 +12,10 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.graph import Graph
-from ...ir.network import FORWARD
-from ...ir.training import TrainingAnatomy
-from ...ir.types import TensorType
-from ...ir.values import Input, Node, Value
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.network import FORWARD
+from ...ir.core.graph import Graph, Input, Node, Value
+from ...ir.core.types import TensorType
 from .norms import FORMS
 
 ADDS = frozenset({"Add", "AddExt", "InplaceAddExt"})

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.network import FORWARD
-from ...ir.training import TrainingAnatomy
-from ...ir.values import Node, Value
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.network import FORWARD
+from ...ir.core.graph import Node, Value
 
 ROOTS = frozenset({"Add", "ReLU6", "MatMul", "MakeTuple", "MaxPool"})
 PRIMITIVES = {

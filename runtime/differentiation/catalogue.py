@@ -10,8 +10,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.errors import OptionError, nearest
-from ...ir.types import DType, TensorType
+from ...ir.core.errors import OptionError, nearest
+from ...ir.core.types import DType, TensorType
 from .spec import Spec
 
 SAME = "as the prediction, float32"

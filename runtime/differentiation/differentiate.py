@@ -11,18 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...ir.effects import Effects, result_value
-from ...ir.errors import OptionError, PassError, RuntimeFailure, nearest
-from ...ir.evaluation.outputs import results_of
-from ...ir.graph import Graph
-from ...ir.interface import Interface, interface_of, note_interface
-from ...ir.program import Program
-from ...ir.python.decompile import Decompiled, decompile, only_graph
-from ...ir.report import PassResult
-from ...ir.state_access import summarize
-from ...ir.types import DType, TensorType, TupleType
-from ..environment import prepare_environment
-from ..scratch import scratch_folder
+from ...ir.analysis.effects.liveness import result_value
+from ...ir.analysis.effects.state_access import summarize
+from ...ir.core.errors import OptionError, PassError, RuntimeFailure, nearest
+from ...ir.core.graph import Graph
+from ...ir.core.interface import Interface, interface_of, note_interface
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import DType, TensorType, TupleType
+from ...ir.formats.python.decompile import Decompiled, decompile, only_graph
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.evaluation.outputs import results_of
+from ..engine.environment import prepare_environment
+from ..engine.scratch import scratch_folder
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
 from .spec import Spec, parse_spec
 from .trainable import trained_names
@@ -105,7 +106,7 @@ def _keep_head(program: Program, graph: Graph, head: str, report: PassResult) ->
 
 
 def _check_forward(program: Program) -> None:
-    from ...ir.network import BACKWARD, network_parts
+    from ...ir.analysis.training.network import BACKWARD, network_parts
 
     graph = only_graph(program)
     if BACKWARD in network_parts(graph, summarize(graph)).values():
@@ -113,8 +114,8 @@ def _check_forward(program: Program) -> None:
 
 
 def _read(path: Path) -> Program:
-    from ...ir.storage import load
-    from ...ir.training import assign_roles
+    from ...ir.formats.storage.storage import load
+    from ...ir.rewrite.roles import assign_roles
 
     made = assign_roles(load(path))
     for variable in made.state.values():

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.errors import OptionError
+from ...ir.core.errors import OptionError
 
 _TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>[^\s,={}\[\]"]+)|(?P<mark>.)|$)')
 _WORDS = {"true": True, "false": False, "none": None}

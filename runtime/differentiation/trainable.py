@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from ...ir.calls import bindings
-from ...ir.errors import OptionError, nearest
-from ...ir.graph import Graph
-from ...ir.ops import written_operands
-from ...ir.program import Program
-from ...ir.report import PassResult
-from ...ir.state_access import states_behind
-from ...ir.values import Node, Value
-from ...ir.wording import agreed, counted
+from ...ir.analysis.effects.state_access import states_behind
+from ...ir.analysis.functions.calls import bindings
+from ...ir.core.errors import OptionError, nearest
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.predicates import written_operands
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.wording import agreed, counted
 
 _STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
 """Operands that hold statistics, written by the forward part in training mode only."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Graph
-from ...ir.inference_mode import IS_TRAINING, rests
-from ...ir.report import PassResult
+from ...ir.analysis.training.inference_mode import IS_TRAINING, rests
+from ...ir.core.graph import Graph
+from ...ir.core.report import PassResult
 
 _DROPOUT = frozenset({"Dropout", "DropoutExt", "Dropout2D", "Dropout3D"})
 

@@ -68,7 +68,7 @@ def count(function: Callable[[], None]) -> int:
 def _child(function: Callable[[], None], limit: Limit) -> None:
     code = RAISED
     try:
-        from boost_compile.ir.errors import Error
+        from boost_compile.ir.core.errors import Error
 
         if limit.size is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit.size, limit.size))

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from boost_compile.ir import atomic
-from boost_compile.ir.data import from_numpy
-from boost_compile.ir.mindir.writer import write_mindir
-from boost_compile.ir.program import Program
-from boost_compile.ir.storage import check_state, load, save
-from boost_compile.runtime.checkpoint import read_state_and_notes, write_state
-from boost_compile.runtime.retention import previous_states, save_and_retain
+from boost_compile.ir.core.data import from_numpy
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.files import atomic
+from boost_compile.ir.formats.mindir.writer import write_mindir
+from boost_compile.ir.formats.storage.storage import check_state, load, save
+from boost_compile.runtime.state.checkpoint import read_state_and_notes, write_state
+from boost_compile.runtime.training.retention import previous_states, save_and_retain
 
 import boost_compile as bc
 
@@ -125,7 +125,7 @@ class Checkpoint(Scenario):
 
 def which_of(program: Program, programs: tuple[Program, Program]) -> int:
     """The one of two that a program is, in every graph and bit."""
-    from boost_compile.ir.equal import programs_equal
+    from boost_compile.ir.analysis.compare.equal import programs_equal
 
     equal = [programs_equal(program, each) is None for each in programs]
     assert equal.count(True) == 1, "neither the old program nor the new one"

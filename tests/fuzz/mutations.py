@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from boost_compile.ir.mindir import schema as s
+from boost_compile.ir.formats.mindir import schema as s
 from google.protobuf.message import DecodeError, EncodeError
 
 Mutate = Callable[[bytes, Random], bytes]

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from boost_compile.ir.errors import Error
-from boost_compile.ir.program import Program
-from boost_compile.ir.storage import PROGRAM, STATE, load
+from boost_compile.ir.core.errors import Error
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.formats.storage.storage import PROGRAM, STATE, load
 
 from . import mutations, seeds
 from .use import spell, use
@@ -119,7 +119,7 @@ def _onnx(data: bytes, folder: Path) -> None:
 
 @reader("pipeline", seeds.pipelines, mutations.text)
 def _pipeline(data: bytes, folder: Path) -> None:
-    from boost_compile.passes.pipeline import parse_pipeline, print_pipeline
+    from boost_compile.passes.framework.pipeline import parse_pipeline, print_pipeline
 
     text = data.decode("utf-8", "surrogateescape")
     parse_pipeline(print_pipeline(parse_pipeline(text)))
@@ -132,7 +132,7 @@ def _language(data: bytes, random: Random) -> bytes:
 
 @reader("configuration", seeds.configurations, _language)
 def _configuration(data: bytes, folder: Path) -> None:
-    from boost_compile.passes.configuration import read_configuration
+    from boost_compile.passes.configuration.configuration import read_configuration
 
     path = folder / ("c.json" if data[:1] == b"J" else "c.toml")
     path.write_bytes(data[1:])
@@ -141,8 +141,8 @@ def _configuration(data: bytes, folder: Path) -> None:
 
 @reader("checkpoint-safetensors", seeds.safetensors, mutations.header)
 def _safetensors(data: bytes, folder: Path) -> None:
-    from boost_compile.ir.checkpoint_file import open_checkpoint
-    from boost_compile.runtime.checkpoint import read_state_and_notes
+    from boost_compile.ir.files.checkpoint_file import open_checkpoint
+    from boost_compile.runtime.state.checkpoint import read_state_and_notes
 
     path = folder / "c.safetensors"
     path.write_bytes(data)
@@ -152,7 +152,7 @@ def _safetensors(data: bytes, folder: Path) -> None:
 
 @reader("checkpoint-ckpt", seeds.checkpoints)
 def _ckpt(data: bytes, folder: Path) -> None:
-    from boost_compile.ir.checkpoint_file import open_checkpoint
+    from boost_compile.ir.files.checkpoint_file import open_checkpoint
 
     path = folder / "c.ckpt"
     path.write_bytes(data)
@@ -161,7 +161,7 @@ def _ckpt(data: bytes, folder: Path) -> None:
 
 @reader("npz", seeds.npz)
 def _npz(data: bytes, folder: Path) -> None:
-    from boost_compile.runtime.checkpoint import read_npz
+    from boost_compile.runtime.state.checkpoint import read_npz
 
     path = folder / "d.npz"
     path.write_bytes(data)
@@ -182,7 +182,7 @@ POSITION = b'{"cycle": 3, "epoch": 1, "micro_batch": 2, "order": {"batch": 4, "e
 
 @reader("position", lambda: [POSITION], mutations.document)
 def _position(data: bytes, folder: Path) -> None:
-    from boost_compile.runtime.data_position import DataPosition
+    from boost_compile.runtime.data.data_position import DataPosition
 
     DataPosition.from_text(data.decode("utf-8", "replace"), "file").check({"batch": 4, "end_of_epoch": "flush"})
 
@@ -197,7 +197,7 @@ def _job(data: bytes, folder: Path) -> None:
 
 @reader("crash-file", lambda: [b"// rerun with: boost-compile f.ir --passes 'overflow-check'\n"], mutations.text)
 def _crash_file(data: bytes, folder: Path) -> None:
-    from boost_compile.passes.pipeline import parse_pipeline
+    from boost_compile.passes.framework.pipeline import parse_pipeline
     from boost_compile.tools.reduce import _named_in
 
     path = folder / "crash.ir"

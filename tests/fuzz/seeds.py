@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from boost_compile.ir.mindir.reader import read_mindir
-from boost_compile.ir.program import Program
-from boost_compile.ir.storage import PROGRAM, load, save
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.formats.mindir.reader import read_mindir
+from boost_compile.ir.formats.storage.storage import PROGRAM, load, save
 from boost_compile.ir.text import parse_program, print_program
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ graph @step(%x: float32[4,3]) -> (loss) {
 @cache
 def programs() -> tuple[Program, ...]:
     """The training step above, compiled and not, and programs of the text-IR tests that read without flags."""
-    from boost_compile.passes.manager import compile_program
+    from boost_compile.passes.framework.manager import compile_program
 
     trained = parse_program(TRAINED)
     compiled = compile_program(trained, "gradient-accumulation{steps=2},overflow-check")
@@ -149,7 +149,7 @@ def safetensors() -> list[bytes]:
 
 def checkpoints() -> list[bytes]:
     """As MindSpore's checkpoint.proto spells them: (name, tensor) pairs, one of them in two pieces, and a string."""
-    from boost_compile.ir.mindir.wire import delimited, tag, varint
+    from boost_compile.ir.files.protobuf import delimited, tag, varint
 
     def pair(name: str, type_: str, dims: tuple[int, ...], content: bytes) -> bytes:
         shape = b"".join(tag(1, 0) + varint(d) for d in dims)

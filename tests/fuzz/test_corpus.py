@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from boost_compile.ir.errors import Error
+from boost_compile.ir.core.errors import Error
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command as inspect_command
 from hypothesis import given, settings
@@ -79,7 +79,7 @@ def test_mutations_change_most_inputs() -> None:
 
 def test_mutated_messages_mostly_parse() -> None:
     """Structure survives: a mutation that only broke the encoding would never reach what is behind the parser."""
-    from boost_compile.ir.mindir.schema import ModelProto
+    from boost_compile.ir.formats.mindir.schema import ModelProto
 
     for i in range(20):
         ModelProto().MergeFromString(mutations.mindir(READERS["mindir"].seeds()[0], Random(i)))
@@ -176,7 +176,7 @@ def test_reports_of_hostile_names_do_no_harm(
 
 def test_files_of_a_program_directory_are_its_own(tmp_path: Path) -> None:
     """A link out of it could bring somebody's file into what is compiled; a pipe would be read for ever."""
-    from boost_compile.ir.storage import load
+    from boost_compile.ir.formats.storage.storage import load
 
     def refused(says: str) -> None:
         with pytest.raises(Error, match=says):
@@ -205,8 +205,9 @@ def test_files_of_a_program_directory_are_its_own(tmp_path: Path) -> None:
 def test_nothing_of_a_file_is_run() -> None:
     """No pickle, eval or exec, no yaml, no numpy file that may hold objects. What imports code is listed here."""
     imports = {
-        "passes/__init__.py", "passes/registry.py", "boost_compile/__init__.py",  # our own modules, and plug-ins
-        "runtime/differentiation/differentiate.py",  # what ir/python wrote, and ir/python/check.py has read
+        "passes/__init__.py", "passes/framework/registry.py",  # our own modules, and plug-ins
+        "boost_compile/__init__.py",
+        "runtime/differentiation/differentiate.py",  # what ir/python wrote, and ir/formats/python/check.py has read
     }  # fmt: skip
     banned = {"eval", "exec", "__import__", "compile", "os.system", "os.popen"}
     modules_banned = {"pickle", "marshal", "shelve", "dill", "yaml", "code"}
@@ -232,7 +233,7 @@ def test_nothing_of_a_file_is_run() -> None:
 
 def test_no_checkpoint_is_read_by_a_library_that_believes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MindSpore's loader reads past the end of a tensor that is shorter than it says."""
-    from boost_compile.runtime.checkpoint import read_state
+    from boost_compile.runtime.state.checkpoint import read_state
 
     monkeypatch.setitem(sys.modules, "mindspore", None)  # to import it is an error now
     (tmp_path / "c.ckpt").write_bytes((CORPUS / "checkpoint-ckpt" / "more-dimensions-than-bytes").read_bytes())

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from boost_compile.ir.errors import Error, FormatError
-from boost_compile.passes.manager import BrokenProgram
+from boost_compile.ir.core.errors import Error, FormatError
+from boost_compile.passes.framework.manager import BrokenProgram
 
 from .limits import Greed, Hang, limited
 from .readers import Reader

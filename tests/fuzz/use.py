@@ -8,14 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from boost_compile.ir.errors import Error
-from boost_compile.ir.program import Program
-from boost_compile.ir.python.decompile import decompile
-from boost_compile.ir.storage import load, save
+from boost_compile.ir.core.errors import Error
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.formats.python.decompile import decompile
+from boost_compile.ir.formats.storage.storage import load, save
+from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.ir.training import assign_roles
-from boost_compile.ir.verify import verify
-from boost_compile.passes.manager import compile_program
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes.framework.manager import compile_program
 from boost_compile.tools import cli
 from boost_compile.tools.views.dot import dot_of
 from boost_compile.tools.views.model_explorer import document_of

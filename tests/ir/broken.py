@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.errors import VerifyError
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.program import Program
+from boost_compile.ir.core.errors import VerifyError
+from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.types import tensor
 from boost_compile.ir.text import parse_program
-from boost_compile.ir.types import tensor
-from boost_compile.ir.values import Node
-from boost_compile.ir.verify import verify
+from boost_compile.ir.verify.verifier import verify
 
 F = tensor("float32", 2)
 

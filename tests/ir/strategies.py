@@ -6,11 +6,12 @@ import math
 import struct
 from typing import Any
 
-from boost_compile.ir.attributes import MonadValue, Number, Opaque, TensorValue
-from boost_compile.ir.data import BytesData, ZeroData
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.program import ROLES, Entry, Program, Schedule, StateVariable
-from boost_compile.ir.types import (
+from boost_compile.ir.core.attributes import MonadValue, Number, Opaque, TensorValue
+from boost_compile.ir.core.data import BytesData, ZeroData
+from boost_compile.ir.core.graph import Constant, Graph, Origin, Value
+from boost_compile.ir.core.op import CALL, Op
+from boost_compile.ir.core.program import ROLES, Entry, Program, Schedule, StateVariable
+from boost_compile.ir.core.types import (
     SIMPLE_TYPES,
     UMONAD,
     UNKNOWN,
@@ -21,7 +22,6 @@ from boost_compile.ir.types import (
     TensorType,
     TupleType,
 )
-from boost_compile.ir.values import CALL, Constant, Op, Origin, Value
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from boost_compile.passes.options import declared_options
-from boost_compile.passes.registry import REGISTRY
+from boost_compile.passes.framework.options import declared_options
+from boost_compile.passes.framework.registry import REGISTRY
 
 import boost_compile as bc
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.adasum import ADASUM
-from boost_compile.ir.collectives import collectives, group_of
-from boost_compile.ir.diff import diff
+from boost_compile.ir.analysis.compare.diff import diff
+from boost_compile.ir.rewrite.ranks.adasum import ADASUM
+from boost_compile.ir.rewrite.ranks.collectives import collectives, group_of
 from boost_compile.passes.adasum import AGREED
 
 import boost_compile as bc

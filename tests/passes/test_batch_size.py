@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.attributes import bits
-from boost_compile.ir.errors import OptionError, PassError
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.types import TensorType, TupleType, Type
-from boost_compile.ir.values import Constant
+from boost_compile.ir.core.attributes import bits
+from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.graph import Constant, Graph
+from boost_compile.ir.core.types import TensorType, TupleType, Type
 from boost_compile.passes.batch_size import BatchSize
 
 import boost_compile as bc
@@ -179,7 +178,7 @@ def test_the_original_is_left_as_it_is(exported: Exported) -> None:
 
 # -- forward graphs: a sample's result does not depend on how many there are -----------------------------------------
 
-MODELS = Path(__file__).parents[1] / "ir/onnx/models"
+MODELS = Path(__file__).parents[1] / "ir/formats/onnx/models"
 MANY = 7
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.program import Entry, Program, Schedule
+from boost_compile.ir.core.graph import Constant, Graph, Node, Value
+from boost_compile.ir.core.op import NO_ATTRIBUTES, Op
+from boost_compile.ir.core.program import Entry, Program, Schedule
+from boost_compile.ir.core.types import tensor
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.ir.types import tensor
-from boost_compile.ir.values import NO_ATTRIBUTES, Constant, Node, Op, Value
 from boost_compile.passes import compile_program
 from boost_compile.passes.common_subexpression_elimination import CommonSubexpressionElimination
 from boost_compile.passes.dead_code_elimination import DeadCodeElimination

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.buckets import Item, plan_buckets
-from boost_compile.ir.collectives import cycle_traffic
-from boost_compile.ir.equal import structurally_equal
-from boost_compile.ir.types import DType
+from boost_compile.ir.analysis.compare.equal import structurally_equal
+from boost_compile.ir.core.types import DType
+from boost_compile.ir.rewrite.ranks.buckets import Item, plan_buckets
+from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
 
 import boost_compile as bc
 from tests.compare import assert_equal

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.choice import Choice
-from boost_compile.ir.gradient_path import gradient_paths
-from boost_compile.ir.network import BACKWARD, network_parts
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.analysis.training.gradient_path import gradient_paths
+from boost_compile.ir.analysis.training.network import BACKWARD, network_parts
+from boost_compile.ir.core.variants import Choice
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.ir.training import anatomy
 
 import boost_compile as bc
 from tests import boundary

@@ -10,7 +10,7 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.core.errors import OptionError, PassError
 
 import boost_compile as bc
 from tests import reference

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.ops import OPS
-from boost_compile.ir.program import Program
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.primitives import OPS
+from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
-from boost_compile.ir.training import anatomy
-from boost_compile.ir.values import Node
 from boost_compile.passes.gradient_accumulation import GradientAccumulation
 from boost_compile.passes.legalize import Legalize, needs_legalization
 

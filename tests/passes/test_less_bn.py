@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.equal import structurally_equal
-from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.analysis.compare.equal import structurally_equal
+from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
+from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.passes.less_bn import LessBN
-from boost_compile.passes.pipeline import parse_pipeline
 from boost_compile.tools.compile import command
 from mindspore import mint, nn
 
@@ -236,7 +236,7 @@ def test_densenet121(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore::boost_compile.passes.boost_document.BoostNote")
+@pytest.mark.filterwarnings("ignore::boost_compile.passes.configuration.boost_document.BoostNote")
 def test_a_level_removes_the_inner_ones_where_upstream_knows_no_pattern(exported: Exported) -> None:
     source = bc.load(str(exported("resnet18")))
     configured = bc.compile(source, bc.from_boost_config(level="O1")).reports[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.errors import PassError
+from boost_compile.ir.core.errors import PassError
 from boost_compile.passes import NoMatchWarning
 from mindspore import nn
 

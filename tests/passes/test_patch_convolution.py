@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.errors import PassError
+from boost_compile.ir.core.errors import PassError
 
 import boost_compile as bc
 from tests import native

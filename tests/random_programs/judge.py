@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from boost_compile.ir.errors import AnatomyError, Error, OptionError, PassError, RuntimeFailure
+from boost_compile.ir.core.errors import AnatomyError, Error, OptionError, PassError, RuntimeFailure
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.passes.legalize.legalize import needs_legalization
 from boost_compile.tools.verification.reference import Reference

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis
 from boost_compile.ir.text import print_program
-from boost_compile.passes.pipeline import parse_pipeline
+from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.reduction.checks import Crash, Unverified
 from boost_compile.tools.reduction.minimize import minimize
 from boost_compile.tools.reduction.reducer import reduce

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from boost_compile.ir.attributes import TensorValue
-from boost_compile.ir.data import from_numpy
-from boost_compile.ir.effects import Effects
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.program import Entry, Program, Schedule
-from boost_compile.ir.types import tensor
-from boost_compile.ir.values import Constant, Value
+from boost_compile.ir.core.attributes import TensorValue
+from boost_compile.ir.core.data import from_numpy
+from boost_compile.ir.core.graph import Constant, Graph, Value
+from boost_compile.ir.core.program import Entry, Program, Schedule
+from boost_compile.ir.core.types import tensor
+from boost_compile.ir.rewrite.effects.editing import Effects
 
 ROWS = 2
 

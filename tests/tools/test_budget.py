@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.errors import OptionError, PassError
+from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
-from boost_compile.runtime.footprint import footprint
-from boost_compile.runtime.pool import reach
+from boost_compile.runtime.engine.footprint import footprint
+from boost_compile.runtime.engine.pool import reach
 from boost_compile.tools.budget import batch_size, bytes_of
 from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect

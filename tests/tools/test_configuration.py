@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.storage import load
+from boost_compile.ir.formats.storage.storage import load
 from boost_compile.passes import REGISTRY, NoMatchWarning, Pass, option, parse_pipeline
-from boost_compile.passes.configuration import read_configuration
+from boost_compile.passes.configuration.configuration import read_configuration
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command
 
 import boost_compile as bc
@@ -346,7 +346,7 @@ def test_an_empty_pipeline_does_nothing_and_is_none_of_the_default(compile_: Com
     assert load("a.boost").pipeline == ""
 
 
-@pytest.mark.filterwarnings("ignore::boost_compile.passes.boost_document.BoostNote")
+@pytest.mark.filterwarnings("ignore::boost_compile.passes.configuration.boost_document.BoostNote")
 def test_the_command_writes_what_python_compiles(exported: Callable[[str], Path], here: Path) -> None:
     source = exported("lenet_bn")
     done = process("compile", source, "--config", write("boost.json", FREEZE), "-o", "a.boost", "--json")

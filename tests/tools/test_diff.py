@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.storage import load, save
-from boost_compile.ir.values import Op
+from boost_compile.ir.core.op import Op
+from boost_compile.ir.formats.storage.storage import load, save
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 from boost_compile.tools.views.page_file import page_file
@@ -102,7 +102,7 @@ def test_a_bug_is_no_difference(inspect_: Inspect, exported: Exported, monkeypat
     def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("boost_compile.ir.diff.diff", broken)
+    monkeypatch.setattr("boost_compile.ir.analysis.compare.diff.diff", broken)
     assert_one_error(inspect_(exported("mlp"), "--diff", exported("mlp")), "boost-inspect", "internal: KeyError")
 
 

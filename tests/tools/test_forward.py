@@ -17,8 +17,8 @@ from mindspore import nn
 import boost_compile as bc
 from tests.networks import export
 from tests.networks.heads import HEADS, normalised_head
-from tests.runtime import evaluating
-from tests.runtime.evaluating import CONVOLUTIONS, Convolutions, natively
+from tests.runtime.evaluation import evaluating
+from tests.runtime.evaluation.evaluating import CONVOLUTIONS, Convolutions, natively
 
 from .support import assert_one_error, shell
 

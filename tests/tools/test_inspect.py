@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.wording import print_bytes
+from boost_compile.ir.core.wording import print_bytes
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from boost_compile.ir.attributes import scalar_tensor
-from boost_compile.ir.effects import Effects
-from boost_compile.ir.gradient_path import GradientPath
-from boost_compile.ir.graph import Graph
-from boost_compile.ir.network import BACKWARD, FORWARD
-from boost_compile.ir.ops import is_random
-from boost_compile.ir.values import Node, Value
+from boost_compile.ir.analysis.training.gradient_path import GradientPath
+from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.graph import Graph, Node, Value
+from boost_compile.ir.core.predicates import is_random
+from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.passes import (
     clip_gradients,
     common_subexpression_elimination,
     dead_code_elimination,
-    dynamic_loss_scale,
     gradient_accumulation,
     gradient_freeze,
     loss_scale,
@@ -31,6 +29,7 @@ from boost_compile.passes import (
     overflow_check,
     parameter_groups,
 )
+from boost_compile.passes.step import dynamic_loss_scale
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.verifier import verify
 

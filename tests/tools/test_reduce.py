@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.mindir.reader import read_mindir
-from boost_compile.ir.program import Program
-from boost_compile.ir.report import PassResult
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.report import PassResult
+from boost_compile.ir.formats.mindir.reader import read_mindir
 from boost_compile.ir.text import parse_program
-from boost_compile.ir.verify import verify
-from boost_compile.passes.base import Pass
-from boost_compile.passes.registry import REGISTRY, register
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes.framework.base import Pass
+from boost_compile.passes.framework.registry import REGISTRY, register
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.reduce import command
 from boost_compile.tools.reduction.minimize import minimize

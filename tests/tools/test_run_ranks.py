@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from boost_compile.runtime.data_position import NOTE, DataPosition
+from boost_compile.runtime.data.data_position import NOTE, DataPosition
 from boost_compile.tools.jobs import start as job_start
 from boost_compile.tools.jobs import watch
 from boost_compile.tools.run import command

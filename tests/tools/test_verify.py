@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.attributes import scalar_tensor
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.graph import Node
 from boost_compile.ir.text import parse_program
-from boost_compile.ir.values import Node
 from boost_compile.passes import clip_gradients, gradient_accumulation
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.verification import progress

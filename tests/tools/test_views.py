@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from boost_compile.ir.program import Program
+from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.ir.values import Node
 from boost_compile.tools.inspect import command
 from boost_compile.tools.views import dot, text
 from boost_compile.tools.views.drawing import FAN_OUT, Drawing, Group, draw, edges_between, unfolded

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...ir.graph import Graph
-from ...ir.program import Program
-from ...ir.types import DType, TensorType
-from ...ir.values import Input
-from ...ir.wording import counted
-from ...runtime.data import NamedArrays, columns_by_input
+from ...ir.core.graph import Graph, Input
+from ...ir.core.program import Program
+from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
+from ...runtime.data.sources import NamedArrays, columns_by_input
 from ..verification.ranges import upper_bound
 from .finding import Finding
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...ir.program import Program
-from ...runtime.data import NamedArrays
+from ...ir.core.program import Program
+from ...runtime.data.sources import NamedArrays
 from .finding import Finding
 from .inputs import unused_inputs
 from .loss_scale import own_loss_scale

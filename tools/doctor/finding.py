@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.wording import sentence
+from ...ir.core.wording import sentence
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.program import Program
-from ...ir.tokens import orders_only
-from ...ir.wording import agreed, counted
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.core.program import Program
+from ...ir.core.wording import agreed, counted
 from .finding import Finding, named
 
 

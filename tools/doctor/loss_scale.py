@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.attributes import Number, TensorValue
-from ...ir.data import to_numpy
-from ...ir.errors import Error
-from ...ir.gradient_path import gradient_paths
-from ...ir.network import BACKWARD, FORWARD
-from ...ir.program import Program
-from ...ir.training import TrainingAnatomy, anatomy
-from ...ir.values import Constant, Node, Value
+from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.core.attributes import Number, TensorValue
+from ...ir.core.data import to_numpy
+from ...ir.core.errors import Error
+from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.program import Program
 from .finding import Finding
 
 LEAST = 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.inference_mode import IS_TRAINING, rests
-from ...ir.program import Program
-from ...ir.trains import what_is_missing
-from ...ir.wording import counted
+from ...ir.analysis.training.inference_mode import IS_TRAINING, rests
+from ...ir.analysis.training.trains import what_is_missing
+from ...ir.core.program import Program
+from ...ir.core.wording import counted
 from .finding import Finding
 
 

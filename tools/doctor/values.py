@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.data import ZeroData, to_numpy
-from ...ir.program import Program
-from ...ir.types import DType, TensorType
-from ...ir.wording import agreed, counted
+from ...ir.core.data import ZeroData, to_numpy
+from ...ir.core.program import Program
+from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import agreed, counted
 from .finding import Finding, named
 
 TRAINED = ("weight", "slot", "statistic")

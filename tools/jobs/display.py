@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ...runtime.history import Epoch
-from ...runtime.progress import Tally
+from ...runtime.training.bar import Tally
+from ...runtime.training.history import Epoch
 
 
 def joint_tally(told: Sequence[dict[str, Any]]) -> Tally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ir.errors import RuntimeFailure
+from ...ir.core.errors import RuntimeFailure
 from .. import cli
 
 VARIABLE = "BOOST_RUN_JOB"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...runtime.progress import Bar
+from ...runtime.training.bar import Bar
 from .folder import JobFolder
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from ...ir.errors import RuntimeFailure
+from ...ir.core.errors import RuntimeFailure
 from . import folder, rank
 from .lifeline import end_with_parent
 from .log import last_error

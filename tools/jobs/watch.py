@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ...ir.errors import OptionError
-from ...runtime.progress import Bar, NoBar
+from ...ir.core.errors import OptionError
+from ...runtime.training.bar import Bar
+from ...runtime.training.progress import NoBar
 from .. import interruption
 from .display import Echo, joint_epoch, joint_tally
 from .failure import explain
@@ -165,7 +166,7 @@ def _stopped_by_signals() -> Iterator[list[RunningJob]]:
 
 def _clear_saving(running: RunningJob) -> None:
     """Removes what rank 0 was writing when it was killed."""
-    from ...ir.atomic import clear_leftovers
+    from ...ir.files.atomic import clear_leftovers
 
     if running.job.save is not None:
         clear_leftovers(Path(os.path.abspath(running.job.save)))

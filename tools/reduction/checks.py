@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...ir.errors import Error, OptionError
-from ...ir.program import Program
+from ...ir.core.errors import Error, OptionError
+from ...ir.core.program import Program
 from ...ir.text import print_program
-from ...passes.base import Pass
-from ...passes.manager import compile_program
+from ...passes.framework.base import Pass
+from ...passes.framework.manager import compile_program
 
 PLACE = "{}"
 """Where the file stands in a command."""
@@ -74,7 +74,7 @@ class Crash(Check):
         return ()
 
     def rerun(self, path: str, passes: list[Pass]) -> str:
-        from ...passes.pipeline import print_pipeline
+        from ...passes.framework.pipeline import print_pipeline
 
         return f"boost-compile {path} --passes {shlex.quote(print_pipeline(passes))}"
 
@@ -135,6 +135,6 @@ class Unverified(Check):
         return tuple(f"property '{r['name']}' fails" for r in document["results"] if r["status"] == "failed")
 
     def rerun(self, path: str, passes: list[Pass]) -> str:
-        from ...passes.pipeline import print_pipeline
+        from ...passes.framework.pipeline import print_pipeline
 
         return f"boost-compile {path} --verify --passes {shlex.quote(print_pipeline(passes))}"

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import replace
 
-from ...ir.branch import zeros
-from ...ir.difference import layer
-from ...ir.effects import Effects, result_value
-from ...ir.errors import VerifyError
-from ...ir.graph import Graph
-from ...ir.program import Program
-from ...ir.types import is_monad
-from ...ir.values import Node, Value
+from ...ir.analysis.compare.difference import layer
+from ...ir.analysis.effects.liveness import result_value
+from ...ir.build.branch import zeros
+from ...ir.core.errors import VerifyError
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.program import Program
+from ...ir.core.types import is_monad
+from ...ir.rewrite.effects.editing import Effects
 from ...passes.dead_code_elimination import DeadCodeElimination
 
 Piece = Hashable

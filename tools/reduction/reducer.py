@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...ir.errors import VerifyError
-from ...ir.program import Program
+from ...ir.core.errors import VerifyError
+from ...ir.core.program import Program
 from ...ir.text import parse_program, print_program
-from ...ir.verify import verify
-from ...passes.base import Pass
-from ...passes.pipeline import print_pipeline
+from ...ir.verify.verifier import verify
+from ...passes.framework.base import Pass
+from ...passes.framework.pipeline import print_pipeline
 from .checks import Check
 from .cuts import CUTS, Cut, Piece, tidy
 from .minimize import minimize

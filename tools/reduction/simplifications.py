@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...ir.attributes import TensorValue
-from ...ir.data import BytesData, Data, ZeroData
-from ...ir.program import Program
-from ...ir.types import TensorType, TupleType, Type
-from ...ir.values import NO_ATTRIBUTES, Constant, Node, Op, Value
+from ...ir.core.attributes import TensorValue
+from ...ir.core.data import BytesData, Data, ZeroData
+from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.op import NO_ATTRIBUTES, Op
+from ...ir.core.program import Program
+from ...ir.core.types import TensorType, TupleType, Type
 from .cuts import bodies
 
 Simplification = tuple[str, Callable[[Program], None]]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...ir.errors import RuntimeFailure
-from ...ir.wording import counted
-from ...runtime.data import NamedArrays, Shard, open_source, read_data
-from ...runtime.data_check import check_finite
-from ...runtime.fit import checks_overflow
-from ...runtime.plan import plan_turns
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.wording import counted
+from ...runtime.data.data_check import check_finite
+from ...runtime.data.sources import NamedArrays, Shard, open_source, read_data
+from ...runtime.training.fit import checks_overflow
+from ...runtime.training.plan import plan_turns
 
 if TYPE_CHECKING:
-    from ...ir.program import Program
+    from ...ir.core.program import Program
     from .job import Job
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...runtime.progress import Bar, Tally, epoch_line, progress_bar
-from ...runtime.stop import Stopped
+from ...runtime.training.bar import Bar, Tally, epoch_line
+from ...runtime.training.progress import progress_bar
+from ...runtime.training.stop import Stopped
 from .. import cli, interruption
 
 if TYPE_CHECKING:
-    from ...runtime.history import Epoch
+    from ...runtime.training.history import Epoch
 
 HEARTBEAT = 60.0
 """Seconds after which a running epoch says how far it is."""

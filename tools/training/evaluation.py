@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import RuntimeFailure
-from ...ir.wording import counted
-from ...runtime.metrics import LOSS
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.wording import counted
+from ...runtime.evaluation.metrics import LOSS
 from .. import cli
 from .loading import load, set_hyperparameters, settings_of
 
 if TYPE_CHECKING:
-    from ...ir.program import Program
-    from ...runtime.data import NamedArrays
-    from ...runtime.evaluate import Judged
-    from ...runtime.fit import Evaluate
-    from ...runtime.session import Session
+    from ...ir.core.program import Program
+    from ...runtime.data.sources import NamedArrays
+    from ...runtime.evaluation.evaluate import Judged
+    from ...runtime.training.fit import Evaluate
+    from ...runtime.training.session import Session
     from .job import Job
 
 
@@ -34,7 +34,7 @@ def place_of(text: str) -> tuple[str, str]:
 
 def evaluator_of(job: Job, program: Program, held_out: NamedArrays | None) -> Evaluate | None:
     """What is asked after each epoch; None for nothing. ``held_out`` is the part of the data that --val-split keeps."""
-    from ...runtime.data import read_data
+    from ...runtime.data.sources import read_data
 
     parts: dict[str, Evaluate] = {}
     if held_out is not None:
@@ -60,7 +60,7 @@ def evaluator_of(job: Job, program: Program, held_out: NamedArrays | None) -> Ev
 
 def judged_of(job: Job, program: Program, data: NamedArrays) -> Judged:
     """The data as inputs of the program's network, and its labels; Error where it does not fit."""
-    from ...runtime.evaluate import check_metrics, judged, network_of
+    from ...runtime.evaluation.evaluate import check_metrics, judged, network_of
 
     found = network_of(program)
     given = judged(program, found, data, job.label)
@@ -101,13 +101,13 @@ def function_at(place: str) -> Evaluate:
 
 def evaluate_only(job: Job, program: Program) -> None:
     """``--eval FILE.npz`` without ``--data``: nothing is trained, and the metrics are printed."""
-    from ...runtime.data import read_data
+    from ...runtime.data.sources import read_data
 
     assert job.evaluate is not None
     given = judged_of(job, program, read_data(job.evaluate))
     settings = settings_of(job.settings, program)
 
-    from ...runtime.session import Session
+    from ...runtime.training.session import Session
 
     session = Session(program, device=job.device, seed=job.seed)
     if job.load is not None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from ...ir.errors import RuntimeFailure
-from ...runtime.checkpoint import READABLE, WRITABLE
-from ...runtime.data_position import EndOfEpoch
+from ...ir.core.errors import RuntimeFailure
+from ...runtime.data.data_position import EndOfEpoch
+from ...runtime.state.checkpoint import READABLE, WRITABLE
 from .. import cli
 from .evaluation import is_data, place_of
 
@@ -69,7 +69,7 @@ class Job:
         for path in filter(None, (self.data, self.load, self.val)):
             check_readable(path)
         if self.resume is not None:
-            from ...runtime.retention import previous_states
+            from ...runtime.training.retention import previous_states
 
             if not previous_states(Path(self.resume)):
                 check_readable(self.resume)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...ir.errors import OptionError, RuntimeFailure, nearest
-from ...ir.wording import counted
+from ...ir.core.errors import OptionError, RuntimeFailure, nearest
+from ...ir.core.wording import counted
 from .. import cli
 
 if TYPE_CHECKING:
-    from ...ir.program import Program
-    from ...runtime.session import Session
+    from ...ir.core.program import Program
+    from ...runtime.training.session import Session
 
 SETTABLE = ("hyperparameter", "loss-scale")
 """The roles of state that --set may set."""
@@ -26,7 +26,7 @@ def load(session: Session, path: str, partial: bool) -> None:
     if not partial:
         session.load_state(path)
         return
-    from ...runtime.checkpoint import read_state
+    from ...runtime.state.checkpoint import read_state
 
     given, own = read_state(path), session.state()
     fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}

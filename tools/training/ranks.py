@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import RuntimeFailure
+from ...ir.core.errors import RuntimeFailure
 from .data import training_data
 from .display import shown
 from .evaluation import evaluator_of, is_data
@@ -12,7 +12,7 @@ from .loading import settings_of
 from .report import merged
 
 if TYPE_CHECKING:
-    from ...ir.program import Program
+    from ...ir.core.program import Program
     from .job import Job
 
 
@@ -37,8 +37,8 @@ def schedule() -> None:
 
 def _check_ranks(job: Job, program: Program) -> None:
     """What every rank would find out, before any starts."""
-    from ...ir.adasum import check_ranks, needs_job
-    from ...ir.collectives import collectives
+    from ...ir.rewrite.ranks.adasum import check_ranks, needs_job
+    from ...ir.rewrite.ranks.collectives import collectives
 
     graphs = program.graphs.values()
     if not any(needs_job(graph) or any(True for _ in collectives(graph)) for graph in graphs):

@@ -6,14 +6,14 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ...ir.wording import counted
-from ...runtime.progress import shown as shown_value
+from ...ir.core.wording import counted
+from ...runtime.training.bar import shown as shown_value
 from .. import cli
 from ..tables import say
 
 if TYPE_CHECKING:
-    from ...runtime.history import History
-    from ...runtime.session import Session
+    from ...runtime.training.history import History
+    from ...runtime.training.session import Session
     from .job import Job
 
 

@@ -16,11 +16,11 @@ from .report import document_of
 from .resuming import command_after
 
 if TYPE_CHECKING:
-    from ...ir.program import Program
-    from ...runtime.data import NamedArrays
-    from ...runtime.history import History
-    from ...runtime.progress import Bar
-    from ...runtime.session import Session
+    from ...ir.core.program import Program
+    from ...runtime.data.sources import NamedArrays
+    from ...runtime.training.bar import Bar
+    from ...runtime.training.history import History
+    from ...runtime.training.session import Session
     from .job import Job
 
 
@@ -30,8 +30,8 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     settings = settings_of(job.settings, program)
     evaluate = evaluator_of(job, program, held_out)
 
-    from ...runtime.retention import load_newest, save_and_retain
-    from ...runtime.session import Session  # MindSpore starts here: everything that can be checked has been
+    from ...runtime.training.retention import load_newest, save_and_retain
+    from ...runtime.training.session import Session  # MindSpore starts here: everything that can be checked has been
 
     session = Session(program, device=job.device, seed=job.seed, check_replicas=job.check_replicas)
     rank = Rank(session.ranks.rank, JobFolder.of_environment())
@@ -52,8 +52,8 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
 
 def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: Any) -> History:
     """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own."""
-    from ...runtime.saving import SaveEvery
-    from ...runtime.stop import Stopped
+    from ...runtime.training.saving import SaveEvery
+    from ...runtime.training.stop import Stopped
 
     callbacks = []
     if job.save is not None:

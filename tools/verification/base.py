@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.program import Program
-from ...passes.base import Pass
+from ...ir.core.program import Program
+from ...passes.framework.base import Pass
+from ...passes.framework.manager import compile_program
 from ...passes.legalize.legalize import needs_legalization
-from ...passes.manager import compile_program
 from .promises import LEGALIZE, Promises
 
 

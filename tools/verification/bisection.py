@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...ir.errors import Error
-from ...ir.program import Program
-from ...passes.base import Pass
-from ...passes.manager import InternalError, compile_program
+from ...ir.core.errors import Error
+from ...ir.core.program import Program
+from ...passes.framework.base import Pass
+from ...passes.framework.manager import InternalError, compile_program
 from .report import FAILED, Guilty, Result
 
 Check = Callable[[Program], Sequence[Result]]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.wording import counted
+from ...ir.core.wording import counted
 from .context import Context, NotApplicable
 from .promises import CENTRALIZATION
 from .proximal import proximal_update

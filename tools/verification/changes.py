@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from ...ir.gradient_path import gradient_paths
-from ...ir.program import Program
+from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.core.program import Program
 from .probe import Probe
 from .promises import CENTRALIZATION, CLIP, Promises
 from .reference import Change, Values

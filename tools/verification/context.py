@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...ir.program import Program
+from ...ir.core.program import Program
 from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable

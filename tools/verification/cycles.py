@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.wording import counted
+from ...ir.core.wording import counted
 from .context import Context, NotApplicable, moved, verdict, worst
 from .promises import ACCUMULATION
 from .report import Result

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import RuntimeFailure
-from ...ir.graph import Graph
-from ...ir.types import DType, TensorType
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.graph import Graph
+from ...ir.core.types import DType, TensorType
 from .ranges import upper_bound
 from .reference import Batch
 
@@ -57,7 +57,7 @@ def random_batches(graph: Graph, count: int, seed: int, positive: Sequence[str] 
 
 def file_batches(path: str, graph: Graph, count: int) -> list[Batch]:
     """The first micro-batches of an .npz file, from its start again where it holds fewer."""
-    from ...runtime.data import open_source
+    from ...runtime.data.sources import open_source
 
     source = open_source(path, graph, None if _is_static(graph) else OPEN, shuffle=False, seed=0)
     found: list[Batch] = [tuple(np.asarray(a) for a in batch) for batch in islice(source.epoch(0), count)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.errors import Error
-from ...ir.wording import counted
+from ...ir.core.errors import Error
+from ...ir.core.wording import counted
 from .base import runnable
 from .context import Context, NotApplicable, worst
 from .deterministic import without_dropout

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.ops import is_random
-from ...ir.program import Program
-from ...ir.values import Constant
+from ...ir.core.graph import Constant
+from ...ir.core.predicates import is_random
+from ...ir.core.program import Program
 
 DROPOUT = frozenset({"Dropout", "Dropout2D", "Dropout3D"})
 

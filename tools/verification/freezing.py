@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...ir.wording import counted
+from ...ir.core.wording import counted
 from .context import Context, NotApplicable, state_equal, verdict, worst
 from .promises import FREEZE
 from .reference import Values

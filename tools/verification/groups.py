@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.wording import counted
+from ...ir.core.wording import counted
 from .centralization import linear_states
 from .changes import make_change
 from .context import Context, NotApplicable, moved, verdict, worst

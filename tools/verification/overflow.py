@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ir.effects import Effects
-from ...ir.network import BACKWARD, FORWARD, network_parts
-from ...ir.program import Entry
-from ...ir.values import CALL, Node, Value
-from ...ir.wording import counted
-from ...passes.own_check import find_own_check
+from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.core.graph import Node, Value
+from ...ir.core.op import CALL
+from ...ir.core.program import Entry
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ...passes.step.own_check import find_own_check
 from .context import Context, NotApplicable, state_equal
 from .promises import CHECK, LOSS_SCALE
 from .reference import Batch

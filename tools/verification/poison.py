@@ -5,13 +5,13 @@ Data that overflows mostly spoils all gradients at once, and a check that forget
 
 from __future__ import annotations
 
-from ...ir.attributes import scalar_tensor
-from ...ir.dtypes import cast
-from ...ir.effects import Effects
-from ...ir.network import BACKWARD, FORWARD, network_parts
-from ...ir.program import Program
-from ...ir.tokens import orders_only
-from ...ir.types import TensorType, tensor
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.build.cast import cast
+from ...ir.core.attributes import scalar_tensor
+from ...ir.core.program import Program
+from ...ir.core.types import TensorType, tensor
+from ...ir.rewrite.effects.editing import Effects
 
 SCOPE = "boost-verify"
 

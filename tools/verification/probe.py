@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.effects import Effects, result_value
-from ...ir.errors import AnatomyError
-from ...ir.graph import Graph
-from ...ir.network import BACKWARD, FORWARD, network_parts
-from ...ir.origins import settle_results
-from ...ir.program import Program
-from ...ir.tokens import orders_only
-from ...ir.training import TrainingAnatomy, anatomy
-from ...ir.types import DType, TensorType
-from ...ir.values import Input, Node, State, Value
+from ...ir.analysis.effects.liveness import result_value
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.core.errors import AnatomyError
+from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.program import Program
+from ...ir.core.types import DType, TensorType
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.settle_results import settle_results
 
 PREFIX = "gradient."
 WEIGHT = "weight of the micro-batch"

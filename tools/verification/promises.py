@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ...ir.program import Program
-from ...passes.base import Pass
-from ...passes.pipeline import parse_pipeline
+from ...ir.core.program import Program
+from ...passes.framework.base import Pass
+from ...passes.framework.pipeline import parse_pipeline
 
 ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.program import Program
+from ...ir.core.program import Program
 
 
 def proximal_update(base: Program) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.calls import called_functions
-from ...ir.graph import Graph
-from ...ir.types import TensorType
-from ...ir.values import CALL, Constant, GraphRef, Input, Node, Value
+from ...ir.analysis.functions.calls import called_functions
+from ...ir.core.graph import Constant, Graph, GraphRef, Input, Node, Value
+from ...ir.core.op import CALL
+from ...ir.core.types import TensorType
 
 _PASSING = frozenset({
     "Cast", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Depend", "Flatten", "TensorMove", "Identity",

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.program import Program
-from ...runtime.result import StepResult
-from ...runtime.session import Session
+from ...ir.core.program import Program
+from ...runtime.training.result import StepResult
+from ...runtime.training.session import Session
 from .probe import WEIGHT, Probe, make_probe
 from .recent import Recent
 from .tolerance import Expected, equal, floors

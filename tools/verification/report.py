@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...ir.display import Displayed
-from ...ir.naming import printable
+from ...ir.core.display import Displayed
+from ...ir.core.naming import printable
 
 PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE = (
     "passed", "failed", "vacuous", "known difference", "left out", "not applicable",

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from ...ir.data import to_numpy
-from ...ir.graph import Graph
-from ...ir.ops import is_random
-from ...ir.program import Program
-from ...ir.wording import counted
+from ...ir.core.data import to_numpy
+from ...ir.core.graph import Graph
+from ...ir.core.predicates import is_random
+from ...ir.core.program import Program
+from ...ir.core.wording import counted
 from .context import Context, NotApplicable, verdict, worst
 from .promises import ACCUMULATION, LESS_BN
 from .report import DIFFERENCE, EXACT, FAILED, PASSED, Result

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from ...ir.document import Document
-from ...ir.errors import FormatError
+from ...ir.core.errors import FormatError
+from ...ir.files.document import Document
 from .hashes import hashes_of
 from .report import STATUSES, Deviation, Guilty, Result, Verification
 from .table import FILE

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.program import Program
-from ...runtime.result import StepResult
-from ...runtime.session import Session
+from ...ir.core.program import Program
+from ...runtime.training.result import StepResult
+from ...runtime.training.session import Session
 from .reference import Batch, Values
 
 

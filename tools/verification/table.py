@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...ir.atomic import replacing_file
-from ...ir.wording import sentence
+from ...ir.core.wording import sentence
+from ...ir.files.atomic import replacing_file
 from .. import cli
 from ..tables import say
 from .report import (
@@ -20,7 +20,7 @@ from .report import (
     Result,
     Verification,
     numbers_of,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

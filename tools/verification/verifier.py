@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...ir.errors import AnatomyError, OptionError, RuntimeFailure
-from ...ir.program import Program
-from ...ir.wording import agreed, counted, sentence
+from ...ir.core.errors import AnatomyError, OptionError, RuntimeFailure
+from ...ir.core.program import Program
+from ...ir.core.wording import agreed, counted, sentence
 from .base import base_of
 from .bisection import find_guilty
 from .centralization import Centralization

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_markup
 from itertools import groupby
 
-from ...ir.diff_text import SIGNS, Lines, heading, made_by, sections
-from ...ir.difference import Detail, GraphDiff, Kind, NodeDiff, ProgramDiff
-from ...ir.wording import counted
+from ...ir.analysis.compare.diff_text import SIGNS, Lines, heading, made_by, sections
+from ...ir.analysis.compare.difference import Detail, GraphDiff, Kind, NodeDiff, ProgramDiff
+from ...ir.core.wording import counted
 from .. import cli
 from .page_file import page_file
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.diff_text import SIGNS, Lines, diff_text, heading, sections
-from ...ir.difference import ProgramDiff
+from ...ir.analysis.compare.diff_text import SIGNS, Lines, diff_text, heading, sections
+from ...ir.analysis.compare.difference import ProgramDiff
 
 __all__ = ["FORMATS", "SIGNS", "Lines", "diff_as", "heading", "sections"]
 FORMATS = ("text", "json", "html")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from ...ir.errors import Error
-from ...ir.wording import counted
+from ...ir.core.errors import Error
+from ...ir.core.wording import counted
 from .. import cli
 from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
 from .palette import FILLS, STROKES, pass_colours

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ...ir.calls import targets
-from ...ir.graph import Graph
-from ...ir.tokens import orders_only
-from ...ir.types import is_monad, readable
-from ...ir.values import CALL, Constant, Input, Node, State, Value
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.functions.calls import targets
+from ...ir.core.graph import Constant, Graph, Input, Node, State, Value
+from ...ir.core.op import CALL
+from ...ir.core.types import is_monad, readable
 from .shown import Shown, pass_of
 
 FAN_OUT = 48

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.evaluation import Evaluation, evaluation
-from ...ir.program import Program
+from ...ir.core.program import Program
+from ...ir.rewrite.evaluation import Evaluation, evaluation
 
 ANY = "any"
 
@@ -16,7 +16,7 @@ def forward(
     the file lacks a weight, or a node does not allow the batch."""
     network = evaluation(program, result)
     if state is not None:
-        from ...runtime.checkpoint import read_state
+        from ...runtime.state.checkpoint import read_state
 
         network = network.with_values(read_state(state), state)
     if batch is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.memory import GraphMemory
+from ...ir.analysis.cost.memory import GraphMemory
 from .palette import MEMORY
 from .shown import Shown
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ...ir.wording import print_bytes
+from ...ir.core.wording import print_bytes
 from .. import cli
 
 CAUSES = {

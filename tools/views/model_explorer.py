@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.attributes import TensorValue
-from ...ir.errors import Error
-from ...ir.graph import Graph
+from ...ir.core.attributes import TensorValue
+from ...ir.core.errors import Error
+from ...ir.core.graph import Constant, Graph, GraphRef, Node, Value
+from ...ir.core.types import TupleType
 from ...ir.text.spelling import Spelling
-from ...ir.types import TupleType
-from ...ir.values import Constant, GraphRef, Node, Value
 from .palette import FILLS, STROKES, pass_colours
 from .shown import Shown, makers
 

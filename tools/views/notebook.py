@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...ir.diff_text import made_by
-from ...ir.difference import ProgramDiff
-from ...ir.graph import Graph
-from ...ir.program import Entry, Program, Schedule
-from ...ir.types import readable
-from ...ir.wording import counted, print_bytes
+from ...ir.analysis.compare.diff_text import made_by
+from ...ir.analysis.compare.difference import ProgramDiff
+from ...ir.core.graph import Graph
+from ...ir.core.program import Entry, Program, Schedule
+from ...ir.core.types import readable
+from ...ir.core.wording import counted, print_bytes
 from ..compile_report import describe_schedule
 from ..verification.report import Verification
 from .page_file import page_file
@@ -25,7 +25,7 @@ from .scenes import scenes, whole_graphs
 from .shown import Shown, makers, shown
 
 if TYPE_CHECKING:
-    from ...runtime.footprint import Footprint
+    from ...runtime.engine.footprint import Footprint
     from ..budget import Plan
 
 BOXES = 400
@@ -49,7 +49,7 @@ class Table:
 
 def notebook_of(thing: object) -> str:
     """A fragment of HTML that shows a program, a graph, a difference, a verification, or an estimate of memory."""
-    from ...runtime.footprint import Footprint
+    from ...runtime.engine.footprint import Footprint
     from ..budget import Plan
 
     if isinstance(thing, Program):

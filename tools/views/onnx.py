@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from ...ir.errors import OptionError
-from ...ir.evaluation import Evaluation
-from ...ir.onnx.writer import write_onnx
+from ...ir.core.errors import OptionError
+from ...ir.formats.onnx.writer import write_onnx
+from ...ir.rewrite.evaluation import Evaluation
 from .shown import Shown
 
 
@@ -25,6 +25,6 @@ def write_onnx_of(shown: Shown, output: str) -> None:
 
 def write_standard_onnx(network: Evaluation, output: str) -> Evaluation:
     """Writes a network in standard operators; what was written."""
-    from ...ir.onnx.standard import export_onnx
+    from ...ir.formats.onnx.standard import export_onnx
 
     return export_onnx(Path(output), network, version("boost-compile"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.errors import OptionError
-from ...ir.program import Program
+from ...ir.core.errors import OptionError
+from ...ir.core.program import Program
 from .. import cli
 
 

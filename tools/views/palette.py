@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.memory import ACTIVATION, BACKWARD_VALUE, GRADIENT, UPDATE_VALUE
-from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from ...ir.analysis.cost.memory import ACTIVATION, BACKWARD_VALUE, GRADIENT, UPDATE_VALUE
+from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
 FILLS = {FORWARD: "#cfe3f7", BACKWARD: "#fbdcc0", OPTIMIZER: "#cdebd0", OTHER: "#e6e6e6"}
 STROKES = {FORWARD: "#2f6fab", BACKWARD: "#b8651b", OPTIMIZER: "#2e7d46", OTHER: "#767676"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...ir.atomic import replacing_directory
-from ...ir.errors import OptionError
-from ...ir.program import Program
+from ...ir.core.errors import OptionError
+from ...ir.core.program import Program
+from ...ir.files.atomic import replacing_directory
 
 
 def write_python_of(program: Program, output: str) -> None:
@@ -14,7 +14,7 @@ def write_python_of(program: Program, output: str) -> None:
 
     A folder that stands there is replaced if it holds nothing else; OptionError otherwise.
     """
-    from ...ir.python.decompile import decompile
+    from ...ir.formats.python.decompile import decompile
 
     path = Path(output)
     if path.exists() and not (
@@ -28,6 +28,6 @@ def write_python_of(program: Program, output: str) -> None:
 
 def source_of(program: Program) -> str:
     """The module alone."""
-    from ...ir.python.decompile import decompile
+    from ...ir.formats.python.decompile import decompile
 
     return decompile(program).source

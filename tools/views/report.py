@@ -13,11 +13,11 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from ...ir.diff import diff
-from ...ir.diff_text import SIGNS, Lines, heading, made_by, sections
-from ...ir.difference import GraphDiff, ProgramDiff
-from ...ir.program import Program
-from ...ir.wording import agreed, counted, print_bytes, print_count
+from ...ir.analysis.compare.diff import diff
+from ...ir.analysis.compare.diff_text import SIGNS, Lines, heading, made_by, sections
+from ...ir.analysis.compare.difference import GraphDiff, ProgramDiff
+from ...ir.core.program import Program
+from ...ir.core.wording import agreed, counted, print_bytes, print_count
 from .. import cli
 from ..verification.report import numbers_of
 from .memory_plot import memory_plot
@@ -147,9 +147,9 @@ def _runs(program: Program, document: Document) -> list[Document]:
 
 
 def _written(program: Program, name: str) -> set[str]:
-    from ...ir.state_access import describe as effect_of
-    from ...ir.state_access import summarize
-    from ...ir.values import State
+    from ...ir.analysis.effects.state_access import describe as effect_of
+    from ...ir.analysis.effects.state_access import summarize
+    from ...ir.core.graph import State
 
     graph = program.graphs[name]
     known = summarize(graph)

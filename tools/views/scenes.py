@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.difference import NodeDiff, ProgramDiff
-from ...ir.values import Node
+from ...ir.analysis.compare.difference import NodeDiff, ProgramDiff
+from ...ir.core.graph import Node
 from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
 from .palette import pass_colours
 from .selection import neighbourhood

@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from ...ir.calls import reachable_functions
-from ...ir.errors import OptionError, nearest
-from ...ir.graph import Graph
-from ...ir.ops import is_ordering
-from ...ir.program import Entry, Program, Schedule
-from ...ir.types import is_monad
-from ...ir.values import Constant, GraphRef, Node, State, Value
-from ...ir.wording import counted
+from ...ir.analysis.functions.calls import reachable_functions
+from ...ir.core.errors import OptionError, nearest
+from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value
+from ...ir.core.predicates import is_ordering
+from ...ir.core.program import Entry, Program, Schedule
+from ...ir.core.types import is_monad
+from ...ir.core.wording import counted
 from .shown import Shown
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...ir.graph import Graph
-from ...ir.memory import UPDATE_VALUE, GraphMemory, graph_memory, value_kinds
+from ...ir.analysis.cost.memory import UPDATE_VALUE, GraphMemory, graph_memory, value_kinds
+from ...ir.core.graph import Graph
 
 if TYPE_CHECKING:
-    from ...runtime.footprint import Footprint
+    from ...runtime.engine.footprint import Footprint
     from .shown import Shown
 
 
@@ -44,7 +44,7 @@ def at_peak(memory: GraphMemory) -> int:
 
 def session_memory(shown: Shown) -> SessionMemory:
     """Linear in nodes."""
-    from ...runtime.footprint import as_run, footprint
+    from ...runtime.engine.footprint import as_run, footprint
 
     program = shown.program
     state: dict[str, int] = {}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...ir.errors import AnatomyError
-from ...ir.graph import Graph
-from ...ir.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
-from ...ir.ops import is_effect, written_operands
-from ...ir.program import Program
-from ...ir.training import TrainingAnatomy, anatomy
-from ...ir.types import is_monad
-from ...ir.values import Node
+from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
+from ...ir.core.errors import AnatomyError
+from ...ir.core.graph import Graph, Node
+from ...ir.core.predicates import is_effect, written_operands
+from ...ir.core.program import Program
+from ...ir.core.types import is_monad
 from ..verification.report import Verification
 from .session_memory import SessionMemory, session_memory
 

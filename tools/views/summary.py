@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import AnatomyError
-from ...ir.flops import estimated_flops
-from ...ir.gradient_path import GradientPath, gradient_paths
-from ...ir.memory import GraphMemory
-from ...ir.types import readable
-from ...ir.values import Node
-from ...ir.wording import counted, print_bytes, print_count
+from ...ir.analysis.cost.flops import estimated_flops
+from ...ir.analysis.cost.memory import GraphMemory
+from ...ir.analysis.training.gradient_path import GradientPath, gradient_paths
+from ...ir.core.errors import AnatomyError
+from ...ir.core.graph import Node
+from ...ir.core.types import readable
+from ...ir.core.wording import counted, print_bytes, print_count
 from ...passes.tag_gradient_centralization import TAG
 from .. import cli
 from ..compile_report import schedule_json
@@ -27,8 +27,8 @@ LISTING = "--format json"
 
 def describe(shown: Shown) -> Document:
     """``--format json``. Sizes in bytes; ``anatomy`` of a graph is None, with the reason, where it has none. ``flops``
-    and ``memory`` are estimates (ir/flops.py, ir/memory.py); those of the cycle count each graph as often as it runs
-    (a function once a graph)."""
+    and ``memory`` are estimates (ir/analysis/cost/flops.py, ir/analysis/cost/memory.py); those of the cycle count each
+    graph as often as it runs (a function once a graph)."""
     program = shown.program
     weights = [v for v in program.state.values() if v.role == "weight"]
     graphs = {name: describe_graph(shown, name) for name in program.graphs}

@@ -1,0 +1,1 @@
+"""What two programs have in common, and what differs."""

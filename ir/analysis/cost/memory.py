@@ -1,0 +1,246 @@
+"""Estimated memory of a program: what lives for all time (state), and what is alive at each node of a graph.
+
+The nodes are taken in the order in which they stand. A node's result occupies memory from the node to its last use,
+a use through a view (``ir/core/views.py``) included. What is written in place occupies nothing new. UpdateState only
+orders, so it keeps nothing alive. What a called function needs in itself counts at the call. Open dimensions count as
+1; allocators round up, fuse and reuse as they like, so the numbers are for comparing graphs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...core.graph import Constant, Graph, Node, Value
+from ...core.op import CALL
+from ...core.predicates import is_effect, written_operands
+from ...core.primitives import facts
+from ...core.program import Program
+from ...core.types import TensorType, TupleType, Type, holds_function
+from ...core.views import VIEWS
+from ..functions.calls import called_functions, callees_first
+from ..training.anatomy import TrainingAnatomy
+from ..training.network import BACKWARD, FORWARD
+
+ACTIVATION, GRADIENT, BACKWARD_VALUE, UPDATE_VALUE = "activations", "gradients", "backward values", "update values"
+TEMPORARY = "temporary values"
+
+
+@dataclass(slots=True)
+class GraphMemory:
+    """Bytes while one graph runs, state apart. ``inputs`` and ``constants`` are there all the time. ``timeline`` holds,
+    by kind of value, the bytes alive while each node runs, in the graph's order; what a called function needs in itself
+    counts as the kind of its call. ``peak`` is the largest sum at one node, ``at`` that node (None: a graph without
+    nodes)."""
+
+    inputs: int
+    constants: int
+    timeline: dict[str, array[int]]
+    peak: int
+    at: Node | None
+    kept: int = field(default=0, repr=False)
+    """Bytes of the graph's own values that its result holds."""
+
+    @property
+    def total(self) -> int:
+        return self.inputs + self.constants + self.peak
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramMemory:
+    """``state``: bytes by role. ``graphs``: what each graph needs besides, by name."""
+
+    state: dict[str, int]
+    graphs: dict[str, GraphMemory]
+
+    @property
+    def peak(self) -> int:
+        """The most that any graph of the program needs, all state included."""
+        return sum(self.state.values()) + max((g.total for g in self.graphs.values()), default=0)
+
+
+def program_memory(program: Program, kinds: Mapping[Node, str] | None = None) -> ProgramMemory:
+    """The estimate for each graph. ``kinds``: see :func:`graph_memory`."""
+    state: dict[str, int] = {}
+    for variable in program.state.values():
+        state[variable.role] = state.get(variable.role, 0) + variable.nbytes
+    return ProgramMemory(state, {name: graph_memory(graph, kinds) for name, graph in program.graphs.items()})
+
+
+def graph_memory(graph: Graph, kinds: Mapping[Node, str] | None = None) -> GraphMemory:
+    """The estimate for a main graph. ``kinds`` says by node what its result is (an activation, a gradient), for the
+    timeline; a node that is not in it makes a :data:`TEMPORARY`. Linear in nodes and operands."""
+    known: dict[str, GraphMemory] = {}
+    for function in callees_first(graph):
+        known[function.name] = _estimate(function, known, {})
+    return _estimate(graph, known, kinds or {})
+
+
+def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
+    """For each node of a main graph, in order, what it occupies: (bytes, position of the last use) of each part of its
+    result, and of what a called function needs in itself, which is free again after the node."""
+    known: dict[str, GraphMemory] = {}
+    for function in callees_first(graph):
+        known[function.name] = _estimate(function, known, {})
+    lives = _Lives(graph)
+    for at, node in enumerate(graph):
+        inside = _inside(node, known)
+        yield lives.parts(node, at, known) + ([(inside, at)] if inside else [])
+
+
+def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
+    """What the result of each node is: an activation (of the forward part), a gradient (of a weight), a backward value
+    (any other of the backward part), or an update value. In a graph that is only a part of a training step (no anatomy
+    was ``found``), gradients are the backward values that its update side takes."""
+    gradients = {g for w in found.weights for g in w.gradient} if found else set()
+    kinds: dict[Node, str] = {}
+    for body in graph.all_graphs():
+        for node in body:
+            part = parts.get(node)
+            if part == FORWARD:
+                kinds[node] = ACTIVATION
+            elif part != BACKWARD:
+                kinds[node] = UPDATE_VALUE
+            elif node in gradients or (found is None and any(_takes(user, parts) for user in node.uses)):
+                kinds[node] = GRADIENT
+            else:
+                kinds[node] = BACKWARD_VALUE
+    return kinds
+
+
+def _takes(user: Node, parts: Mapping[Node, str]) -> bool:
+    """Whether a node of the update side computes with what it uses."""
+    return parts.get(user) not in (FORWARD, BACKWARD) and user.op.name not in (
+        "UpdateState",
+        "MakeTuple",
+        "Depend",
+        "Return",
+    )
+
+
+LARGEST = 1 << 44
+"""Bytes of one value at most: 16 TB. A damaged file may name sizes whose sums no counter holds."""
+
+
+def nbytes(type_: Type) -> int:
+    """Bytes of a value; 0 where it names a state, or is no tensor."""
+    if isinstance(type_, TensorType):
+        return 0 if type_.ref else min(type_.nbytes, LARGEST)
+    return sum(map(nbytes, type_.elements)) if isinstance(type_, TupleType) else 0
+
+
+def _estimate(graph: Graph, known: Mapping[str, GraphMemory], kinds: Mapping[Node, str]) -> GraphMemory:
+    lives = _Lives(graph)
+    count = len(graph)
+    names = list(dict.fromkeys(kinds.get(n, TEMPORARY) for n in graph))
+    timeline = {name: array("q", bytes(8 * count)) for name in names}
+    freed: dict[tuple[str, int], int] = {}
+    live = dict.fromkeys(names, 0)
+    peak, where, kept = 0, None, 0
+    constants: set[Constant] = set()
+    for at, node in enumerate(graph):
+        kind = kinds.get(node, TEMPORARY)
+        constants.update(v for v in node._operands if isinstance(v, Constant))
+        for size, end in lives.parts(node, at, known):
+            live[kind] += size
+            freed[kind, end] = freed.get((kind, end), 0) + size
+            kept += size if end == count else 0
+        for name in names:
+            timeline[name][at] = live[name]
+        timeline[kind][at] += _inside(node, known)
+        total = sum(timeline[name][at] for name in names)
+        if total > peak or where is None:
+            peak, where = total, node
+        for name in names:
+            live[name] -= freed.pop((name, at), 0)
+    return GraphMemory(
+        inputs=sum(nbytes(v.type) for v in graph.inputs),
+        constants=sum(nbytes(c.type) for c in constants),
+        timeline=timeline,
+        peak=peak,
+        at=where,
+        kept=kept,
+    )
+
+
+def _inside(node: Node, known: Mapping[str, GraphMemory]) -> int:
+    """What a called function needs beside its result, which counts as the caller's; the largest of several."""
+    if node.op is not CALL:
+        return 0
+    called = [known[f.name] for f in called_functions(node) if f.name in known]
+    return max((g.constants + g.peak - g.kept for g in called), default=0)
+
+
+class _Lives:
+    """Where each value is used last, as a position in the graph's order (its length: the result holds the value);
+    elements of a tuple each for themselves.
+
+    One sweep from the end: the users of a view have all been met before the view, so what they keep alive is passed on
+    to its operands.
+    """
+
+    def __init__(self, graph: Graph):
+        self.last: dict[Value, int] = {}
+        self.elements: dict[Node, dict[int, int]] = {}
+        count = len(graph)
+        if graph.has_result:
+            self.last[graph.result] = count
+        for at, node in zip(range(count - 1, -1, -1), reversed(graph), strict=True):
+            if node.op.name == "UpdateState":
+                continue
+            if node.op.name in VIEWS:
+                self._pass_on(node)
+                continue
+            written = written_operands(node) if is_effect(node) else ()
+            for i, operand in enumerate(node._operands):
+                self._use(operand, self.last.get(node, at) if i in written else at)
+
+    def _use(self, value: Value, end: int) -> None:
+        if isinstance(value, Node) and end > self.last.get(value, -1):
+            self.last[value] = end
+
+    def _pass_on(self, view: Node) -> None:
+        """A view's operands live as long as it is used; one that others only wait for keeps nothing alive."""
+        end, name = self.last.get(view, -1), view.op.name
+        if name == "MakeTuple":
+            ends = self.elements.get(view, {})
+            for i, operand in enumerate(view._operands):
+                self._use(operand, max(end, ends.get(i, -1)))
+        elif name == "Depend" or (name == "TupleGetItem" and not self._element(view, end)):
+            self._use(view.operand(0), end)
+        elif name != "TupleGetItem":
+            for operand in view._operands:
+                self._use(operand, end)
+
+    def _element(self, item: Node, end: int) -> bool:
+        """Whether a TupleGetItem keeps a known element of a tuple alive, and not all of it."""
+        source, index = item.operand(0), item.operand(1)
+        while isinstance(source, Node) and source.op.name == "Depend":
+            source = source.operand(0)
+        at = index.value if isinstance(index, Constant) else None
+        if not isinstance(at, int) or not isinstance(source, Node) or not isinstance(source.type, TupleType):
+            return False
+        if source.op.name in VIEWS and source.op.name != "MakeTuple":
+            return False
+        ends = self.elements.setdefault(source, {})
+        at %= max(len(source.type.elements), 1)
+        ends[at] = max(ends.get(at, -1), end)
+        return True
+
+    def parts(self, node: Node, at: int, known: Mapping[str, GraphMemory]) -> list[tuple[int, int]]:
+        """What a node's result occupies: (bytes, position of the last use) of each part."""
+        if node.op.name in VIEWS:
+            return []
+        whole = max(self.last.get(node, -1), at)
+        ends = self.elements.get(node, {})
+        if node.op is CALL and holds_function(node.type):
+            # A closure holds what the function that made it has bound.
+            made = (known[f.name].kept for f in called_functions(node) if f.name in known)
+            return [(max(made, default=0), max(whole, *ends.values()) if ends else whole)]
+        if isinstance(node.type, TupleType):
+            if facts(node.op).gradient is not None:
+                return []  # an optimizer: its results are the weight and slots that it writes
+            return [(nbytes(t), max(whole, ends.get(i, -1))) for i, t in enumerate(node.type.elements)]
+        in_place = is_effect(node) and node.op is not CALL and bool(written_operands(node))
+        return [] if in_place else [(nbytes(node.type), whole)]

@@ -1,0 +1,1 @@
+"""Effects: what nodes read and write, and where tokens stand."""

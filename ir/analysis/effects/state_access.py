@@ -1,0 +1,179 @@
+"""What a node does to state: which it reads, which it writes in place, through functions and views too.
+
+A location is what a value names: a state, an input of a function that stands for one, or, for tensors written in
+place, the node that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...core.graph import Graph, Input, Node, State, Value
+from ...core.op import CALL
+from ...core.predicates import has_token, is_effect, written_operands
+from ...core.types import IOMONAD, TensorType, is_monad
+from ..functions.calls import callees_first, targets
+
+
+@dataclass(slots=True, eq=False)
+class Effect:
+    """One effect: what it reads and writes (state values, or a function's inputs that stand for state).
+
+    ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while
+    its value is used (Load, a call that only reads, a Depend in mid-graph). ``depth`` is its place in the original
+    chain.
+    """
+
+    node: Node
+    reads: frozenset[Value] = frozenset()
+    writes: frozenset[Value] = frozenset()
+    everything: bool = False
+    io: bool = False
+    depth: float = 0.0
+    level: int = 0
+    passive: bool = False
+
+    @property
+    def touched(self) -> frozenset[Value]:
+        return self.reads | self.writes
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a function does, by position of its inputs."""
+
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+    everything: bool = False
+    io: bool = False
+
+
+def location(value: Value) -> Value | None:
+    """The state that a value names (looking through Depend and in-place writes, whose result is the state); None if it
+    names none."""
+    where = place(value)
+    return None if isinstance(where, Node) else where
+
+
+def state_behind(value: Value) -> State | None:
+    """The state that a value is, or is a Load or a copy of; None if it is neither."""
+    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
+        value = value.operand(0)
+    where = location(value)
+    return where if isinstance(where, State) else None
+
+
+def place(value: Value) -> Value | None:
+    """What a value written in place names: a state, or the node that made the tensor (an activation, as in ``x +=
+    y``)."""
+    while isinstance(value, Node):
+        if value.op.name == "Depend":
+            value = value.operand(0)
+        elif (
+            isinstance(value.type, TensorType)
+            and value.type.ref
+            and is_effect(value)
+            and (at := written_operands(value))
+        ):
+            value = value.operand(at[0])
+        else:
+            return value
+    return value if isinstance(value, (State, Input)) and not is_monad(value.type) else None
+
+
+def states_behind(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[State]:
+    """The states that a location stands for, through function inputs (``bound``: :func:`.calls.bindings`)."""
+    found: list[State] = []
+    stack: list[Value] = [value]
+    seen: set[Value] = set()
+    while stack:
+        here = location(stack.pop())
+        if here is None or here in seen:
+            continue
+        seen.add(here)
+        if isinstance(here, State):
+            found.append(here)
+        elif isinstance(here, Input):
+            stack.extend(bound.get(here, ()))
+    return found
+
+
+def summarize(main: Graph) -> dict[str, Summary]:
+    """What each function of ``main`` does to what it is given: the least fixed point, so recursion (loops) is exact."""
+    known = {name: Summary() for name in main.functions}
+    order = callees_first(main)
+    changed = True
+    while changed:
+        changed = False
+        for function in order:
+            summary = _summary(function, known)
+            if summary != known[function.name]:
+                known[function.name] = summary
+                changed = True
+    return known
+
+
+def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
+    summary = Summary()
+    position: dict[Value, int] = {v: i for i, v in enumerate(function.inputs)}
+    for node in function:
+        effect = describe(node, known)
+        if effect is None or node.op.name == "Depend":
+            continue  # a Depend orders inside the function, it touches nothing
+        summary.everything |= effect.everything
+        summary.io |= effect.io
+        summary.reads.update(position[v] for v in effect.reads if v in position)
+        summary.writes.update(position[v] for v in effect.writes if v in position)
+    return summary
+
+
+def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
+    """What a node does to state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
+    name = node.op.name
+    if name == "Load":
+        where = place(node.operand(0))
+        return Effect(node, reads=frozenset((where,) if where else ()), passive=True)
+    if name == "UpdateState" or name == "Partial":
+        return None
+    if name == "Depend":
+        # In mid-graph, a Depend on a token waits for all that came before it.
+        return Effect(node, everything=True, passive=True) if is_monad(node.operand(1).type) else None
+    if node.op is CALL:
+        return _describe_call(node, known)
+    if not is_effect(node):
+        return None
+    writes = [place(node.operand(i)) for i in written_operands(node)]
+    reads = [location(node.operand(i)) for i in range(node.num_operands)]
+    io = (has_token(node) and node.operand(node.num_operands - 1).type == IOMONAD) or bool(
+        node.op.attributes.get("side_effect_io")
+    )
+    return Effect(
+        node,
+        reads=frozenset(v for v in reads if v is not None),
+        writes=frozenset(v for v in writes if v is not None),
+        io=io,
+    )
+
+
+def _describe_call(node: Node, known: dict[str, Summary]) -> Effect | None:
+    reached = targets(node)
+    if reached is None:
+        # MindSpore passes a token to every call that may have effects; a closure called without one is pure.
+        return Effect(node, everything=True) if has_token(node) else None
+    reads: set[Value] = set()
+    writes: set[Value] = set()
+    everything = io = False
+    for target in reached:
+        summary = known[target.function.name]
+        everything |= summary.everything
+        io |= summary.io
+        for positions, into in ((summary.reads, reads), (summary.writes, writes)):
+            for i in positions:
+                where = location(target.arguments[i]) if i < len(target.arguments) else None
+                if where is not None:
+                    into.add(where)
+    if not (reads or writes or everything or io):
+        return None
+    passive = not (writes or everything or io)
+    return Effect(node, frozenset(reads), frozenset(writes), everything, io, passive=passive)

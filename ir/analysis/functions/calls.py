@@ -1,0 +1,196 @@
+"""Function-valued operands: which functions a call may reach, and with which arguments.
+
+MindIR binds arguments with Partial and chooses with Switch; a call of the chosen closure (or of a function directly)
+adds the remaining arguments. Everything that looks across functions asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.graph import Constant, Graph, GraphRef, Input, Node, Value
+from ...core.op import CALL
+from ...core.types import is_monad
+
+Calls = tuple[Node, ...]
+"""The calls that were entered on the way to a value inside functions, innermost last: of all that call such a function,
+the one where the way goes on outside of it."""
+
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One function that a call may reach. ``arguments`` are values of the caller, in the order of the function's
+    inputs; ``binder`` is the Partial or call node whose operands end with the function's effect token, if it takes
+    one."""
+
+    function: Graph
+    arguments: tuple[Value, ...]
+    binder: Node
+
+
+def targets(call: Node) -> list[Target] | None:
+    """The functions that ``call`` may reach; None where the closure cannot be followed (passed in from outside)."""
+    found: list[Target] = []
+    extra = call.operands[1:]
+    stack = [call.operand(0)]
+    seen: set[Value] = set()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue  # branches that are chosen again
+        seen.add(value)
+        if isinstance(value, GraphRef):
+            found.append(Target(value.graph, extra, call))
+        elif isinstance(value, Node) and value.op.name == "Partial":
+            function = value.operand(0)
+            if not isinstance(function, GraphRef):
+                return None
+            arguments = value.operands[1:]
+            found.append(Target(function.graph, arguments + extra, value if not extra else call))
+        elif isinstance(value, Node) and value.op.name == "Switch":
+            stack.extend(reversed(value.operands[1:]))
+        elif isinstance(value, Node) and value.op.name == "Depend":
+            stack.append(value.operand(0))
+        else:
+            return None
+    return found
+
+
+def bindings(main: Graph) -> dict[Input, list[Value]]:
+    """For every function input, the caller's values that it may stand for (one per call site that is reached)."""
+    bound: dict[Input, dict[Value, None]] = {}
+    for graph in main.all_graphs():
+        for node in graph:
+            if node.op is not CALL:
+                continue
+            for target in targets(node) or ():
+                for formal, actual in zip(target.function.inputs, target.arguments, strict=False):
+                    bound.setdefault(formal, {})[actual] = None
+    return {formal: list(values) for formal, values in bound.items()}
+
+
+def called_functions(node: Node) -> list[Graph]:
+    """Functions that a call reaches directly (empty where that cannot be told)."""
+    return [t.function for t in targets(node) or ()]
+
+
+def reachable_functions(main: Graph) -> set[str]:
+    """Names of the functions that the main graph needs, through references of any kind."""
+    seen: set[str] = set()
+    stack = [main]
+    while stack:
+        for name in _references(stack.pop()):
+            if name not in seen and name in main.functions:
+                seen.add(name)
+                stack.append(main.functions[name])
+    return seen
+
+
+def callees_first(main: Graph) -> list[Graph]:
+    """The functions of ``main``, each after those that it refers to, but for recursion."""
+    order: dict[Graph, None] = {}
+    met: set[str] = set()
+    for name in main.functions:
+        if name in met:
+            continue
+        met.add(name)
+        stack = [(main.functions[name], _references(main.functions[name]))]
+        while stack:
+            function, rest = stack[-1]
+            following = next((n for n in rest if n not in met and n in main.functions), None)
+            if following is None:
+                order[function] = None
+                stack.pop()
+            else:
+                met.add(following)
+                stack.append((main.functions[following], _references(main.functions[following])))
+    return list(order)
+
+
+def _references(graph: Graph) -> Iterator[str]:
+    for node in graph:
+        for i in range(node.num_operands):
+            value = node.operand(i)
+            if isinstance(value, GraphRef):
+                yield value.graph.name
+    if graph.has_result and isinstance(graph.result, GraphRef):
+        yield graph.result.graph.name
+
+
+def entered(calls: Calls, call: Node) -> Calls:
+    """The calls on the way to the result of what ``call`` calls; none where the way goes round or is too deep to be
+    told from others."""
+    return (*calls, call) if call not in calls and len(calls) < _DEEPEST else ()
+
+
+def actuals(formal: Input, calls: Calls, bound: Mapping[Input, Sequence[Value]]) -> list[tuple[Value, Calls]]:
+    """The caller's values that a function input stands for where the innermost of ``calls`` has entered the function,
+    each with the calls that remain; those of all callers where there is none."""
+    if calls:
+        *rest, call = calls
+        found = [
+            actual
+            for target in targets(call) or ()
+            for own, actual in zip(target.function.inputs, target.arguments, strict=False)
+            if own is formal
+        ]
+        if found:
+            return [(actual, tuple(rest)) for actual in found]
+    return [(actual, ()) for actual in bound.get(formal, ())]
+
+
+def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
+    """What a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see :func:`bindings`).
+
+    None where ``value`` is no TupleGetItem or where the tuple cannot be followed.
+    """
+    found = picked_within(value, (), bound)
+    return None if found is None else list(dict.fromkeys(item for item, _ in found))
+
+
+def picked_within(
+    value: Value, calls: Calls, bound: Mapping[Input, Sequence[Value]]
+) -> list[tuple[Value, Calls]] | None:
+    """As :func:`picked`, for a value reached by entering ``calls``; with the calls that each item is behind."""
+    if not (isinstance(value, Node) and value.op.name == "TupleGetItem"):
+        return None
+    index = value.operand(1)
+    i = index.value if isinstance(index, Constant) else None
+    return items_within(value.operand(0), i, calls, bound) if isinstance(i, int) else None
+
+
+def items_within(
+    tuple_: Value, i: int, calls: Calls, bound: Mapping[Input, Sequence[Value]]
+) -> list[tuple[Value, Calls]] | None:
+    """What item ``i`` of a tuple may stand for, the tuple being reached by entering ``calls``; None where it cannot be
+    followed."""
+    found: list[tuple[Value, Calls]] = []
+    stack = [(tuple_, calls)]
+    seen: set[tuple[Value, Calls]] = set()
+    while stack:
+        source, within = stack.pop()
+        while isinstance(source, Node) and source.op.name == "Depend":
+            source = source.operand(0)
+        if (source, within) in seen:
+            continue
+        seen.add((source, within))
+        if isinstance(source, Node) and source.op.name == "MakeTuple":
+            if not -source.num_operands <= i < source.num_operands:
+                return None
+            found.append((source.operand(i), within))
+        elif isinstance(source, Node) and source.op is CALL and (reached := targets(source)):
+            stack.extend((t.function.result, entered(within, source)) for t in reversed(reached))
+        elif isinstance(source, Node) and (inner := picked_within(source, within, bound)) is not None:
+            stack.extend(inner)
+        elif isinstance(source, Input) and (given := actuals(source, within, bound)):
+            stack.extend(given)
+        else:
+            return None
+    return found
+
+
+def without_tokens(values: Sequence[Value]) -> list[Value]:
+    return [v for v in values if not is_monad(v.type)]

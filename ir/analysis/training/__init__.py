@@ -1,0 +1,1 @@
+"""Training graphs: forward, backward and update side, loss, gradients and their paths."""

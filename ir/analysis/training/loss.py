@@ -1,0 +1,75 @@
+"""Which of its results is the loss of a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ...core.graph import Input, Node, State, Value
+from ...core.types import ScalarType, TensorType
+from .forward_side import carried_operands
+from .origins import Computed, Origin, Origins, Result
+
+_CANDIDATES = 16
+"""Results that are compared: training cells with more of them return the loss among the first."""
+
+
+def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[State]) -> Result | None:
+    """The first forward result in a float type that depends on the most of the ``trained`` states, then of the inputs:
+    a prediction does not know the labels, an accuracy does not vary with the weights.
+
+    None where no result is forward, and where this would take an array that lacks inputs, such as predictions beside a
+    loss that each branch of an ``if`` computes in another way.
+    """
+    candidates = [r for r in results if _is_float(r) and origins.is_forward(r.origin)][:_CANDIDATES]
+    everything = (len(trained), len(origins.graph.inputs))
+    best: Result | None = None
+    most = (-1, -1)
+    for result in candidates:
+        reached = _reached(result.origin, trained)
+        if reached > most:
+            best, most = result, reached
+        if reached == everything:
+            break
+    if best is not None and not _is_scalar(best) and most[1] < everything[1]:
+        others = (r for r in results if _is_float(r) and _is_scalar(r) and r not in candidates)
+        if any(isinstance(r.origin, Node) and r.origin.op.name != "Load" for r in others):
+            return None
+    return best
+
+
+def _is_scalar(result: Result) -> bool:
+    return isinstance(result.type, ScalarType) or (isinstance(result.type, TensorType) and result.type.shape == ())
+
+
+def _is_float(result: Result) -> bool:
+    return isinstance(result.type, (TensorType, ScalarType)) and result.type.dtype.is_float
+
+
+def _reached(origin: Origin | None, trained: Collection[State]) -> tuple[int, int]:
+    """How many of the states the value varies with, and how many inputs it takes anything from."""
+    states: set[Value] = set()
+    inputs: set[Value] = set()
+    stack: list[tuple[Origin, bool]] = [] if origin is None else [(origin, True)]
+    seen = set(stack)
+    while stack:
+        here, varies = stack.pop()
+        if isinstance(here, State):
+            if varies and here in trained:
+                states.add(here)
+            continue
+        if isinstance(here, Input):
+            inputs.add(here)
+            continue
+        operands: Sequence[Origin] = ()
+        if isinstance(here, Computed):
+            operands = here.operands
+        elif isinstance(here, Node) and here.op.name != "UpdateState":
+            operands = carried_operands(here)
+        for operand in operands:
+            smooth = varies and not (
+                isinstance(operand, Node) and isinstance(operand.type, TensorType) and not operand.type.dtype.is_float
+            )
+            if (operand, smooth) not in seen and (operand, True) not in seen:
+                seen.add((operand, smooth))
+                stack.append((operand, smooth))
+    return len(states), len(inputs)

@@ -1,0 +1,167 @@
+"""The network of a training graph: which nodes are forward, which are backward.
+
+MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute ``unique_id``, a
+node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. What is neither marked nor
+follows from what is belongs to the update side, or only orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...core.graph import Graph, GraphRef, Input, Node, Value
+from ...core.op import CALL
+from ..effects.state_access import Summary, summarize
+from ..functions.calls import bindings, called_functions, picked, targets
+from .forward_side import adopt_forward
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+
+
+def mark(node: Node) -> str | None:
+    """``forward`` or ``backward`` as the exporter marked the node, else None."""
+    primal = node.primal
+    if "forward_unique_id" in primal or node.scope.startswith("Gradients/"):
+        return BACKWARD
+    if "unique_id" in primal:
+        return FORWARD
+    return None
+
+
+def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict[Node, str]:
+    """The forward and backward nodes of a graph that need not be a whole training graph; the others are absent.
+    ``known``: :func:`.state_access.summarize` of the graph, if at hand. Linear in nodes."""
+    parts = _Marking(graph).run()
+    adopt_forward(graph, parts, summarize(graph) if known is None else known)
+    return parts
+
+
+def image(graph: Graph, parts: Mapping[Node, str], bound: Mapping[Input, list[Value]], value: Value) -> Value | None:
+    """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the
+    calls of the update side); None where the update side computes it. ``bound``: :func:`.calls.bindings`."""
+    return _image(graph, parts, bound, value, set())
+
+
+def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
+    """The :func:`image` of each value."""
+    parts, bound = network_parts(graph), bindings(graph)
+    return [image(graph, parts, bound, value) for value in values]
+
+
+class _Marking:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.parts: dict[Node, str] = {}
+        self.network_functions: set[Graph] = set()
+
+    def run(self) -> dict[Node, str]:
+        """Forward and backward parts: as marked, and as follows from it.
+
+        Not every network node is marked (calls of branches and closures are not). What a marked node needs is
+        network too, since no part of the network depends on the update side; so is what unpacks a network value, and
+        the call of a closure that the network returned (the backward of a branch). Functions carry the part of who
+        refers to them.
+        """
+        for graph in self.graph.all_graphs():
+            for node in graph:
+                part = mark(node)
+                if part is not None:
+                    self.parts[node] = part
+        self._mark_forward_calls()
+        for graph in self.graph.all_graphs():
+            self._spread(graph)
+        for node in self.graph:
+            if node in self.parts:
+                self._mark_functions(node, self.parts[node])
+        return self.parts
+
+    def _mark_forward_calls(self) -> None:
+        """A call of functions that hold forward nodes and no backward nodes is forward: where a network is one loop,
+        the main graph has no marked node to start from."""
+        marked: dict[str, set[str]] = {}
+        for node in self.graph:
+            functions = called_functions(node) if node.op is CALL and node not in self.parts else []
+            for f in functions:
+                if f.name not in marked:
+                    marked[f.name] = {self.parts[n] for n in f if n in self.parts}
+            if functions and all(marked[f.name] == {FORWARD} for f in functions):
+                self.parts[node] = FORWARD
+
+    def _spread(self, graph: Graph) -> None:
+        """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
+        pending = [n for n in graph if n in self.parts]
+        while pending:
+            ancestors: list[Node] = []
+            while pending:
+                for operand in pending.pop()._operands:
+                    if (
+                        isinstance(operand, Node)
+                        and operand not in self.parts
+                        and operand.graph is graph
+                        and operand.op.name != "UpdateState"
+                    ):
+                        self.parts[operand] = FORWARD  # settled below, once its operands are known
+                        ancestors.append(operand)
+                        pending.append(operand)
+            unsettled = set(ancestors)
+            for node in graph:
+                if node in unsettled:
+                    self.parts[node] = self._part_of_operands(node)
+                elif node not in self.parts and self._continues_network(node):
+                    self.parts[node] = self._part_of_operands(node)
+                    pending.append(node)
+
+    def _part_of_operands(self, node: Node) -> str:
+        """Backward if it takes a backward value, or calls a closure that forward returned; else forward."""
+        if any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in node._operands):
+            return BACKWARD
+        return BACKWARD if self._calls_returned_closure(node) else FORWARD
+
+    def _calls_returned_closure(self, node: Node) -> bool:
+        return node.op is CALL and node.num_operands > 0 and targets(node) is None
+
+    def _continues_network(self, node: Node) -> bool:
+        if node.op.name == "TupleGetItem" or (node.op is CALL and self._calls_returned_closure(node)):
+            source = node.operand(0)
+            return isinstance(source, Node) and source in self.parts
+        return False
+
+    def _mark_functions(self, user: Node, part: str) -> None:
+        """Unmarked nodes of the functions that a network node refers to, and of those that they refer to."""
+        pending = [v.graph for v in user._operands if isinstance(v, GraphRef)]
+        while pending:
+            function = pending.pop()
+            if function in self.network_functions:
+                continue
+            self.network_functions.add(function)
+            for node in function:
+                self.parts.setdefault(node, part)
+                pending.extend(v.graph for v in node._operands if isinstance(v, GraphRef))
+
+
+def _image(
+    graph: Graph, parts: Mapping[Node, str], bound: Mapping[Input, list[Value]], value: Value, seen: set[Value]
+) -> Value | None:
+    while value not in seen:
+        seen.add(value)
+        if isinstance(value, Node) and value.graph is graph and parts.get(value) in (FORWARD, BACKWARD):
+            return value
+        passed: list[Value] = []
+        if isinstance(value, Input):
+            if value not in bound:
+                return value if value in graph.inputs else None
+            passed = bound[value]
+        elif isinstance(value, Node):
+            if value.op.name == "Depend":
+                passed = [value.operand(0)]
+            elif (items := picked(value, bound)) is not None:
+                passed = items
+            elif value.op is CALL:
+                passed = [t.function.result for t in targets(value) or () if t.function.has_result]
+        if not passed:
+            return None
+        if len(passed) > 1:
+            images = {_image(graph, parts, bound, v, set(seen)) for v in passed}
+            return images.pop() if len(images) == 1 else None
+        value = passed[0]
+    return None

@@ -1,0 +1,124 @@
+"""Which results of a training graph are the loss, the overflow flag and the loss scale, told by what they do."""
+
+from __future__ import annotations
+
+from ...core.graph import Graph, GraphRef, Node, State, Value
+from ...core.op import CALL
+from ...core.program import Program
+from ...core.types import DType, ScalarType, TensorType, Type, leaves
+from ..effects.state_access import Summary, state_behind, summarize
+from ..functions.calls import called_functions
+from .anatomy import TrainingAnatomy
+from .network import BACKWARD, FORWARD, OPTIMIZER, mark
+from .origins import Origins
+
+TESTING = frozenset({
+    "IsFinite", "IsInf", "IsNan", "FloatStatus", "AllFinite", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
+})  # fmt: skip
+
+
+def default_names(type_: Type) -> tuple[str, ...]:
+    """Names for results of which nothing but the type of the whole is known."""
+    kinds = [
+        t.dtype if isinstance(t, ScalarType) or (isinstance(t, TensorType) and t.shape == ()) else None
+        for _, t in leaves(type_)
+    ]
+    if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
+        return ("loss", "overflow", "loss_scale")
+    return ("loss", *(f"output{i}" for i in range(1, len(kinds))))
+
+
+def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:
+    """Names a training graph's results "loss", "overflow" and "loss_scale" where they are; ``found``: its anatomy.
+
+    The others are called after their places, ``output0`` and so on; those of nested tuples are counted each.
+    """
+    results = Origins(graph, found.parts, found.bound).results()
+    flags = _skip_flags(graph) if len(results) > 1 else set()
+    names: list[str] = []
+    for i, result in enumerate(results):
+        value = result.origin
+        name = f"output{i}"
+        if result.path == found.loss_path:
+            name = "loss"
+        elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
+            name = "overflow"
+        elif isinstance(value, Value) and (state := state_behind(value)) is not None and _is_loss_scale(found, state):
+            name = "loss_scale"
+            program.state[state.name].role = "hyperparameter"
+        names.append(f"output{i}" if name in names else name)
+    graph.outputs = tuple(names)
+
+
+def _skip_flags(graph: Graph) -> set[Value]:
+    """bools that are True exactly when a Switch takes the branch that writes no state, where the other one does."""
+    known = summarize(graph)
+    found: set[Value] = set()
+    for node in graph:
+        if node.op.name != "Switch" or node.num_operands != 3:
+            continue
+        writes = [writes_state(node.operand(i), known) for i in (1, 2)]
+        if writes[0] == writes[1]:
+            continue
+        value, means_skip = node.operand(0), writes[1]
+        while True:
+            if means_skip:
+                found.add(value)
+            if not isinstance(value, Node) or value.op.name not in ("LogicalNot", "Depend", "Reshape"):
+                break
+            means_skip ^= value.op.name == "LogicalNot"
+            value = value.operand(0)
+    return found
+
+
+def writes_state(branch: Value, known: dict[str, Summary]) -> bool:
+    """Whether a branch of a Switch writes state; ``known``: :func:`.state_access.summarize` of the main graph."""
+    function = branch.operand(0) if isinstance(branch, Node) and branch.op.name == "Partial" else branch
+    if not isinstance(function, GraphRef):
+        return False
+    return bool(known[function.graph.name].writes)
+
+
+def _asks_for_finite(flag: Value) -> bool:
+    """Whether a test for infinities or NaN is behind the flag."""
+    stack = [flag]
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node) or mark(value) is not None:
+            continue
+        if value.op.name in TESTING:
+            return True
+        behind = list(value.operands)
+        if value.op is CALL:
+            behind += [f.result for f in called_functions(value) if f.has_result]
+        for v in behind:
+            if v not in seen:
+                seen.add(v)
+                stack.append(v)
+    return False
+
+
+def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:
+    """A float of one element that backward and the update side take (to multiply the seeds and to divide the
+    gradients), but not forward."""
+    t = state.type
+    trained = {info.name for info in found.weights}
+    if not isinstance(t, TensorType) or t.size != 1 or not t.dtype.is_float or state.name in trained:
+        return False
+    parts: set[str] = set()
+    stack: list[Value] = [u for u, i in state.use_sites() if i == 0 and u.op.name in ("Load", "Depend")]
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node) or value.op.name in ("UpdateState", "Partial", "call"):
+            continue
+        marked = mark(value)
+        if marked is not None or found.part(value) == OPTIMIZER:
+            parts.add(marked or OPTIMIZER)  # what is not marked but needed by the network merely passes the state on
+        if marked is None:
+            for user in value.users:
+                if user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+    return {BACKWARD, OPTIMIZER} <= parts and FORWARD not in parts

@@ -1,0 +1,89 @@
+"""Whether a program trains: a forward graph runs as well, and would report steps that change no weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...core.errors import AnatomyError
+from ...core.graph import Graph, Node, Value
+from ...core.op import CALL
+from ...core.predicates import is_effect, is_optimizer
+from ...core.program import Program
+from ..effects.state_access import Summary, describe, states_behind, summarize
+from ..functions.calls import bindings
+from .network import BACKWARD, network_parts
+
+_NOT_TRAINED = ("unknown", "statistic")
+
+EXPORT = (
+    "Export the training cell: cell = nn.TrainOneStepCell(nn.WithLossCell(network, loss_fn), optimizer).set_train(); "
+    "mindspore.export(cell, inputs, labels, file_name='train', file_format='MINDIR')"
+)
+DIFFERENTIATE = (
+    "bc.differentiate(program, 'momentum{lr=0.01,momentum=0.9}', loss='softmax-cross-entropy') adds a loss and an "
+    "optimizer (no loss where the graph returns its loss)",
+    "boost-compile --loss softmax-cross-entropy --optimizer 'momentum{lr=0.01,momentum=0.9}' adds a loss and an "
+    "optimizer (without --loss where the graph returns its loss)",
+)
+"""In the words of Python, and of the commands."""
+
+
+def check_trains(program: Program) -> None:
+    """:class:`AnatomyError` where no graph of the schedule updates anything from a gradient. It says how to make a
+    training graph of it. Linear in nodes."""
+    missing = what_is_missing(program)
+    if missing is None:
+        return
+    text = f"program '{program.name}' {missing}, so a step would train nothing."
+    if program.source.get("file", "").lower().endswith(".onnx"):
+        python, command = f"{DIFFERENTIATE[0]}.", f"{DIFFERENTIATE[1]}."
+    else:
+        python, command = f"{EXPORT}. Or {DIFFERENTIATE[0]}.", f"{EXPORT}. Or {DIFFERENTIATE[1]}."
+    raise AnatomyError(text, python=python, command=command)
+
+
+def what_is_missing(program: Program) -> str | None:
+    """Why a step would train nothing, as the rest of a sentence; None for a program that trains.
+
+    A graph without the marks of MindSpore's autodiff, such as one made by hand, trains where it writes state that is
+    known to be trained (its role says so).
+    """
+    has_backward = updates = False
+    for name in program.schedule.graphs():
+        graph = program.graphs[name]
+        known, bound = summarize(graph), bindings(graph)
+        parts = network_parts(graph, known)
+        if BACKWARD in parts.values():
+            has_backward = True
+        else:
+            parts = {}  # without a backward part nothing tells forward from update
+        written = [value for node in _update_side(graph, parts) for value in _writes(node, known)]
+        updates |= bool(written)
+        states = {state.name for value in written for state in states_behind(value, bound)}
+        if any(program.state[s].role not in _NOT_TRAINED for s in states if s in program.state):
+            return None
+    if has_backward and updates:
+        return None
+    if (optimizer := _optimizer(program)) is not None:
+        return (
+            f"updates state by {optimizer.op.name} (%{optimizer.name}) but has no backward part: what it updates from "
+            "is no gradient of a loss that MindSpore derived"
+        )
+    if has_backward:
+        return "computes gradients, but no optimizer takes them"
+    return "is a forward graph: it has no backward part and no optimizer"
+
+
+def _optimizer(program: Program) -> Node | None:
+    """An optimizer's primitive, if the program holds one."""
+    graphs = (part for graph in program.graphs.values() for part in graph.all_graphs())
+    return next((node for part in graphs for node in part if is_optimizer(node)), None)
+
+
+def _update_side(graph: Graph, parts: Mapping[Node, str]) -> Iterator[Node]:
+    return (node for part in graph.all_graphs() for node in part if node not in parts and node.op is not CALL)
+
+
+def _writes(node: Node, known: dict[str, Summary]) -> frozenset[Value]:
+    effect = describe(node, known) if is_effect(node) else None
+    return frozenset() if effect is None else effect.writes

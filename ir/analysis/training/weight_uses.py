@@ -1,0 +1,47 @@
+"""What the forward part uses each state for: the primitives that take it, behind whatever only brings it there."""
+
+from __future__ import annotations
+
+from ...core.graph import Graph, Node, Value
+from ...core.op import CALL
+from ...core.types import is_monad
+from ..functions.calls import bindings
+from .network import BACKWARD, FORWARD, network_parts
+
+BRINGING = frozenset(
+    {"Load", "Cast", "Reshape", "Transpose", "Depend", "TensorMove", "ExpandDims", "Squeeze", "Identity", "MakeTuple"}
+)
+"""Ops that change neither what a weight is nor how its elements belong together."""
+
+Use = tuple[Node, int]
+
+
+def forward_uses(graph: Graph) -> dict[str, list[Use]]:
+    """The (node, operand index) of the forward part that take each state, by its name, also inside functions that it is
+    passed to. Empty for a graph without a forward part. Linear in nodes, and in the uses of each state."""
+    parts = network_parts(graph)
+    if FORWARD not in parts.values():
+        return {}
+    formals: dict[Value, list[Value]] = {}
+    for formal, actuals in bindings(graph).items():
+        for actual in actuals:
+            formals.setdefault(actual, []).append(formal)
+    found: dict[str, list[Use]] = {}
+    for name, state in graph.states.items():
+        uses = found[name] = []
+        stack: list[Value] = [state]
+        seen: set[Value] = {state}
+        while stack:
+            value = stack.pop()
+            following = list(formals.get(value, ()))
+            for user, i in value.use_sites():
+                if user.op.name in BRINGING and parts.get(user) != BACKWARD:
+                    if not is_monad(user.type) and not (user.op.name == "Depend" and i == 1):
+                        following.append(user)
+                elif parts.get(user) == FORWARD and user.op is not CALL and user.op.name not in ("Partial", "Switch"):
+                    uses.append((user, i))
+            for v in following:
+                if v not in seen:
+                    seen.add(v)
+                    stack.append(v)
+    return found

@@ -1,0 +1,53 @@
+"""Reductions with the operands that MindSpore gives them: axes as a tuple, where none means all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.attributes import scalar_tensor
+from ..core.graph import Graph
+from ..core.types import TensorType
+from ..core.graph import Node, Value
+
+
+def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
+    # The last operand, skip_mode: an empty tuple of axes means all of them, not none.
+    return _reduce(graph, "ReduceSum", value, axes, keep, scope, graph.constant(False))
+
+
+def reduce_mean(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceMean", value, axes, keep, scope)
+
+
+def reduce_all(graph: Graph, value: Value, *, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceAll", value, (), False, scope)
+
+
+def reduce_any(graph: Graph, value: Value, *, scope: str = "") -> Node:
+    return _reduce(graph, "ReduceAny", value, (), False, scope)
+
+
+def _reduce(graph: Graph, op: str, value: Value, axes: Sequence[int], keep: bool, scope: str, *further: Value) -> Node:
+    operands = [value, graph.constant(tuple(axes)), graph.constant(keep), *further]
+    return graph.create(op, operands, scope=scope, sources=[value])
+
+
+def all_finite(graph: Graph, values: Sequence[Value], *, scope: str, sources: Sequence[Value] = ()) -> Value:
+    """A scalar bool: whether every element of every value is finite; values that are no floats are.
+
+    A sum of squares would overflow where the value does not, and a maximum of magnitudes miss a NaN.
+    """
+    answers: list[Value] = []
+    for value in values:
+        if isinstance(value.type, TensorType) and value.type.dtype.is_float:
+            finite = graph.create("IsFinite", [value], scope=scope, sources=[*sources, value])
+            answers.append(reduce_all(graph, finite, scope=scope))
+    return all_true(graph, answers, scope=scope, sources=sources)
+
+
+def all_true(graph: Graph, answers: Sequence[Value], *, scope: str, sources: Sequence[Value] = ()) -> Value:
+    """Whether all of these scalar bools are true, joined pairwise, so that no long chain has to run in order."""
+    while len(answers) > 1:
+        pairs = [answers[i : i + 2] for i in range(0, len(answers), 2)]
+        answers = [graph.create("LogicalAnd", p, scope=scope, sources=sources) if len(p) == 2 else p[0] for p in pairs]
+    return answers[0] if answers else graph.constant(scalar_tensor("bool", True))

@@ -1,0 +1,1 @@
+"""What a program is: types, data, primitives, graphs, state, schedule."""

@@ -1,0 +1,54 @@
+"""Primitives with their attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from .attributes import Attribute, bits
+
+NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
+
+
+class Op:
+    """A primitive with its attributes: immutable, interned, shared by all nodes that apply it.
+
+    ``kind`` is MindSpore's primitive type: 1 a class whose arguments are attributes, 2 a function whose
+    arguments are all operands, 0 not recorded. ``instance`` is the name that the exporter recorded.
+    """
+
+    __slots__ = ("__weakref__", "attributes", "instance", "key", "kind", "name")
+    _interned: ClassVar[WeakValueDictionary[Any, Op]] = WeakValueDictionary()
+
+    name: str
+    attributes: Mapping[str, Attribute]
+    instance: str
+    kind: int
+    key: tuple[Any, ...]
+
+    def __new__(
+        cls, name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, instance: str = "", kind: int = 0
+    ) -> Op:
+        # The order of attributes is kept (files record it) but is no part of what the primitive computes.
+        ordered = tuple((k, bits(v)) for k, v in attributes.items())
+        key = (name, ordered, instance, kind)
+        op = cls._interned.get(key)
+        if op is None:
+            op = object.__new__(cls)
+            op.name = name
+            op.attributes = MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
+            op.instance = instance
+            op.kind = kind
+            op.key = (name, frozenset(ordered))
+            cls._interned[key] = op
+        return op
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+CALL = Op("call")
+"""Calls operand 0, a function or a closure, with the remaining operands."""
+RETURN = Op("Return")

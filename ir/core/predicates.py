@@ -1,0 +1,66 @@
+"""Questions about nodes that the table of primitives, or the file, answers."""
+
+from __future__ import annotations
+
+from .graph import Input, Node, State
+from .op import CALL
+from .primitives import OPS, facts
+from .types import is_monad
+
+
+def has_token(node: Node) -> bool:
+    """Whether an effect token orders this node (its last operand is one)."""
+    return bool(node._operands) and is_monad(node._operands[-1].type)
+
+
+def is_ordering(node: Node) -> bool:
+    """UpdateState and Depend: nodes that order others and compute nothing."""
+    return node.op.name == "UpdateState" or node.op.name == "Depend"
+
+
+def is_random(node: Node) -> bool:
+    """Whether two equal nodes may differ in result: never merge, duplicate or hoist them."""
+    return facts(node.op).random or bool(node.op.attributes.get("side_effect_hidden"))
+
+
+def is_effect(node: Node) -> bool:
+    """Whether the node acts on state or the world (calls included), as opposed to computing a value."""
+    name = node.op.name
+    if name == "UpdateState" or name == "Depend" or name == "Load":
+        return False
+    if node.op is CALL:
+        return True
+    attributes = node.op.attributes
+    return (
+        name != "Partial"
+        and (has_token(node) or bool(attributes.get("side_effect_mem")) or bool(attributes.get("side_effect_io")))
+    )  # fmt: skip
+
+
+def written_operands(node: Node) -> tuple[int, ...]:
+    """Positions of the operands that the node writes in place. For an unlisted effect: its states, and what its
+    result or a function's input is said to alias."""
+    fact = OPS.get(node.op.name)
+    if fact is not None:
+        return tuple(i for i in fact.writes if i < node.num_operands)
+    if node.op is CALL or not is_effect(node):
+        return ()
+    own = getattr(node.type, "ref", "")
+    found = []
+    for i, v in enumerate(node._operands):
+        ref = getattr(v.type, "ref", "")
+        if isinstance(v, State) or (ref and (isinstance(v, Input) or ref == own)):
+            found.append(i)
+    return tuple(found) or ((0,) if own else ())
+
+
+def is_optimizer(node: Node) -> bool:
+    """Whether this is an optimizer's primitive: it updates a weight, its first operand, from a gradient."""
+    return facts(node.op).gradient is not None or node.op.name.startswith(("SparseApply", "FusedSparse"))
+
+
+def is_pure(node: Node) -> bool:
+    """A function of its operands alone: may be merged, removed when unused, recomputed."""
+    if node.op.name in ("Load", "UpdateState"):
+        return False
+    return not is_effect(node) and not is_random(node)

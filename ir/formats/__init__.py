@@ -1,0 +1,1 @@
+"""Forms of a program outside of this process."""

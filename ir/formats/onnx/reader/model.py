@@ -1,0 +1,271 @@
+"""A model file as a program: parsed, checked, its functions inlined, its open sizes filled in."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....core.data import MappedFile
+from ....core.errors import FormatError, nearest
+from ....core.graph import Graph
+from ....core.interface import Interface, note_interface
+from ....core.naming import printable
+from ....core.program import Entry, Program, Schedule
+from ....core.types import TensorType
+from ..writer import DOMAIN as VIEWED
+from .conversion import Conversion, safe_name
+from .functions import inlined
+from .shape import ELEMENT_TYPES
+from .tensors import Tensors
+
+OLDEST = 11
+_SMALL = 1024
+"""Bytes up to which an initializer stays in the model that the onnx package checks."""
+
+
+def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
+    """The program of a forward model: one graph, ``step``, of MindSpore's primitives; floating-point initializers are
+    state. ``dimensions``: sizes of the model's open dimensions, by name.
+
+    FormatError for what is no valid ONNX model; Error, listing all at once, for operators that have no translation.
+    """
+    path = Path(path)
+    view = _bytes_of(path)
+    model = _parsed(path, view)
+    try:
+        graph, conversion, interface = _converted(path, model, dimensions or {})
+    except FormatError as error:
+        message, python, command = (printable(text) for text in (error.message, error.python, error.command))
+        raise FormatError(f"{path}: {message}", python=python, command=command) from None
+    program = Program(
+        graphs={"step": graph},
+        state=conversion.state,
+        schedule=Schedule((Entry("step"),)),
+        name=path.stem,
+        source={"file": path.name, "sha256": hashlib.sha256(view).hexdigest()},
+    )
+    note_interface(program, interface)
+    return program
+
+
+def _bytes_of(path: Path) -> memoryview:
+    if not path.is_file():
+        raise FormatError(f"{path}: no such file")
+    try:
+        return MappedFile(path).view()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(path: Path, view: memoryview) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.ModelProto.FromString(bytes(view))
+    except DecodeError as error:
+        raise FormatError(f"{path}: not an ONNX model, or a damaged one ({error})") from None
+    _check_texts(path, model)
+    if not model.graph.node or not model.graph.output:
+        raise FormatError(f"{path}: not an ONNX model, or an empty one: it holds no graph with results")
+    return model
+
+
+def _check_texts(path: Path, model: Any) -> None:
+    """FormatError for names that are not UTF-8, which protobuf hands out as bytes."""
+    pending = [model]
+    while pending:
+        message = pending.pop()
+        for field, value in message.ListFields():
+            values = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
+            if field.message_type is not None:
+                pending.extend(values)
+            elif field.type == field.TYPE_STRING and any(isinstance(text, bytes) for text in values):
+                raise FormatError(f"{path}: a damaged ONNX model: its field '{field.name}' holds no UTF-8")
+
+
+def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
+    if any(entry.domain == VIEWED for entry in model.opset_import):
+        raise FormatError(
+            "an ONNX model of MindSpore's primitives, which boost-inspect wrote for viewers; it is not read back. Give "
+            "the file that it was written from, or write standard ONNX (boost-inspect --standard)"
+        )
+    opset = _opset(model)
+    tensors = Tensors(path)
+    _promote_constants(model)
+    initializers = _taken_out(model)
+    open_ = _fill_sizes(model, dimensions)
+    _check(model)
+    model = inlined(model)
+    graph = Graph("step")
+    conversion = Conversion(graph, opset, tensors, _inferred(model))
+    conversion.constants(initializers)
+    conversion.constants(model.graph.initializer)
+    given = [info for info in model.graph.input if info.name not in conversion.items]
+    for info in given:
+        name = safe_name(info.name, f"input{len(graph.inputs)}")
+        conversion.items[info.name] = graph.add_input(name, _type(info))
+    conversion.nodes(model.graph.node)
+    outputs = [info.name for info in model.graph.output]
+    conversion.finish(outputs)
+    graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(outputs))
+    named = {v.name: info.name for v, info in zip(graph.inputs, given, strict=True)}
+    batch = {name: open_[source] for name, source in named.items() if source in open_}
+    return graph, conversion, Interface(batch, graph.outputs)
+
+
+def _opset(model: Any) -> int:
+    from onnx import defs
+
+    newest = defs.onnx_opset_version()
+    found = next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if found is None:
+        raise FormatError("the model does not say which opset it uses")
+    if not OLDEST <= found <= newest:
+        raise FormatError(f"opset {found}; {OLDEST} to {newest} are known: export again, or use onnx.version_converter")
+    return found
+
+
+def _promote_constants(model: Any) -> None:
+    """Makes initializers of the tensors that stand in Constant nodes, in a model without a weight among its
+    initializers: paddle2onnx writes all weights so. In others they are constants of the computation."""
+    from onnx import TensorProto
+
+    float_types = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+    if any(proto.data_type in float_types and math.prod(proto.dims) > 1 for proto in model.graph.initializer):
+        return
+    kept = []
+    for node in model.graph.node:
+        attribute = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if (
+            attribute is None
+            or attribute.name != "value"
+            or attribute.t.data_type not in float_types
+            or not attribute.t.dims
+            or len(node.output) != 1
+        ):
+            kept.append(node)
+            continue
+        model.graph.initializer.add().CopyFrom(attribute.t)
+        model.graph.initializer[-1].name = node.output[0]
+    if len(kept) < len(model.graph.node):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+
+
+def _taken_out(model: Any) -> list[Any]:
+    """Large initializers, in whose place inputs stand: what checks the model need not carry their bytes."""
+    from onnx import TensorProto
+
+    taken: list[Any] = []
+    kept: list[Any] = []
+    if model.graph.sparse_initializer:
+        raise FormatError("sparse initializers, which MindSpore has no state for")
+    have = {info.name for info in model.graph.input}
+    for proto in model.graph.initializer:
+        external = proto.data_location == TensorProto.EXTERNAL
+        copy = TensorProto()
+        copy.CopyFrom(proto)
+        (taken if external or proto.ByteSize() > _SMALL else kept).append(copy)
+    for proto in taken:
+        if proto.name not in have:
+            info = model.graph.input.add(name=proto.name)
+            info.type.tensor_type.elem_type = proto.data_type
+            info.type.tensor_type.shape.SetInParent()
+            for d in proto.dims:
+                info.type.tensor_type.shape.dim.add(dim_value=d)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    return taken
+
+
+def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> dict[str, str]:
+    """Open dimensions of the inputs get the sizes given, by their names or as INPUT.AXIS; what the model says of other
+    values is left to inference. Returns the names of the first dimensions that were open, by input."""
+    missing: dict[str, None] = {}
+    known: dict[str, None] = {}
+    first: dict[str, str] = {}
+    names = {initializer.name for initializer in model.graph.initializer}
+    for info in model.graph.input:
+        if info.name in names or not info.type.HasField("tensor_type"):
+            continue
+        if not info.type.tensor_type.HasField("shape"):
+            raise FormatError(f"input '{info.name}' has no shape: export with one")
+        for i, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value") and dim.dim_value >= 0:
+                continue
+            place, named = f"{info.name}.{i}", _is_name(dim.dim_param)
+            name = dim.dim_param if named else place
+            known.update(dict.fromkeys((name, place, dim.dim_param)))
+            if i == 0:
+                first[info.name] = name if named else "batch"
+            size = next((dimensions[key] for key in (place, name, dim.dim_param) if key in dimensions), None)
+            if size is None:
+                missing[name] = None
+            else:
+                dim.dim_value = size
+    if missing:
+        shown = ", ".join(missing)
+        name = next(iter(missing))
+        raise FormatError(
+            f"the model leaves sizes open: {shown}.",
+            python=f"Say what they are: dimensions={{'{name}': 8}}",
+            command=f"Say what they are: boost-compile --dim {name}=8",
+        )
+    wrong = [name for name in dimensions if name not in known]
+    if wrong:
+        have = nearest(wrong[0], list(known)) if known else " (all its sizes are set)"
+        raise FormatError(f"the inputs of the model leave no size '{wrong[0]}' open{have}")
+    del model.graph.value_info[:]
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if not _is_name(dim.dim_param) and not dim.dim_value > 0:
+                dim.Clear()
+            elif dim.dim_param in dimensions:
+                dim.dim_value = dimensions[dim.dim_param]
+    return first
+
+
+def _is_name(dimension: str) -> bool:
+    """Whether the name of a dimension tells it from others: exporters write "?" or nothing for what they do not
+    know."""
+    return any(c.isalnum() for c in dimension)
+
+
+def _check(model: Any) -> None:
+    from onnx import checker
+
+    try:
+        checker.check_model(model.SerializeToString())
+    except (checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()
+        raise FormatError(f"not a valid ONNX model: {first[0] if first else 'no reason given'}") from None
+
+
+def _inferred(model: Any) -> dict[str, TensorType]:
+    """What shape inference says, as far as it goes; -1 where it does not know a size."""
+    from onnx import shape_inference
+
+    try:
+        model = shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # a C++ exception of several kinds
+        raise FormatError(f"its shapes are not consistent: {error}") from None
+    found = {}
+    for info in [*model.graph.value_info, *model.graph.output]:
+        tensor = info.type.tensor_type
+        if info.type.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type in ELEMENT_TYPES:
+            found[info.name] = _type(info)
+    return found
+
+
+def _type(info: Any) -> TensorType:
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type") or tensor.elem_type not in ELEMENT_TYPES:
+        raise FormatError(f"input '{info.name}' is no tensor of a type that MindSpore has")
+    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+    return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)

@@ -1,0 +1,70 @@
+"""Tensors of a model: their types and bytes, in the file or in a data file beside it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....core.data import BytesData, Data, from_numpy, to_numpy
+from ....core.errors import FormatError
+from ....core.types import TensorType
+from ....core.wording import counted
+from ...mindir.external import DataFiles
+from .shape import ELEMENT_TYPES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Tensors:
+    """Reads the tensors of the model at ``path``."""
+
+    def __init__(self, path: Path):
+        self._files = DataFiles(path.parent, marked=False)
+
+    def read(self, proto: Any, what: str) -> tuple[TensorType, Data]:
+        """Type and bytes; FormatError, naming ``what``, where they do not fit each other."""
+        dtype = ELEMENT_TYPES.get(proto.data_type)
+        if dtype is None:
+            raise FormatError(f"{what}: ONNX element type {proto.data_type}, which MindSpore lacks")
+        shape = tuple(proto.dims)
+        if any(d < 0 for d in shape):
+            raise FormatError(f"{what}: a tensor of shape {list(shape)}")
+        type_ = TensorType(dtype, shape)
+        size = math.prod(shape) * dtype.itemsize
+        data: Data
+        if proto.data_location == proto.EXTERNAL:
+            data = self._external(proto, size, what)
+        elif proto.HasField("raw_data"):
+            data = BytesData(proto.raw_data)
+        else:
+            data = from_numpy(_listed(proto, size // max(dtype.itemsize, 1), what))[1]
+        if data.nbytes != size:
+            raise FormatError(f"{what}: {data.nbytes} bytes of data for {type_}, which needs {size}")
+        return type_, data
+
+    def array(self, proto: Any, what: str) -> np.ndarray:
+        return to_numpy(*self.read(proto, what))
+
+    def _external(self, proto: Any, size: int, what: str) -> Data:
+        said = {entry.key: entry.value for entry in proto.external_data}
+        try:
+            offset, length = int(said.get("offset", 0)), int(said.get("length", size))
+            location = said["location"]
+        except (KeyError, ValueError):
+            raise FormatError(f"{what}: where its external data lies is not said, or not in numbers") from None
+        return self._files.data(what, location, offset, length)
+
+
+def _listed(proto: Any, count: int, what: str) -> np.ndarray:
+    """Elements that stand in one of the typed fields."""
+    from onnx import numpy_helper
+
+    fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    if count and max(len(getattr(proto, f)) for f in fields) < count:  # before anything is allocated
+        raise FormatError(f"{what}: fewer than its {counted(count, 'element')} are in the file")
+    try:
+        return numpy_helper.to_array(proto)  # type: ignore[no-any-return]
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FormatError(f"{what}: its elements cannot be read: {error}") from None

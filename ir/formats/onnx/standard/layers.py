@@ -1,0 +1,308 @@
+"""Products, convolutions, pools, normalizations and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....core.graph import Node, Value
+from ....core.wording import counted
+from .writing import Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
+
+
+def _matmul(w: Writing, node: Node) -> Names:
+    names = []
+    for i in (0, 1):
+        value = node.operand(i)
+        name = w.name(value)
+        if plain(node, i + 2, False):
+            rank = len(shape_of(value))
+            order = [*range(rank - 2), rank - 1, rank - 2]
+            name = w.add("Transpose", [name], perm=order)
+        names.append(name)
+    return w.add("MatMul", names)
+
+
+def _dense(w: Writing, node: Node) -> Names:
+    """x times the transposed weight, and a bias where there is one."""
+    weight = w.add("Transpose", [w.name(node.operand(1))], perm=[1, 0])
+    product = w.add("MatMul", [w.name(node.operand(0)), weight])
+    bias = node.operand(2) if node.num_operands > 2 else None
+    return product if bias is None or plain_none(bias) else w.add("Add", [product, w.name(bias)])
+
+
+def plain_none(value: Value) -> bool:
+    """Whether an operand is the constant None."""
+    return getattr(value, "value", value) is None
+
+
+def _bias_add(w: Writing, node: Node) -> Names:
+    x, bias = node.operands[:2]
+    name = w.name(bias)
+    if len(shape_of(x)) > 2:
+        name = w.add("Reshape", [name, w.ints([shape_of(bias)[0], *[1] * (len(shape_of(x)) - 2)])])
+    return w.add("Add", [w.name(x), name])
+
+
+def _spatial(values: Any, axes: int) -> list[int]:
+    """An attribute of one number for all axes, or one for each, the batch and channel axes in front or not."""
+    if isinstance(values, (int, float)):
+        return [int(values)] * axes
+    return [int(v) for v in values][-axes:]
+
+
+def _pads(node: Node, axes: int, sizes: Sequence[int], steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
+    """ONNX's order: all in front, then all behind. Where the mode says "same", what leads to the result's shape."""
+    mode = str(node.attributes.get("pad_mode", "valid")).lower()
+    if mode == "valid":
+        return [0] * 2 * axes
+    if min(*sizes, *steps) < 0:
+        raise Unsupported("an image of an open size")
+    if mode == "same":
+        total = [
+            max((o - 1) * s + (k - 1) * d + 1 - n, 0)
+            for o, s, k, d, n in zip(steps, w["strides"], w["kernel_shape"], w["dilations"], sizes, strict=True)
+        ]
+        return [t // 2 for t in total] + [t - t // 2 for t in total]
+    flat = [int(v) for v in node.attributes.get("pad_list", node.attributes.get("pad", ()))][-2 * axes :]
+    return flat[::2] + flat[1::2]
+
+
+def _check_layout(node: Node, axes: int) -> None:
+    layout = node.attributes.get("format", "NCHW")
+    if layout not in ("NCHW", "NCDHW"):
+        raise Unsupported(f"data in the layout {layout}")
+    if len(shape_of(node.operand(0))) != axes + 2:
+        raise Unsupported(f"an input of {counted(len(shape_of(node.operand(0))), 'axis')}")
+
+
+def _conv(axes: int, w: Writing, node: Node) -> Names:
+    _check_layout(node, axes)
+    x, weight = node.operands[:2]
+    attributes = node.attributes
+    window = {
+        "kernel_shape": list(shape_of(weight)[2:]),
+        "strides": _spatial(attributes.get("stride", attributes.get("strides", 1)), axes),
+        "dilations": _spatial(attributes.get("dilation", attributes.get("dilations", 1)), axes),
+    }
+    pads = _pads(node, axes, shape_of(x)[2:], shape_of(node)[2:], window)
+    return w.add("Conv", w.inputs(node, 2), pads=pads, group=int(attributes.get("group", 1)), **window)
+
+
+def _conv_transpose(w: Writing, node: Node) -> Names:
+    """The result's sizes say what comes behind, beyond what the padding takes away."""
+    _check_layout(node, 2)
+    x, weight = node.operands[:2]
+    attributes = node.attributes
+    window = {
+        "kernel_shape": list(shape_of(weight)[2:]),
+        "strides": _spatial(attributes.get("stride", 1), 2),
+        "dilations": _spatial(attributes.get("dilation", 1), 2),
+    }
+    # The convolution that this is the transpose of goes from the result's sizes to those of the input.
+    pads = _pads(node, 2, shape_of(node)[2:], shape_of(x)[2:], window)
+    more = [
+        n - ((m - 1) * s + (k - 1) * d + 1 - pads[i] - pads[i + 2])
+        for i, (n, m, s, k, d) in enumerate(
+            zip(shape_of(node)[2:], shape_of(x)[2:], window["strides"], window["kernel_shape"], window["dilations"],
+                strict=True)
+        )
+    ]  # fmt: skip
+    group = int(attributes.get("group", 1))
+    if min(more) < 0:
+        raise Unsupported("a padding that takes more away than there is")
+    return w.add("ConvTranspose", w.inputs(node, 2), pads=pads, group=group, output_padding=more, **window)
+
+
+def _max_pool(axes: int, w: Writing, node: Node) -> Names:
+    _check_layout(node, axes)
+    if node.attributes.get("ceil_mode"):
+        raise Unsupported("windows that reach past the padding")
+    window = _window(node, axes)
+    pads = _pads(node, axes, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    return w.add("MaxPool", w.inputs(node, 1), pads=pads, **window)
+
+
+def _window(node: Node, axes: int) -> dict[str, list[int]]:
+    attributes = node.attributes
+    return {
+        "kernel_shape": _spatial(attributes.get("kernel_size", attributes.get("ksize", 1)), axes),
+        "strides": _spatial(attributes.get("strides", 1), axes),
+        "dilations": _spatial(attributes.get("dilation", 1), axes),
+    }
+
+
+def _max_pool_with_places(axes: int, w: Writing, node: Node) -> Names:
+    """Its values; the places are counted in another way."""
+    _check_layout(node, axes)
+    half = _spatial(node.attributes.get("pads", 0), axes)
+    ceil = int(bool(node.attributes.get("ceil_mode")))
+    values = w.add("MaxPool", w.inputs(node, 1), pads=[*half, *half], ceil_mode=ceil, **_window(node, axes))
+    return (values, None)
+
+
+def _avg_pool(w: Writing, node: Node) -> Names:
+    """(x, kernel, strides, mode, layout): mode 1 is "same", 2 "valid"."""
+    x = node.operand(0)
+    kernel, strides, mode, layout = (plain(node, i) for i in range(1, 5))
+    if layout != 0 or mode not in (1, 2):
+        raise Unsupported("another layout or padding")
+    window = {"kernel_shape": _spatial(kernel, 2), "strides": _spatial(strides, 2)}
+    pads = [0] * 4
+    if mode == 1 and min(shape_of(x)[2:]) < 0:
+        raise Unsupported("an image of an open size")
+    if mode == 1:
+        total = [
+            max((o - 1) * s + k - n, 0)
+            for o, s, k, n in zip(
+                shape_of(node)[2:], window["strides"], window["kernel_shape"], shape_of(x)[2:], strict=True
+            )
+        ]
+        pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+    return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=0, **window)
+
+
+def _avg_pool3d(w: Writing, node: Node) -> Names:
+    _check_layout(node, 3)
+    if node.attributes.get("ceil_mode") or node.attributes.get("divisor_override"):
+        raise Unsupported("windows that reach past the padding, or another divisor")
+    window = _window(node, 3)
+    pads = _pads(node, 3, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    counts = int(bool(node.attributes.get("count_include_pad", True)))
+    del window["dilations"]
+    return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=counts, **window)
+
+
+def _batch_norm(w: Writing, node: Node) -> Names:
+    """By the statistics, in training too: what an inference computes."""
+    if plain(node, 8, 0) != 0:
+        raise Unsupported("another layout than channels first")
+    y = w.add("BatchNormalization", w.inputs(node, 5), epsilon=float(plain(node, 6, 1e-5)))
+    return (y, None, None, None, None)
+
+
+def _layer_norm(w: Writing, node: Node) -> Names:
+    begin, parameters, epsilon = (plain(node, i) for i in (3, 4, 5))
+    if begin % len(shape_of(node.operand(0))) != parameters % len(shape_of(node.operand(0))):
+        raise Unsupported("a weight over other axes than those of the mean")
+    y = w.add("LayerNormalization", w.inputs(node, 3), axis=int(begin), epsilon=float(epsilon))
+    return (y, None, None)
+
+
+def _group_norm(w: Writing, node: Node) -> Names:
+    """Each group as an instance, then weight and bias for each channel."""
+    x, groups = node.operand(0), plain(node, 1)
+    like = dtype_of(x).value
+    ones, zeros = w.constant(np.ones(groups, like)), w.constant(np.zeros(groups, like))
+    shape = shape_of(x)
+    flat = w.add("Reshape", [w.name(x), w.ints([0, groups, -1])])
+    normal = w.add("InstanceNormalization", [flat, ones, zeros], epsilon=float(plain(node, 4)))
+    y = w.add("Reshape", [normal, w.ints([-1, *shape[1:]])])
+    for i, op in ((2, "Mul"), (3, "Add")):
+        own = w.ints([shape[1], *[1] * (len(shape) - 2)])
+        y = w.add(op, [y, w.add("Reshape", [w.name(node.operand(i)), own])])
+    return (y, None, None)
+
+
+def _reduce(op: str, w: Writing, node: Node) -> Names:
+    x = node.operand(0)
+    given = plain(node, 1, ())
+    axes = [given] if isinstance(given, int) else list(given or ())
+    keep = int(bool(plain(node, 2, False)))
+    rank = len(shape_of(x))
+    if not axes and plain(node, 3, False):
+        return w.name(x)
+    axes = sorted(int(a) % rank for a in axes) if rank and axes else list(range(rank))
+    if op == "ReduceSum":
+        return w.add(op, [w.name(x), w.ints(axes)], keepdims=keep)
+    return w.add(op, [w.name(x), w.ints(axes)], keepdims=keep) if axes else w.name(x)
+
+
+def _reduce_ext(op: str, w: Writing, node: Node) -> Names:
+    """(x, axes or None for all, keep, element type or None)"""
+    if plain(node, 3) is not None:
+        raise Unsupported("another element type for the result")
+    given = plain(node, 1)
+    axes = list(range(len(shape_of(node.operand(0))))) if given is None else given
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    return w.add(op, [w.name(node.operand(0)), w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
+
+
+def _logical_reduce(op: str, w: Writing, node: Node) -> Names:
+    """Truth values as numbers: the least of them, or the largest."""
+    given = plain(node, 1, ())
+    axes = [given] if isinstance(given, int) else list(given or range(len(shape_of(node.operand(0)))))
+    numbers = w.add("Cast", w.inputs(node, 1), to=6)
+    found = w.add(op, [numbers, w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
+    return w.add("Cast", [found], to=9)
+
+
+def _arg(op: str, w: Writing, node: Node) -> Names:
+    found = w.add(op, w.inputs(node, 1), axis=int(plain(node, 1, -1)), keepdims=0)
+    return found if dtype_of(node).value == "int64" else w.add("Cast", [found], to=6)
+
+
+def _extreme_with_place(op: str, arg: str, w: Writing, node: Node) -> Names:
+    axis, keep = int(plain(node, 1, 0)), int(bool(plain(node, 2, False)))
+    x = w.name(node.operand(0))
+    return (
+        w.add(arg, [x], axis=axis, keepdims=keep),
+        w.add(op, [x, w.ints([axis])], keepdims=keep),
+    )
+
+
+def _resize(mode: str, w: Writing, node: Node) -> Names:
+    x = node.operand(0)
+    align, half = bool(plain(node, 2, False)), bool(plain(node, 3, False))
+    how = "align_corners" if align else "half_pixel" if half else "asymmetric"
+    if mode == "nearest" and align:
+        nearest = "round_prefer_ceil"
+    else:
+        nearest = "floor"
+    assert len(shape_of(x)) == 4
+    sizes = w.ints(shape_of(node)[2:])
+    extra: dict[str, Any] = {"nearest_mode": nearest} if mode == "nearest" else {}
+    if mode == "nearest" and half:
+        raise Unsupported("nearest with centres of half a pixel")
+    return w.add(
+        "Resize", [w.name(x), "", "", sizes], mode=mode, axes=[2, 3], coordinate_transformation_mode=how, **extra
+    )
+
+
+_REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+
+RULES: dict[str, Rule] = {
+    "MatMul": _matmul,
+    "BatchMatMul": _matmul,
+    "MatMulExt": _matmul,
+    "Dense": _dense,
+    "BiasAdd": _bias_add,
+    "Conv2D": partial(_conv, 2),
+    "Conv3D": partial(_conv, 3),
+    "Conv2DTranspose": _conv_transpose,
+    "Conv2DBackpropInput": _conv_transpose,
+    "MaxPool": partial(_max_pool, 2),
+    "MaxPool3D": partial(_max_pool, 3),
+    "MaxPoolWithArgmaxV2": partial(_max_pool_with_places, 2),
+    "MaxPool3DWithArgmax": partial(_max_pool_with_places, 3),
+    "AvgPool": _avg_pool,
+    "AvgPool3D": _avg_pool3d,
+    "BatchNorm": _batch_norm,
+    "LayerNorm": _layer_norm,
+    "GroupNorm": _group_norm,
+    **{name: partial(_reduce, name) for name in _REDUCTIONS},
+    "SumExt": partial(_reduce_ext, "ReduceSum"),
+    "MeanExt": partial(_reduce_ext, "ReduceMean"),
+    "ReduceAll": partial(_logical_reduce, "ReduceMin"),
+    "ReduceAny": partial(_logical_reduce, "ReduceMax"),
+    "Argmax": partial(_arg, "ArgMax"),
+    "Argmin": partial(_arg, "ArgMin"),
+    "ArgMaxWithValue": partial(_extreme_with_place, "ReduceMax", "ArgMax"),
+    "ArgMinWithValue": partial(_extreme_with_place, "ReduceMin", "ArgMin"),
+    "ResizeNearestNeighbor": partial(_resize, "nearest"),
+    "ResizeNearestNeighborV2": partial(_resize, "nearest"),
+    "ResizeBilinearV2": partial(_resize, "linear"),
+}

@@ -1,0 +1,135 @@
+"""The model that is being written: nodes, initializers, names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+from ....core.attributes import Number, TensorValue
+from ....core.data import to_numpy
+from ....core.errors import Error
+from ....core.graph import Constant, Node, Value, tensor_type
+from ....core.naming import UniqueNames
+from ....core.types import DType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Names = Union[str, "tuple[str | None, ...]"]
+"""The ONNX name of a value; of a tuple, the names of its elements (None for one that has no counterpart)."""
+Rule = Callable[["Writing", Node], Names]
+ELEMENT = {
+    DType.FLOAT32: 1, DType.UINT8: 2, DType.INT8: 3, DType.UINT16: 4, DType.INT16: 5, DType.INT32: 6, DType.INT64: 7,
+    DType.BOOL: 9, DType.FLOAT16: 10, DType.FLOAT64: 11, DType.UINT32: 12, DType.UINT64: 13, DType.BFLOAT16: 16,
+}  # fmt: skip
+
+
+class Unsupported(Error):
+    """This use of a primitive has no standard operator; the message is the reason."""
+
+
+class Writing:
+    """Grows ``nodes`` and ``initializers``."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.unique = UniqueNames()
+        self.scope = ""
+        self._names: dict[Value, Names] = {}
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def define(self, value: Value, names: Names) -> None:
+        self._names[value] = names
+
+    def names(self, value: Value) -> Names:
+        """The names of an operand, which is there already or is a constant."""
+        found = self._names.get(value)
+        if found is None:
+            if not isinstance(value, Constant):
+                raise Unsupported(f"operand %{value.name} has no value in ONNX")
+            found = self._names[value] = self.constant(constant_array(value), value.name or "constant")
+        return found
+
+    def name(self, value: Value) -> str:
+        """The name of an operand that is a tensor."""
+        found = self.names(value)
+        if not isinstance(found, str):
+            raise Unsupported(f"operand %{value.name} is a tuple")
+        return found
+
+    def inputs(self, node: Node, count: int) -> list[str]:
+        return [self.name(node.operand(i)) for i in range(count)]
+
+    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        """An initializer with these elements."""
+        from onnx import numpy_helper
+
+        name = self.unique.claim(hint)
+        self.initializers.append(numpy_helper.from_array(array, name))
+        return name
+
+    def ints(self, values: Sequence[int]) -> str:
+        import numpy as np
+
+        return self.constant(np.array(values, np.int64), "sizes")
+
+    def scalar(self, like: Value, value: float) -> str:
+        """A number of the element type of ``like``."""
+        import numpy as np
+
+        return self.constant(np.array(value, dtype_of(like).value), "number")
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """One operator; the name of its first output."""
+        return self.add_several(op, inputs, 1, **attributes)[0]
+
+    def add_several(self, op: str, inputs: Sequence[str], count: int, **attributes: Any) -> tuple[str, ...]:
+        from onnx import helper
+
+        name = self.unique.claim(f"{self.scope}/{op}" if self.scope else op)
+        outputs = [name if i == 0 else self.unique.claim(f"{name}.{i}") for i in range(count)]
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, **attributes))
+        return tuple(outputs)
+
+
+def plain(node: Node, i: int, otherwise: Any = None) -> Any:
+    """A constant operand that is no tensor: a number, a truth value, a tuple of integers (``otherwise`` where the node
+    has no such operand)."""
+    if i >= node.num_operands:
+        return otherwise
+    value = node.operand(i)
+    if not isinstance(value, Constant):
+        raise Unsupported(f"its operand {i} is computed at run time")
+    if isinstance(value.value, TensorValue):
+        return to_numpy(value.value.type, value.value.data).tolist()
+    return value.value.value if isinstance(value.value, Number) else value.value
+
+
+def constant_array(value: Constant) -> np.ndarray:
+    """A constant as a tensor has it."""
+    import numpy as np
+
+    content = value.value
+    if isinstance(content, TensorValue):
+        return to_numpy(content.type, content.data)
+    if isinstance(content, Number):
+        return np.array(content.value, content.dtype.value)
+    if isinstance(content, bool):
+        return np.array(content)
+    if isinstance(content, float):
+        return np.array(content, np.float32)
+    if isinstance(content, int) or (isinstance(content, tuple) and all(isinstance(v, int) for v in content)):
+        return np.array(content, np.int64)
+    raise Unsupported(f"the constant %{value.name} is no tensor")
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    return tensor_type(value).shape
+
+
+def dtype_of(value: Value) -> DType:
+    return tensor_type(value).dtype

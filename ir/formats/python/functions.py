@@ -1,0 +1,53 @@
+"""Calls of functions as the source can write them: of one function, or of one of two by a condition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...analysis.functions.calls import Target, reachable_functions, targets, without_tokens
+from ...core.errors import PassError
+from ...core.graph import Graph, Node, Value
+
+
+@dataclass(frozen=True)
+class Call:
+    """``condition`` chooses between two ``targets``; without one there is a single target."""
+
+    condition: Value | None
+    targets: tuple[Target, ...]
+
+    def values(self) -> list[Value]:
+        """The condition, and the arguments of all targets."""
+        found = [] if self.condition is None else [self.condition]
+        return found + [v for t in self.targets for v in without_tokens(t.arguments)]
+
+
+def call_of(node: Node) -> Call:
+    """What a call calls. PassError, naming the node, where it is neither."""
+    found = targets(node)
+    switches = _switches(node.operand(0))
+    if found is not None and len(found) == 1 and not switches:
+        return Call(None, tuple(found))
+    if found is not None and len(found) == 2 and len(switches) == 1:
+        return Call(switches[0].operand(0), tuple(found))
+    raise PassError(
+        f"node %{node.name} (call, scope '{node.scope}'): which function it calls is not decided by one condition at "
+        "the call; this control flow cannot be written as Python"
+    )
+
+
+def _switches(value: Value) -> list[Node]:
+    found = []
+    while isinstance(value, Node) and value.op.name in ("Switch", "Depend"):
+        if value.op.name == "Switch":
+            found.append(value)
+            if any(isinstance(v, Node) and v.op.name == "Switch" for v in value.operands[1:]):
+                return [value, value]
+            break
+        value = value.operand(0)
+    return found
+
+
+def calls_itself(function: Graph) -> bool:
+    """Whether a call of the function leads to itself again: it is the head of a loop."""
+    return function.name in reachable_functions(function)

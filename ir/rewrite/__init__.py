@@ -1,0 +1,1 @@
+"""Rewrites that passes and formats share. Each leaves effects in order."""

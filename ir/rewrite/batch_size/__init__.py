@@ -1,0 +1,1 @@
+"""A graph for another batch size."""

@@ -1,0 +1,163 @@
+"""The interface to effects. No pass edits tokens by hand.
+
+MindIR orders effects by tokens: ``Load(state, u)`` reads, an in-place primitive takes the token as its last operand,
+``UpdateState(u, x…)`` is the token after ``x``, ``Depend(result, u)`` ties the last one to the result. UpdateState
+also lists plain values: the consumers of Loads, which must run before the state is overwritten.
+
+A pass works on the *list* of effects: drop some, create and append others, then :meth:`Effects.commit` rebuilds the
+chain (:mod:`.token_chain`) from what the effects read and write and removes what nothing needs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...analysis.effects.liveness import live_nodes, result_value
+from ...analysis.effects.state_access import Effect, Summary, describe, summarize
+from ...analysis.effects.tokens import orders_only
+from ...analysis.functions.calls import called_functions
+from ...core.attributes import MonadValue
+from ...core.errors import VerifyError
+from ...core.graph import Graph, Node, Value
+from ...core.op import CALL
+from ...core.types import IOMONAD, UMONAD, Type
+from .token_chain import TokenChain
+
+
+class Effects:
+    """The ordered list of effects of a graph, for editing. Nothing is final before :meth:`commit`.
+
+    ``known``: :func:`summarize` of the main graph, for who works on all of its functions.
+    """
+
+    def __init__(self, graph: Graph, known: dict[str, Summary] | None = None):
+        self.graph = graph
+        self._known = summarize(graph.owner or graph) if known is None else known
+        self._first: dict[bool, Value] = {}
+        live = live_nodes([graph.result])
+        depth: dict[Value, int] = {}
+        order: dict[Node, int] = {}
+        self._order = order
+        self.list: list[Effect] = []
+        tail = self._tail_depends()
+        for i, node in enumerate(graph):
+            if node not in live:
+                continue
+            order[node] = i
+            depth[node] = max((depth.get(v, 0) for v in node._operands), default=0)
+            if node.op.name == "UpdateState":
+                depth[node] += 1
+            elif node not in tail:
+                effect = describe(node, self._known)
+                if effect is not None:
+                    effect.depth = depth[node]
+                    self.list.append(effect)
+        self.list.sort(key=lambda e: (e.depth, order[e.node]))
+
+    def _tail_depends(self) -> set[Node]:
+        tail = set()
+        value = self.graph.result
+        while isinstance(value, Node) and value.op.name == "Depend":
+            tail.add(value)
+            value = value.operand(0)
+        return tail
+
+    def writes(self) -> list[Effect]:
+        """The effects that are not mere reads, in order."""
+        return [e for e in self.list if not e.passive]
+
+    def first_token(self, io: bool = False) -> Value:
+        """The token that the graph starts from: its monad input in a function, else a constant."""
+        first = self._first.get(io)
+        if first is None:
+            kind: Type = IOMONAD if io else UMONAD
+            given = next((v for v in self.graph.inputs if v.type == kind), None)
+            first = self._first[io] = given or self.graph.constant(MonadValue(str(kind)), "io" if io else "u")
+        return first
+
+    def drop(self, effects: Iterable[Effect]) -> None:
+        """The effects no longer happen. Values that others compute from their results must be rewired by the caller."""
+        gone = {e.node for e in effects}
+        self.list = [e for e in self.list if e.node not in gone]
+        for node in gone:
+            self._detach(node)
+
+    def _detach(self, node: Node) -> None:
+        """Cuts the uses of an effect that only order: they have nothing left to wait for."""
+        for user, i in node.use_sites():
+            if user.op.name == "Depend" and i == 1:
+                user.replace_uses(user.operand(0))
+                if self.graph.result is user:
+                    self.graph.result = user.operand(0)
+            elif user.op.name == "MakeTuple" and orders_only(user, i):
+                user.set_operand(i, self.graph.constant(True))
+
+    def append(self, op: str, operands: list[Value], *, scope: str = "", sources: Iterable[Value] = ()) -> Node:
+        """A new effect after all others (it is ordered against them only where they touch the same state)."""
+        node = self.graph.create(op, [*operands, self.first_token()], scope=scope, sources=sources)
+        self.adopt(node)
+        return node
+
+    def adopt(self, node: Node) -> None:
+        """Takes a node that was created with a token operand (a call whose Partials hold one, say) in as the last
+        effect."""
+        if node.op is CALL and any(f.name not in self._known for f in called_functions(node)):
+            self._known = summarize(self.graph.owner or self.graph)
+        effect = describe(node, self._known)
+        if effect is None:
+            raise VerifyError(f"{node!r} has no effect")
+        effect.depth = float("inf")
+        self.list.append(effect)
+
+    def load(self, state: Value, *, scope: str = "", initial: bool = True) -> Node:
+        """A new read of a state: of its value before all writes of this graph, or after all so far."""
+        node = self.graph.create("Load", [state, self.first_token()], scope=scope)
+        effect = Effect(node, reads=frozenset((state,)), passive=True, depth=-1.0 if initial else float("inf"))
+        self.list.append(effect)  # commit puts the initial ones first
+        return node
+
+    # -- commit ----------------------------------------------------------------------------------------------
+
+    def commit(self, result: Value | None = None) -> int:
+        """Rebuilds the chain and the result (``result``: what the graph is to compute from now on), removes dead nodes.
+
+        Returns how many nodes went away (negative when the graph grew).
+        """
+        graph = self.graph
+        before = len(graph)
+        self.list.sort(key=lambda e: e.depth >= 0.0)
+        value = result_value(graph) if result is None else result
+        kept = [e for e in self.list if not e.passive]
+        live = self._live_without_tokens(value, kept)
+        gone = {e.node for e in self.list if e.passive and e.node not in live}
+        effects = [e for e in self.list if e.node not in gone]
+        present = {e.node for e in effects}
+        for node in live:
+            if node not in present and node.op.name != "Partial":
+                stray = describe(node, self._known)
+                if stray is not None and node.op.name != "Depend":
+                    users = ", ".join("%" + u.name for u in node.users[:3])
+                    raise VerifyError(
+                        f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
+                    )
+        end = TokenChain(graph, effects, live, self._order).build(self.first_token)
+        for io in (False, True):
+            token = end[io]
+            if token is not None:
+                value = graph.create("Depend", [value, token])
+        graph.result = value
+        keep = live_nodes([value])
+        graph.erase_all(n for n in list(graph) if n not in keep)
+        graph.sort()
+        return before - len(graph)
+
+    def _live_without_tokens(self, value: Value, kept: list[Effect]) -> set[Node]:
+        live: set[Node] = set()
+        stack = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
+        live.update(stack)
+        while stack:
+            for operand in stack.pop()._operands:
+                if isinstance(operand, Node) and operand not in live and operand.op.name != "UpdateState":
+                    live.add(operand)
+                    stack.append(operand)
+        return live

@@ -1,0 +1,214 @@
+"""Making part of a graph conditional: effects, and what only they need, move into a function that a Switch calls.
+
+MindIR functions have no free variables: what the moved nodes use from outside is passed in, state included, and the
+effect token last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ...analysis.effects.liveness import result_value
+from ...analysis.effects.state_access import Effect
+from ...analysis.effects.tokens import orders_only
+from ...build.branch import plain, zeros
+from ...core.attributes import MonadValue, scalar_tensor
+from ...core.errors import VerifyError
+from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ...core.op import CALL
+from ...core.predicates import is_random, written_operands
+from ...core.types import UMONAD, TensorType, is_monad
+from ...core.views import VIEWS
+from .editing import Effects
+
+
+def skip_where(
+    fx: Effects, condition: Value, effects: Sequence[Effect], *, stay: Collection[Value] = (), name: str, scope: str
+) -> Node:
+    """``effects`` of ``fx`` do not happen where ``condition``, a scalar bool tensor, holds; returns the call.
+
+    Nodes that nothing else needs move along, but for what ``stay`` and random nodes need. What is used of the effects'
+    results is read from the state that they wrote, else it is zero where the condition holds. ``fx`` must be committed
+    afterwards. :class:`VerifyError` where other effects must happen between those that are to be one.
+    """
+    graph = fx.graph
+    chosen = {e.node for e in effects}
+    _reload_results(fx, chosen)
+    others = [e.node for e in fx.list if not e.passive and e.node not in chosen]
+    outside = _needed([condition, result_value(graph), *stay, *others], stop=chosen)
+    inside = _needed(list(chosen))
+    random = _needed([n for n in inside if is_random(n)])
+    moved = {n for n in inside if n in chosen or not (n in outside or n in random)}
+    results = [n for n in graph if n in chosen and n in outside and _value_uses(n, moved)]
+    uses = [(node, use) for node in results for use in _value_uses(node, moved)]
+    before, after = _around(fx, moved, inside)
+    inner = [e for e in fx.list if e.node in moved]
+    function = graph.add_function(name)
+    arguments = _move(graph, function, moved)
+    _order(function, inner, _packed(function, results, scope))
+    skip = graph.add_function(f"skip_{name}")
+    skip.result = zeros(skip, plain(function.result.type), scope)
+    no = graph.create("Partial", [graph.reference(function), *arguments, fx.first_token()], scope=scope)
+    yes = graph.create("Partial", [graph.reference(skip)], scope=scope)
+    switch = graph.create("Switch", [condition, yes, no], scope=scope)
+    call = graph.create(CALL, [switch], plain(function.result.type), scope=scope, name=name)
+    position = {node: k for k, node in enumerate(results)}
+    for node, (user, i) in uses:
+        item = call
+        if len(results) > 1:
+            item = graph.create("TupleGetItem", [call, graph.constant(position[node])], scope=scope)
+        user.set_operand(i, item)
+    fx.list = before
+    fx.adopt(call)
+    fx.list.extend(after)
+    return call
+
+
+def _value_uses(node: Node, moved: Collection[Node] = ()) -> list[tuple[Node, int]]:
+    """Uses of an effect's result outside of ``moved`` that take its value and do not merely wait for it."""
+    return [(user, i) for user, i in node.use_sites() if user not in moved and not orders_only(user, i)]
+
+
+def _reload_results(fx: Effects, chosen: set[Node]) -> None:
+    """The result of an in-place write that something else uses is read from the state instead: the write may not
+    happen."""
+    inside = _needed(list(chosen))
+    for node in chosen:
+        at = written_operands(node)
+        state = node.operand(at[0]) if at else None
+        uses = [(user, i) for user, i in _value_uses(node) if user not in inside]
+        if uses and isinstance(state, State) and isinstance(node.type, TensorType):
+            loaded = fx.load(state, initial=False)
+            for user, i in uses:
+                user.set_operand(i, loaded)
+
+
+def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effect], list[Effect]]:
+    """The other effects: those that come before all moved ones, and those that must come after: who touches what those
+    write, or overwrites what they read, also by a Load that stays outside and whose memory they are given."""
+    before: list[Effect] = []
+    after: list[Effect] = []
+    touched: set[Value] = set()
+    written: set[Value] = set()
+    given: set[Value] = set()
+    touched_after: dict[Value, Node] = {}
+    written_after: dict[Value, Node] = {}
+    for e in fx.list:
+        if e.node in moved:
+            clash = next((written_after[s] for s in e.touched if s in written_after), None)
+            clash = clash or next((touched_after[s] for s in e.writes if s in touched_after), None)
+            if clash is not None:
+                raise VerifyError(
+                    f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another "
+                    f"({e.node!r}), so the updates cannot be skipped together"
+                )
+        else:
+            if e.node.op.name == "Load" and _feeds(e.node, moved):
+                clash = next((written_after[s] for s in e.reads if s in written_after), None)
+                if clash is not None:
+                    raise VerifyError(
+                        f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another, which "
+                        f"reads {e.node!r}, so the updates cannot be skipped together"
+                    )
+                given |= e.reads
+            conflict = next((s for s in e.touched if s in (touched if s in e.writes else written)), None)
+            if conflict is None and e.node not in inside and touched:
+                conflict = next((s for s in e.writes if s in given), None)
+            if conflict is not None and e.node in inside:
+                raise VerifyError(
+                    f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses state '{conflict.name}' after "
+                    "another update has written it, so the updates cannot be skipped together"
+                )
+            if e.node in inside or (conflict is None and not (e.everything and touched)):
+                before.append(e)
+                continue
+            after.append(e)
+            written_after.update((s, e.node) for s in e.writes)
+            touched_after.update((s, e.node) for s in e.touched)
+        written |= e.writes
+        touched |= e.touched
+    return before, after
+
+
+def _feeds(load: Node, moved: set[Node]) -> bool:
+    """Whether a moved node takes what a Load reads, or a view of it."""
+    stack: list[Node] = [load]
+    seen = set(stack)
+    while stack:
+        for user in stack.pop().uses:
+            if user in moved:
+                return True
+            if user.op.name in VIEWS and user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return False
+
+
+def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:
+    if not results:
+        return function.constant(scalar_tensor("float32", 0.0))
+    return results[0] if len(results) == 1 else function.create("MakeTuple", results, scope=scope)
+
+
+def _needed(roots: Sequence[Value], stop: Collection[Node] = ()) -> set[Node]:
+    """Nodes that the roots take or wait for, themselves included; tokens are no need."""
+    needed: set[Node] = set()
+    stack = [v for v in roots if isinstance(v, Node)]
+    while stack:
+        node = stack.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        if node not in stop:
+            stack.extend(o for o in node._operands if isinstance(o, Node) and not is_monad(o.type))
+    return needed
+
+
+def _move(graph: Graph, function: Graph, moved: set[Node]) -> list[Value]:
+    """Moves nodes into an empty function, in order; returns the values that it takes, as the function's inputs."""
+    nodes = [n for n in graph if n in moved]
+    operands = {n: n.operands for n in nodes}
+    for node in nodes:
+        # Outside only order is left: tokens that wait for it, which the next commit builds anew.
+        for user, i in node.use_sites():
+            if user not in moved:
+                user.set_operand(i, graph.constant(True))
+        node.set_operands(())
+    graph.erase_all(nodes)
+    arguments: list[Value] = []
+    formals: dict[Value, Value] = {}
+
+    def of(value: Value) -> Value:
+        if isinstance(value, Node) and value in moved:
+            return value
+        found = formals.get(value)
+        if found is None:
+            if isinstance(value, Constant) and not isinstance(value.value, MonadValue):
+                found = Constant(value.name, value.value, value.type)
+            elif isinstance(value, GraphRef):
+                found = function.reference(value.graph)
+            elif is_monad(value.type):
+                return token
+            else:
+                found = function.add_input(value.name, value.type)
+                arguments.append(value)
+            formals[value] = found
+        return found
+
+    token = Input("u", UMONAD)
+    for node in nodes:
+        function.insert(node)
+        node.set_operands([of(v) for v in operands[node]])
+    function.inputs.append(token)
+    return arguments
+
+
+def _order(function: Graph, inner: Sequence[Effect], result: Value) -> None:
+    """Chains the moved effects in the order that they had."""
+    rank = {e.node: k for k, e in enumerate(inner)}
+    # Tied to the result, or Effects would take them for dead.
+    held = function.create("UpdateState", [function.inputs[-1], *(e.node for e in inner if not e.passive)])
+    function.result = function.create("Depend", [result, held])
+    fx = Effects(function)
+    fx.list.sort(key=lambda e: rank[e.node])
+    fx.commit()

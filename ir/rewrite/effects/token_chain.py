@@ -1,0 +1,341 @@
+"""Rebuilds a graph's chain of tokens from what its effects read and write.
+
+The chain is a sequence: each write takes the token of the one before it, in the order of the list. What must come in
+order is less: effects that touch the same state where one writes it, and a write after all who read the value it
+overwrites. Where the two disagree (an effect takes a value that a later one makes), only what must stays. The sequence
+costs nothing on a device that runs one kernel after the other, and MindSpore's CPU runtime is faster with it than with
+many small updates that it may run at once (docs/benchmarks.md).
+
+The chain has levels. An effect's level is one above whatever it waits for and no lower than those it takes values
+from. Level k's token is ``u_k = UpdateState(u_{k-1}, effects and readers of level k-1)``. Reads stand beside the
+sequence: they take the first token that comes after the writes whose value they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ...analysis.effects.state_access import Effect
+from ...analysis.effects.tokens import token_slots
+from ...core.errors import VerifyError
+from ...core.graph import Constant, Graph, Node, Value
+from ...core.op import CALL, RETURN
+from ...core.predicates import is_effect
+from ...core.primitives import OPS
+from ...core.types import IOMONAD, UMONAD, TensorType, TupleType, holds_function
+from ...core.views import BINDING, PASSING, VIEWS
+
+SEQUENCE, READER, MUST = range(3)
+"""Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
+
+Path = list[tuple[Node, int, Iterator[tuple[Node, int]]]]
+"""A walk along requirements: each node, the reason why the one before it requires it, and what it still requires."""
+
+
+def _aliases(value: Value) -> bool:
+    """Whether the value's type says that it is the memory of a state, not a tensor of its own."""
+    return isinstance(value.type, TensorType) and bool(value.type.ref)
+
+
+class TokenChain:
+    """One rebuilding. ``live``: the nodes that stay, tokens left out. ``order``: their place in the source graph."""
+
+    def __init__(self, graph: Graph, effects: Sequence[Effect], live: set[Node], order: Mapping[Node, int]):
+        self.graph = graph
+        self.effects = effects
+        self.live = live
+        self._order = order
+        self._of = {e.node: e for e in effects}
+        self._musts: dict[Node, list[Node]] = {}
+        """The effects that an effect conflicts with."""
+        self._readers: dict[Node, list[Node]] = {}
+        """The readers of what an effect overwrites."""
+        self._previous: dict[Node, Node] = {}
+        """The write before an effect in the sequence."""
+        self._level: dict[Node, int] = {}
+        self._fence: dict[int, dict[Node, None]] = {}
+        """What the token of each level waits for."""
+
+    def build(self, first_token: Callable[[bool], Value]) -> dict[bool, Value | None]:
+        """Creates the tokens and hands them to the effects; returns the last memory (False) and IO (True) token that
+        must stay alive. ``first_token``: where each begins."""
+        self._find_order()
+        self._assign_levels()
+        return {io: self._chain(io, first_token) for io in (False, True)}
+
+    # -- what comes before what ------------------------------------------------------------------------------
+
+    def _find_order(self) -> None:
+        last_write: dict[Value, Node] = {}
+        reads_since: dict[Value, list[Effect]] = {}
+        direct = self._direct_readers()
+        last_barrier: Node | None = None
+        last_io: Node | None = None
+        previous: Node | None = None
+        so_far: list[Effect] = []
+        for e in self.effects:
+            musts: list[Node] = []
+            readers: list[Node] = []
+            if last_barrier is not None:
+                musts.append(last_barrier)
+            # MindSpore's runtime stalls where a loop's body runs beside the call that continues the loop: calls keep
+            # their place.
+            barrier = e.everything or e.node.op is CALL
+            if barrier:
+                musts.extend(p.node for p in so_far)
+                for p in so_far:
+                    if p.passive:
+                        readers.extend(self._readers_of(p))
+            if not e.passive and token_slots(e.node):
+                if previous is not None:
+                    self._previous[e.node] = previous
+                previous = e.node
+            musts.extend(last_write[state] for state in _by_name(e.touched) if state in last_write)
+            for state in _by_name(e.writes):
+                for r in reads_since.get(state, ()):
+                    musts.append(r.node)
+                    if r.passive:
+                        found = self._readers_of(r)
+                        readers.extend(n for n in found if not self._comes_later(n, e.node))
+                        self._read_later(r, e.node, [n for n in found if self._comes_later(n, e.node)])
+                readers.extend(direct.get(state, ()))
+                version = last_write.get(state, state)
+                if isinstance(version, Node) and (version is state or _aliases(version)):
+                    readers.extend(self._users_of_memory(version))
+                reads_since[state] = []
+                last_write[state] = e.node
+            for state in e.reads - e.writes:
+                reads_since.setdefault(state, []).append(e)
+            if e.io:
+                if last_io is not None:
+                    musts.append(last_io)
+                last_io = e.node
+            if barrier:
+                last_barrier, so_far = e.node, []
+            else:
+                so_far.append(e)
+            self._musts[e.node] = musts
+            self._readers[e.node] = readers
+
+    def _readers_of(self, effect: Effect) -> list[Node]:
+        """Live nodes that may read, through memory shared with it, the state that a Load names."""
+        found: dict[Node, None] = {}
+        stack: list[Value] = [effect.node]
+        seen: set[Value] = set(stack)
+        while stack:
+            for user in stack.pop().uses:
+                if user in self.live and user not in seen and user.op.name != "UpdateState":
+                    seen.add(user)
+                    name = user.op.name
+                    if name in BINDING:
+                        stack.append(user)  # the call reads, not the binding (which may hold the call's own token)
+                        continue
+                    found[user] = None
+                    if name in VIEWS:
+                        stack.append(user)
+        return list(found)
+
+    def _comes_later(self, reader: Node, write: Node) -> bool:
+        """Whether the source graph runs ``reader`` after ``write``."""
+        return self._order.get(reader, -1) > self._order.get(write, len(self._order))
+
+    def _read_later(self, load: Effect, write: Node, readers: list[Node]) -> None:
+        """Makes readers of a Load that run after a write of the state wait for it: there they read the new value,
+        and so must they here. Autodiff leaves such readers where forward overwrites a state that backward needs."""
+        for reader in readers:
+            if reader.op.name == "Depend" and reader.operand(1) is write:
+                continue
+            for i in range(reader.num_operands):
+                value = reader.operand(i)
+                if value is load.node:
+                    with self.graph.inserting_before(reader):
+                        waiting = self.graph.create("Depend", [value, write])
+                    reader.set_operand(i, waiting)
+                    self.live.add(waiting)
+
+    def _users_of_memory(self, value: Node) -> list[Node]:
+        """Who reads the tensor that a write of it is about to change: an activation, or the result of an earlier
+        write."""
+        found: list[Node] = []
+        stack: list[Value] = [value]
+        seen: set[Value] = set(stack)
+        while stack:
+            here = stack.pop()
+            for user in here.uses:
+                name = user.op.name
+                if user not in self.live or user in seen or user.op is RETURN:
+                    continue
+                if name == "UpdateState" or name in BINDING:
+                    continue
+                if name == "Depend" and user.operand(0) is not here:
+                    continue
+                seen.add(user)
+                if name in VIEWS:
+                    stack.append(user)
+                if name not in PASSING:
+                    found.append(user)
+        return found
+
+    def _direct_readers(self) -> dict[Value, list[Node]]:
+        """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so), or a view of one: they read it
+        whenever they run."""
+        found: dict[Value, list[Node]] = {}
+        sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
+        for state in sources:
+            stack: list[Value] = [state]
+            seen: set[Value] = set()
+            while stack:
+                here = stack.pop()
+                for user in here.uses:
+                    name = user.op.name
+                    if user in seen or user not in self.live or user in self._of or user.op is RETURN:
+                        continue
+                    if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
+                        continue
+                    seen.add(user)
+                    if name in VIEWS:
+                        stack.append(user)
+                    if name not in PASSING:
+                        found.setdefault(state, []).append(user)
+        return found
+
+    # -- levels ----------------------------------------------------------------------------------------------
+
+    def _assign_levels(self) -> None:
+        """Levels in dependence order: of effects one above what comes before them, of pure nodes the highest among
+        what they take values from."""
+        open_: set[Node] = set()
+        for root in [e.node for e in self.effects] + [n for n in self.graph if n in self.live]:
+            if root in self._level:
+                continue
+            stack: Path = [(root, MUST, self._requirements(root))]
+            open_.add(root)
+            while stack:
+                node, _, rest = stack[-1]
+                for required, reason in rest:
+                    if required in self._level or required not in self.live:
+                        continue
+                    if required in open_:
+                        self._give_way(stack, open_, required, reason)
+                        break
+                    open_.add(required)
+                    stack.append((required, reason, self._requirements(required)))
+                    break
+                else:
+                    stack.pop()
+                    open_.discard(node)
+                    self._level[node] = self._level_of(node)
+
+    def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
+        """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
+        further up. A reader that itself needs the write reads a snapshot that the source graph took (MindSpore copies
+        it). A cycle of musts is an error."""
+        weakest, at = reason, len(stack)
+        i = len(stack) - 1
+        while stack[i][0] is not required:
+            if stack[i][1] < weakest:
+                weakest, at = stack[i][1], i
+            i -= 1
+        if weakest == MUST:
+            node = stack[-1][0]
+            raise VerifyError(f"graph '{self.graph.name}': {required!r} and {node!r} each must happen before the other")
+        open_.difference_update(abandoned for abandoned, _, _ in stack[at:])
+        del stack[at:]
+
+    def _requirements(self, node: Node) -> Iterator[tuple[Node, int]]:
+        for operand in node._operands:
+            if isinstance(operand, Node) and operand.op.name != "UpdateState":
+                yield operand, MUST
+        for other in self._musts.get(node, ()):
+            yield other, MUST
+        for other in self._readers.get(node, ()):
+            if other is not node:
+                yield other, READER
+        if node in self._previous:
+            yield self._previous[node], SEQUENCE
+
+    def _level_of(self, node: Node) -> int:
+        at = 0
+        for operand in node._operands:
+            if isinstance(operand, Node) and operand.op.name != "UpdateState":
+                at = max(at, self._level.get(operand, 0))
+        effect = self._of.get(node)
+        if effect is None:
+            return at
+        waited = [*self._musts.get(node, ()), *(r for r in self._readers.get(node, ()) if r is not node)]
+        if node in self._previous:
+            waited.append(self._previous[node])
+        waited = [other for other in waited if other in self._level]  # what gave way has no level yet
+        for other in waited:
+            at = max(at, self._level[other] + 1)
+        for other in waited:
+            # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
+            self._fence.setdefault(self._level[other] + 1, {})[other] = None
+        effect.level = at
+        return at
+
+    # -- tokens ----------------------------------------------------------------------------------------------
+
+    def _chain(self, io: bool, first_token: Callable[[bool], Value]) -> Value | None:
+        """The tokens of one kind; the last one, None where nothing needs it."""
+        kind = IOMONAD if io else UMONAD
+        slots: dict[int, list[tuple[Node, int]]] = {}
+        attach: dict[int, dict[Node, None]] = {}
+        alive = False
+        for e in self.effects:
+            mine = [(holder, i) for holder, i in token_slots(e.node) if holder.operand(i).type == kind]
+            if not mine:
+                continue
+            slots.setdefault(e.level, []).extend(mine)
+            if not e.passive:
+                alive = True
+                attach.setdefault(e.level + 1, {})[e.node] = None
+        if not slots:
+            return None
+        if not io:
+            for k, nodes in self._fence.items():
+                attach.setdefault(k, {}).update(nodes)
+        token = first_token(io)
+        for k in sorted(slots.keys() | attach.keys()):
+            for one in self._waits(attach.get(k, ())):
+                token = self.graph.create("UpdateState", [token, one])
+            for holder, i in slots.get(k, ()):
+                holder.set_operand(i, token)
+        return token if alive else None
+
+    def _waits(self, nodes: Iterable[Node]) -> list[Value]:
+        """The nodes as second operands of UpdateState, where MindSpore looks for effects; what follows there is mere
+        order.
+
+        They stand in one tuple, but for effects that we know nothing of: MindSpore drops some of those
+        (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a
+        call's results stands for the call, and a closure itself comes from a call that is waited for already.
+        """
+        together: dict[Value, None] = {}
+        alone: list[Value] = []
+        for node in nodes:
+            if isinstance(node.type, TupleType) and holds_function(node.type):
+                data = [i for i, t in enumerate(node.type.elements) if not holds_function(t)]
+                if data:
+                    together[self._item(node, data[0])] = None
+            elif holds_function(node.type):
+                continue
+            elif is_effect(node) and node.op is not CALL and node.op.name not in OPS:
+                alone.append(node)
+            else:
+                together[node] = None
+        if len(together) > 1:
+            return [self.graph.create("MakeTuple", list(together)), *alone]
+        return [*together, *alone]
+
+    def _item(self, node: Node, index: int) -> Node:
+        for user, i in node.use_sites():
+            picked = user.operand(1) if user.op.name == "TupleGetItem" and i == 0 else None
+            if isinstance(picked, Constant) and picked.value == index:
+                return user
+        return self.graph.create("TupleGetItem", [node, self.graph.constant(index)])
+
+
+def _by_name(values: Iterable[Value]) -> list[Value]:
+    """In an order that is the same in every run, unlike that of a set."""
+    return sorted(values, key=lambda value: value.name)

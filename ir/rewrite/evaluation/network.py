@@ -1,0 +1,204 @@
+"""The evaluation network of a program, as a program of its own that shares the state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...analysis.batch.spans import Span
+from ...analysis.training.network import network_parts
+from ...core.data import BytesData, from_numpy
+from ...core.errors import PassError, nearest
+from ...core.graph import Graph, Node, Value, tensor_type
+from ...core.interface import interface_of
+from ...core.program import Entry, Program, Schedule
+from ...core.types import DType
+from ...core.wording import counted
+from ..batch_size.resize import batch_inputs, plan_resize
+from ..settle_results import settle_results
+from .inference import draws, rest
+from .outputs import is_training, loss_of, network_outputs, results_of
+from .pruning import prune
+
+GRAPH = "network"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``program`` has one graph, ``network``, which returns ``outputs`` and writes nothing, and of the state what that
+    graph reads; the data are those of the training program.
+
+    ``left_out``: inputs of the training graph that the network does not take. ``ends_at``: the nodes of the training
+    graph that it returns. ``is_whole``: there was no backward part, so nothing but effects was left out. ``drawing``:
+    the primitives in it that still draw at random. ``batch``: how many samples it takes, as :meth:`resized` was told;
+    ``per_sample``: then also the inputs and outputs whose first axis is that number.
+    """
+
+    program: Program
+    left_out: tuple[str, ...]
+    ends_at: tuple[str, ...]
+    is_whole: bool
+    drawing: tuple[str, ...]
+    batch: str = ""
+    per_sample: frozenset[str] = frozenset()
+
+    @property
+    def graph(self) -> Graph:
+        return self.program.graphs[GRAPH]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(v.name for v in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.graph.outputs
+
+    def __str__(self) -> str:
+        what = "the whole graph" if self.is_whole else f"the network, as far as {', '.join(self.ends_at)}"
+        text = (
+            f"{what}: {', '.join(self.inputs)} -> {', '.join(self.outputs)}, "
+            f"{counted(len(self.program.state), 'weight')}"
+        )
+        text += f"; {self.batch}" if self.batch else ""
+        text += f"; without {', '.join(self.left_out)}" if self.left_out else ""
+        text += "" if self.is_whole else "; without loss, backward part and optimizer"
+        return text + (f"; still draws at random: {', '.join(self.drawing)}" if self.drawing else "")
+
+    def resized(self, size: int | None, inputs: Collection[str] = (), runs: bool = True) -> Evaluation:
+        """The network for another number of samples, or for any (None). ``inputs``: which hold the batch; without them
+        all whose first axis is as long as that of the first. ``runs``: MindSpore is to run it
+        (:class:`..batch.rewrite.Rewrite`). PassError that lists the nodes that do not allow it."""
+        if size is None and self.graph.inputs and tensor_type(self.graph.inputs[0]).shape[:1] == (-1,):
+            return replace(self, batch="any number of samples")
+        old, batched = batch_inputs(self.graph, 0, inputs)
+        if old == size:
+            return replace(self, batch=counted(size, "sample"))
+        graph, twin = self.graph.clone()
+        rewrite = plan_resize(graph, old, batched, size, runs=runs)
+        rewrite.apply()
+        values = {**{v.name: v for v in self.graph.inputs}, **results_of(self.graph)}
+        labels = {name: rewrite.batch.labels.get(twin[value]) for name, value in values.items()}
+        return replace(
+            self,
+            program=replace(self.program, graphs={GRAPH: graph}),
+            batch="any number of samples" if size is None else counted(size, "sample"),
+            per_sample=frozenset(n for n, label in labels.items() if label == {0: Span()}),
+        )
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> Evaluation:
+        """The network with other weights: arrays by name, float32 for bfloat16. ``origin`` says in errors where they
+        come from. PassError where one is missing or of another shape or type; names that it does not have are
+        skipped."""
+        import numpy as np
+
+        state = {}
+        for name, variable in self.program.state.items():
+            array = values.get(name)
+            half = variable.dtype is DType.BFLOAT16
+            wanted = "float32" if half else variable.dtype.value
+            if array is None or array.shape != variable.shape or array.dtype != wanted:
+                held = "lacks it" if array is None else f"has {array.dtype}{list(array.shape)} for it"
+                raise PassError(f"state '{name}' is {variable.type}, and {origin} {held}")
+            if half:
+                data: Any = BytesData((np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16).tobytes())
+            else:
+                _, data = from_numpy(array)
+            state[name] = replace(variable, data=data)
+        return replace(self, program=replace(self.program, state=state))
+
+
+def evaluation(program: Program, result: str | None = None) -> Evaluation:
+    """The network of ``program`` as it predicts: the forward part up to the values that the loss is taken of
+    (:func:`.outputs.network_outputs`), or up to the node called ``result``; the whole of a graph that has no backward
+    part. What that means for BatchNorm, Dropout and state that the forward part writes: :func:`.inference.rest`.
+
+    Outputs have the names that the model had which the program was made of, if it says them (``ir/core/interface.py``).
+    ``result`` may also name one of the results that the graph returns.
+
+    The counterpart of ``network_auto_process_eval`` of ``mindspore.boost``. PassError where there is no such network.
+    """
+    source, found, is_whole = _found(program, result)
+    ends_at = tuple(_place(value) for value in found.values())
+    graph, twin = source.clone(GRAPH)
+    # A tuple that holds the outputs keeps them in sight while nodes behind them are replaced.
+    kept = graph.create("MakeTuple", [twin[value] for value in found.values()])
+    rest(graph, kept)
+    prune(graph)
+    _drop_unused(graph, is_whole)
+    graph.outputs = tuple(found)
+    taken = set(graph.inputs)
+    made = Program(
+        graphs={GRAPH: graph},
+        state={name: program.state[name] for name in graph.states},
+        schedule=Schedule((Entry(GRAPH),)),
+        name=program.name,
+        target=program.target,
+        metadata=dict(program.metadata),
+        source=dict(program.source),
+    )
+    return Evaluation(
+        program=made,
+        left_out=tuple(v.name for v in source.inputs if twin[v] not in taken),
+        ends_at=ends_at,
+        is_whole=is_whole,
+        drawing=tuple(dict.fromkeys(node.op.name for node in draws(graph))),
+    )
+
+
+def loss_node(program: Program) -> str | None:
+    """The name of the node that computes the loss, for ``evaluation(program, name)``; None for a network alone, and for
+    a program that returns no loss."""
+    graph = _consumer(program)
+    if graph.outputs and "loss" not in graph.outputs:
+        return None
+    loss = loss_of(graph) if is_training(graph) else None
+    return loss.name if isinstance(loss, Node) else None
+
+
+def _consumer(program: Program) -> Graph:
+    for entry in program.schedule.cycle:
+        graph = program.graphs[entry.graph]
+        if not graph.inputs:
+            continue
+        if is_training(graph):
+            # A loss may come out of a branch that updates the weights.
+            graph = graph.clone()[0]
+            settle_results(graph, network_parts(graph))
+        return graph
+    raise PassError("no graph of the program takes an input: there is no network to evaluate")
+
+
+def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Value], bool]:
+    """The graph that holds the network, its outputs, and whether that is all of it."""
+    graph = _consumer(program)
+    if result is not None:
+        nodes: dict[str, Value] = {**results_of(graph), **{n.name: n for n in graph}}
+        if result not in nodes:
+            raise PassError(
+                f"graph '{graph.name}' has no node '{result}'{nearest(result, list(nodes))}; "
+                "boost-inspect --format text shows their names"
+            )
+        return graph, {result: nodes[result]}, False
+    if is_training(graph):
+        outputs = network_outputs(program, graph)
+        names = interface_of(program).outputs
+        if "loss" not in outputs and len(names) == len(outputs):
+            outputs = dict(zip(names, outputs.values(), strict=True))
+        return graph, outputs, False
+    return graph, results_of(graph), True
+
+
+def _place(value: Value) -> str:
+    scope = value.scope if isinstance(value, Node) else ""
+    return f"%{value.name} ({scope})" if scope else f"%{value.name}"
+
+
+def _drop_unused(graph: Graph, is_whole: bool) -> None:
+    """States that nothing refers to any more; of a training graph the inputs too."""
+    for body in graph.all_graphs():
+        for name in [name for name, value in body.states.items() if not value.uses]:
+            del body.states[name]
+    if not is_whole:
+        graph.inputs[:] = [v for v in graph.inputs if v.uses]

@@ -1,0 +1,230 @@
+"""Training a new weight as another one is trained: the other's update is repeated for it, with slots of its own.
+
+What is repeated is what serves the other weight alone (found by :mod:`.removal`): reads, weight decay, unscaling,
+clipping by its own norm, the update; in functions too, which get inputs for the new state. Where gradients of all
+weights are merged (a global norm, a finite check), the new gradient joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ..analysis.effects.state_access import Effect, Summary, describe, summarize
+from ..analysis.training.anatomy import WeightInfo
+from ..core.attributes import TensorValue
+from ..core.data import Data, ZeroData, from_numpy
+from ..core.errors import PassError
+from ..core.graph import Constant, Graph, Input, Node, Value, tensor_type
+from ..core.op import CALL
+from ..core.program import Program, StateVariable
+from ..core.types import TensorType, TupleType, Type
+from .effects.editing import Effects
+from .removal import Plan, Removal
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A checked plan to train state ``name`` of type ``type`` as ``model`` is trained."""
+
+    model: WeightInfo
+    removal: Removal
+    plan: Plan
+
+
+def plan_repeat(removal: Removal, model: WeightInfo, own: Collection[Node]) -> Repeat:
+    """Plans to repeat the update of ``model``; ``own`` are the nodes of forward and backward that take it.
+    :class:`PassError` where its update cannot be told from that of other weights."""
+    plan = removal.plan((model.name, *model.slots), model.gradient, own)
+    obstacle = plan.obstacle
+    shape = tensor_type(removal.graph.states[model.name]).shape
+    for slot in model.slots:
+        kind = tensor_type(removal.graph.states[slot])
+        if kind.shape != shape and kind.size > 1:
+            obstacle = obstacle or f"its slot '{slot}' is a {kind}, neither one number nor of its own shape"
+    for node in plan.tuples:
+        if not _merged_or_ordered(plan, node):
+            obstacle = obstacle or f"%{node.name} passes its gradient on together with others"
+    for value in (v for v, _ in plan.dead):
+        if isinstance(value, Node) and (value.op is CALL or value.op.name in ("Partial", "Stack", "Concat")):
+            obstacle = obstacle or f"%{value.name} ({value.op.name}) serves it alone"
+    for node in _repeated(plan):
+        if node not in model.gradient and _depends_on_shape(plan, node, shape):
+            obstacle = obstacle or f"%{node.name} ({node.op.name}) depends on its shape"
+    if obstacle:
+        raise PassError(f"the update of '{model.name}' cannot be repeated for another weight: {obstacle}")
+    return Repeat(model, removal, plan)
+
+
+def _depends_on_shape(plan: Plan, node: Node, shape: tuple[int, ...]) -> bool:
+    """Whether a node would compute something else, or nothing, for a weight of another shape."""
+    types = [v.type for v in node.operands if isinstance(v.type, TensorType)]
+    if all(t.shape != shape for t in types):
+        return False
+    if node.op.name in ("MatMul", "Centralization"):
+        return True
+    if isinstance(node.type, TensorType) and node.type.shape != shape and node.type.size > 1:
+        return True
+    for value in node.operands:
+        if isinstance(value, Constant) and isinstance(value.value, (tuple, list)) and value.value:
+            return True  # axes, or a shape
+        if isinstance(value.type, TensorType) and value.type.shape == shape and not plan.is_dead(value):
+            return True
+    return False
+
+
+def _repeated(plan: Plan) -> dict[Node, None]:
+    """Nodes that serve the model alone: whole values, tuples of such, and dropped effects."""
+    nodes = [v for v, path in plan.dead if not path and isinstance(v, Node)]
+    tuples = [node for node, at in plan.tuples.items() if len(at) == node.num_operands]
+    return dict.fromkeys([*nodes, *tuples, *plan.dropped])
+
+
+def _merged_or_ordered(plan: Plan, node: Node) -> bool:
+    """Whether a tuple with a gradient of the model only merges gradients or orders effects."""
+    return all(
+        user in plan.merges or plan.is_dead(user) or user.op.name == "UpdateState" or (user.op.name == "Depend" and i)
+        for user, i in node.use_sites()
+    )
+
+
+def new_name(model: str, name: str, of: str) -> str:
+    """``moments.head.weight`` for ``head.weight`` becomes ``moments.head.multiplier`` for ``head.multiplier``."""
+    return of.replace(model, name) if model in of else f"{of}.{name}"
+
+
+def repeat_update(
+    program: Program, repeat: Repeat, name: str, gradient: Node, value: TensorValue, now: Collection[Node] = ()
+) -> None:
+    """State ``name``, which the graph takes already and which starts from ``value``, is trained by ``gradient``.
+
+    ``now``: what the model is trained by, where that has become another node since the plan was made.
+    """
+    graph = repeat.removal.graph
+    model, plan = repeat.model, repeat.plan
+    shape = program.state[model.name].shape
+    names = {model.name: name, **{slot: new_name(model.name, name, slot) for slot in model.slots}}
+    program.add_state(name, value.type, "weight", value.data).trainable = True
+    for slot in model.slots:
+        variable = program.state[slot]
+        type_ = TensorType(variable.dtype, value.type.shape if variable.shape == shape else variable.shape)
+        start = _start(variable, program.state[model.name], type_, value)
+        program.add_state(names[slot], type_, "slot", start)
+    twins: dict[Value, Value] = dict.fromkeys((*model.gradient, *now), gradient)
+    for old, new in names.items():
+        twins[graph.states[old]] = graph.state(new, program.state[new].type)
+
+    def twin_type(type_: Type) -> Type:
+        if isinstance(type_, TupleType):
+            return TupleType(tuple(map(twin_type, type_.elements)), type_.is_list, type_.dynamic)
+        if not isinstance(type_, TensorType):
+            return type_
+        ref = names.get(type_.ref, type_.ref)
+        return TensorType(type_.dtype, value.type.shape if type_.shape == shape else type_.shape, ref)
+
+    formals = [v for v, path in plan.dead if isinstance(v, Input) and not path]
+    for formal in formals:
+        twins[formal] = Input(f"{formal.name}.{name}", twin_type(formal.type))
+    repeated = _repeated(plan)
+    bodies = graph.all_graphs()
+    for body in bodies:
+        for node in [n for n in body if n in repeated and n not in twins]:
+            with body.inserting_after(node):
+                operands = [twins.get(v, v) for v in node.operands]
+                twin = body.create(node.op, operands, twin_type(node.type), scope=node.scope, sources=[node])
+            twin.marks, twin.primal = node.marks, node.primal
+            twins[node] = twin
+    _widen(repeat.removal, formals, twins)
+    known = summarize(graph)
+    for body in reversed(bodies):
+        fx = Effects(body, known)
+        _enlist(fx, known, repeated, twins)
+        for node, at in plan.merges.items():
+            if node.graph is body and not plan.is_dead(node):
+                _merge(fx, known, node, at, twins)
+        for node, at in plan.tuples.items():
+            if node.graph is body and not plan.is_dead(node):
+                _await(body, plan, node, at, twins)
+        fx.commit()
+
+
+def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: TensorValue) -> Data:
+    """What a slot starts from: a copy of the new weight, where the model's is a copy of the model (an average of it);
+    else the number that fills the model's, or zero where it holds several."""
+    array = slot.initial
+    if slot.type == model.type and value.type == type_ and (array == model.initial).all():
+        return value.data
+    if array.size == 0 or not (array == array.flat[0]).all() or not array.flat[0]:
+        return ZeroData(type_.nbytes)
+    import numpy as np
+
+    return from_numpy(np.full(type_.shape, array.flat[0], array.dtype))[1]
+
+
+def _widen(removal: Removal, formals: Collection[Input], twins: Mapping[Value, Value]) -> None:
+    """Functions that take the model's state or gradient take the new ones too, right behind; so do their calls."""
+    sites: dict[Node, set[int]] = {}
+    for formal in formals:
+        for node, i in removal.closures.bound[formal]:
+            sites.setdefault(node, set()).add(i)
+    for function in removal.graph.functions.values():
+        inputs: list[Input] = []
+        for formal in function.inputs:
+            inputs.append(formal)
+            if isinstance(twin := twins.get(formal), Input):
+                inputs.append(twin)
+        function.inputs = inputs
+    for node, places in sites.items():
+        operands: list[Value] = []
+        for i, operand in enumerate(node.operands):
+            operands.append(operand)
+            if i in places:
+                operands.append(twins[operand])
+        node.set_operands(operands)
+
+
+def _enlist(fx: Effects, known: dict[str, Summary], repeated: Collection[Node], twins: Mapping[Value, Value]) -> None:
+    """Puts the effects among the twins into the list, each right behind the one that it repeats."""
+    present = {effect.node for effect in fx.list}
+    listed: list[Effect] = []
+    for effect in fx.list:
+        listed.append(effect)
+        twin = twins.get(effect.node) if effect.node in repeated else None
+        if isinstance(twin, Node) and twin not in present and (found := describe(twin, known)) is not None:
+            found.depth = effect.depth
+            listed.append(found)
+    fx.list = listed
+
+
+def _await(graph: Graph, plan: Plan, node: Node, at: Collection[int], twins: Mapping[Value, Value]) -> None:
+    """Who waits for all gradients waits for the new one too (updates need no waiting: they happen anyway)."""
+    more = [twins[node.operand(i)] for i in at if node.operand(i) not in plan.dropped]
+    for user, i in node.use_sites():
+        if more and user.op.name == "Depend" and i == 1:
+            with graph.inserting_before(user):
+                user.set_operand(1, graph.create("MakeTuple", [*node.operands, *more], sources=[node]))
+
+
+def _merge(
+    fx: Effects, known: dict[str, Summary], node: Node, at: Collection[int], twins: Mapping[Value, Value]
+) -> None:
+    """A sum or a check over all gradients takes the new one too."""
+    graph = fx.graph
+    if node.op.name in ("AddN", "AllFinite"):
+        items = node.operand(0)
+        assert isinstance(items, Node)
+        with graph.inserting_before(node):
+            more = [twins[items.operand(i)] for i in at]
+            node.set_operand(0, graph.create("MakeTuple", [*items.operands, *more], scope=node.scope, sources=[items]))
+        return
+    [i] = at
+    uses = list(node.use_sites())
+    operands = [node, twins[node.operand(i)], *node.operands[2:]]
+    with graph.inserting_after(node):
+        total = graph.create(node.op, operands, node.type, scope=node.scope, sources=[node])
+    for user, j in uses:
+        user.set_operand(j, total)
+    place = next((k for k, effect in enumerate(fx.list) if effect.node is node), None)
+    if place is not None and (found := describe(total, known)) is not None:
+        found.depth = fx.list[place].depth
+        fx.list.insert(place + 1, found)

@@ -1,0 +1,1 @@
+"""What programs of several ranks hold: collectives, buckets, AdaSum, shares."""

@@ -1,0 +1,1 @@
+"""The verifier: what the emitter and MindSpore rely on."""

@@ -1,0 +1,439 @@
+"""What one graph must keep to by itself: list, definitions, use-lists, types, tokens, effects that reach the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from ..core.errors import VerifyError
+from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ..core.inference import RULES, Rule, converted, infer
+from ..core.op import CALL, Op
+from ..core.predicates import has_token, is_effect
+from ..core.primitives import OPS, UNLISTED
+from ..core.types import (
+    UNKNOWN,
+    DType,
+    FunctionType,
+    OpaqueType,
+    ScalarType,
+    SimpleType,
+    TensorType,
+    TupleType,
+    Type,
+    is_monad,
+)
+from ..core.wording import counted
+from .problems import Problems, Rank, short, shown
+
+
+@dataclass(slots=True, eq=False)
+class Sweep:
+    """What the sweeps over one graph learned, for the checks that span graphs."""
+
+    graph: Graph
+    values: set[Value]
+    """Every value that is defined here or used here."""
+    num_operands: int = 0
+    repeated: dict[int, set[int]] = field(default_factory=dict)
+    """Where a node takes a value several times: the operand indices that the value lists, by their own id."""
+    num_repeated: int = 0
+    """Operands of such nodes that are such values."""
+    defined: bool = True
+    """Whether every operand is defined, in this graph and before its user."""
+    calls: list[Node] | None = None
+    partials: list[Node] | None = None
+    written: dict[Input, Node] | None = None
+    """Inputs that are written in place, and by which node."""
+    dead_calls: list[Node] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """What the checks need to know of a primitive, looked up once for all nodes that apply it."""
+
+    rule: Rule | None
+    check: Callable[[_Sweeper, Node], None] | None
+    effect: bool
+    """Says of itself that it has an effect, or writes in place by the op table."""
+
+
+def check_graph(graph: Graph, problems: Problems) -> Sweep | None:
+    """All rules but those that look across graphs; None if the list of nodes itself is broken."""
+    nodes = _list(graph, problems)
+    if nodes is None:
+        return None
+    return _Sweeper(graph, problems).run(nodes)
+
+
+def _list(graph: Graph, problems: Problems) -> list[Node] | None:
+    """The nodes, if the links between them are whole."""
+    nodes: list[Node] = []
+    previous: Node | None = None
+    node = graph._first
+    broken = ""
+    while node is not None and not broken:
+        if node._prev is not previous:
+            broken = f"%{node.name} does not point back to the node before it"
+        elif node.graph is not graph:
+            broken = f"%{node.name} stands in the list but belongs to {_owner(node)}"
+        elif len(nodes) >= graph._count:
+            broken = f"its list holds more nodes than its count of {graph._count}"
+        nodes.append(node)
+        previous, node = node, node._next
+    if not broken and (len(nodes) != graph._count or graph._last is not previous):
+        broken = f"its list holds {counted(len(nodes), 'node')}, its count is {graph._count}, or its end is wrong"
+    if broken:
+        problems.unlisted.add(graph)
+        remedy = "change the list through Graph's operations only (insert, move, erase, reorder)"
+        problems.add(Rank.STRUCTURE, graph, None, f"the list of nodes is broken: {broken}", remedy)
+        return None
+    return nodes
+
+
+def _owner(node: Node) -> str:
+    return "no graph (it was erased)" if node.graph is None else f"graph '{node.graph.name}'"
+
+
+class _Sweeper:
+    def __init__(self, graph: Graph, problems: Problems):
+        self.graph = graph
+        self.problems = problems
+        self.sweep = Sweep(
+            graph, {*graph.inputs, *graph.states.values()}, calls=[], partials=[], written={}, dead_calls=[]
+        )
+        self._profiles: dict[Op, _Profile] = {}
+        self._tokens: set[Value] = {v for v in graph.inputs if is_monad(v.type)}
+        self._broken: Node | None = None
+        """The last node met with an operand that is no value at all: no rule can look at it."""
+
+    def report(self, rank: Rank, node: Node, what: str, remedy: str) -> None:
+        self.problems.add(rank, self.graph, node, what, remedy)
+
+    def run(self, nodes: list[Node]) -> Sweep:
+        graph, sweep = self.graph, self.sweep
+        known, profiles = sweep.values, self._profiles
+        for node in nodes:
+            token = self._operands(node)
+            known.add(node)
+            if node is self._broken:
+                continue
+            type_ = node.type
+            if type_.__class__ is SimpleType:
+                if is_monad(type_):
+                    self._tokens.add(node)
+                elif type_ is UNKNOWN:
+                    self._unknown_type(node)
+            elif not isinstance(type_, Type):
+                self._unknown_type(node)
+            op = node.op
+            profile = profiles.get(op)
+            if profile is None:
+                profile = profiles[op] = _profile(op)
+            if token or profile.effect:
+                self._writes(node, token)
+            if profile.rule is not None:
+                self._inferred(node)
+            if profile.check is not None:
+                profile.check(self, node)
+        if not graph.has_result:
+            self.problems.add(
+                Rank.STRUCTURE, graph, None, "it has no result", "set graph.result to the value that it returns"
+            )
+        else:
+            self._operands(graph._return)
+            self._reach(nodes)
+        return sweep
+
+    # -- operands --------------------------------------------------------------------------------------------
+
+    def _operands(self, node: Node) -> bool:
+        """Definitions, uses, and the place of tokens. Returns whether a token is the last operand."""
+        known = self.sweep.values
+        operands = node._operands
+        self.sweep.num_operands += len(operands)
+        if not known.issuperset(operands):
+            for i, value in enumerate(operands):
+                if value not in known:
+                    self._first_use(node, i, value)
+            if node is self._broken:
+                return False
+        for i, value in enumerate(operands):
+            at = value.uses.get(node)
+            if at != i:
+                self._repeated(node, i, value, at)
+        return not self._tokens.isdisjoint(operands) and self._token_last(node)
+
+    def _repeated(self, node: Node, i: int, value: Value, at: int | set[int] | None) -> None:
+        """The value lists another use by the node than operand ``i``: fine if it lists several, this one among them."""
+        if isinstance(at, set) and i in at:
+            self.sweep.num_repeated += 1
+            self.sweep.repeated[id(at)] = at
+        else:
+            self.report(
+                Rank.STRUCTURE, node, f"operand {i}, {shown(value)}, does not list the node as a user",
+                "change operands through set_operand, set_operands or replace only",
+            )  # fmt: skip
+
+    def _token_last(self, node: Node) -> bool:
+        operands = node._operands
+        if operands[-1] in self._tokens and self._tokens.isdisjoint(operands[:-1]):
+            return True
+        token = False
+        for i, value in enumerate(node._operands):
+            if is_monad(value.type):
+                token = True
+            elif token and node.op.name not in _TOKEN_FIRST:
+                self.report(
+                    Rank.EFFECT, node, f"operand {i}, {shown(value)}, stands after an effect token",
+                    "tokens are the last operands",
+                )  # fmt: skip
+                token = False
+        return token and is_monad(node._operands[-1].type)
+
+    def _first_use(self, node: Node, i: int, value: Value) -> None:
+        """A value not met so far: fine if it is a constant or a function."""
+        graph = self.graph
+        if isinstance(value, Value) and is_monad(value.type):
+            self._tokens.add(value)
+        if isinstance(value, Constant):
+            self.sweep.values.add(value)
+            return
+        where = f"operand {i}, {value!r}," if not graph.is_return(node) else f"{value!r}"
+        if isinstance(value, GraphRef):
+            self.sweep.values.add(value)
+            owner = graph.owner or graph
+            if owner.functions.get(value.graph.name) is not value.graph:
+                self.report(
+                    Rank.DEFINITION, node, f"{where} is no function of graph '{owner.name}'",
+                    "make it with add_function of that graph, and refer to it with graph.reference",
+                )  # fmt: skip
+            elif not isinstance(value.type, FunctionType):
+                self.report(Rank.TYPE, node, f"{where} has no function type", "refer to functions with graph.reference")
+            return
+        self.sweep.defined = False
+        remedy = "replace this operand, or put the node into the graph again"
+        if not isinstance(value, Value):
+            self._broken = node
+            self.report(
+                Rank.DEFINITION, node, f"{where} is no value", "give it an input, a state, a constant or a node"
+            )
+            return
+        if isinstance(value, Node) and value.graph is graph and not graph.is_return(value):
+            what = "is used before its definition"
+            remedy = "insert the user after it, or call graph.sort()"
+        elif isinstance(value, Node) and value.graph is None:
+            what = "stands in no graph (it was erased)"
+        elif isinstance(value, State):
+            what = "is not among the graph's states"
+            remedy = "refer to state with graph.state(name)"
+            if graph.owner is not None:
+                what = "is state, which a function cannot use directly"
+                remedy = "pass it in through Partial"
+        else:
+            owner_graph = value.graph if isinstance(value, Node) else None
+            what = f"belongs to {_owner_text(owner_graph)}"
+            remedy = "a graph uses only its own values: pass this one in (to a function, through Partial)"
+        self.report(Rank.DEFINITION, node, f"{where} {what}", remedy)
+
+    # -- types -----------------------------------------------------------------------------------------------
+
+    def _unknown_type(self, node: Node) -> None:
+        if not isinstance(node.type, Type):
+            self.report(Rank.TYPE, node, f"its type is {node.type!r}", "give it a type of ir.types")
+        elif node.origin is not None and node.origin.passes:
+            self.report(
+                Rank.TYPE, node, f"its type is not known, though pass '{node.origin.passes[-1]}' made it",
+                "give the type to graph.create, or add a rule to ir/core/inference.py",
+            )  # fmt: skip
+
+    def _inferred(self, node: Node) -> None:
+        try:
+            expected = infer(node.op, node._operands)
+        except VerifyError as e:
+            made = node.origin is not None and node.origin.passes
+            if not made and self._converted(node):
+                return
+            if not any(v.type is UNKNOWN or isinstance(v.type, OpaqueType) for v in node._operands):
+                self.report(Rank.TYPE, node, str(e), "fix the operands, or insert a Cast or Reshape")
+            return
+        if expected is not node.type and not agree(expected, node.type):
+            self.report(
+                Rank.TYPE, node,
+                f"its type is {short(node.type)}, but {node.op.name} of these operands gives {short(expected)}",
+                "give it that type, or fix the operands",
+            )  # fmt: skip
+
+    def _converted(self, node: Node) -> bool:
+        """Arithmetic on two element types, which files of MindSpore hold."""
+        try:
+            found = converted(node.op, node._operands)
+        except VerifyError:
+            return False
+        return found is not None and agree(found, node.type)
+
+    def condition(self, node: Node) -> None:
+        """Switch: its condition is one bool."""
+        type_ = node.operand(0).type if node.num_operands else UNKNOWN
+        dtype = getattr(type_, "dtype", None)
+        if node.num_operands != 3:
+            self.report(
+                Rank.TYPE, node, f"Switch takes 3 operands, not {node.num_operands}", "give (condition, then, else)"
+            )
+        elif type_ is not UNKNOWN and (dtype is not DType.BOOL or (isinstance(type_, TensorType) and type_.size != 1)):
+            self.report(
+                Rank.TYPE, node, f"the condition, {shown(node.operand(0))}, is not one bool", "reduce it with ReduceAll"
+            )
+
+    # -- effects ---------------------------------------------------------------------------------------------
+
+    def load(self, node: Node) -> None:
+        if node.num_operands != 2 or not is_monad(node.operand(1).type):
+            self.report(Rank.EFFECT, node, "Load takes what it reads and a token", "give it both: Load(state, token)")
+
+    def update_state(self, node: Node) -> None:
+        if not node.num_operands or not is_monad(node.operand(0).type):
+            self.report(
+                Rank.EFFECT,
+                node,
+                "the first operand of UpdateState is not a token",
+                "give it the token that it follows",
+            )
+        elif not is_monad(node.type):
+            self.report(Rank.EFFECT, node, f"UpdateState is of type {node.type}", "it makes a token: umonad or iomonad")
+
+    def call(self, node: Node) -> None:
+        assert self.sweep.calls is not None
+        self.sweep.calls.append(node)
+
+    def partial(self, node: Node) -> None:
+        assert self.sweep.partials is not None
+        self.sweep.partials.append(node)
+
+    def _writes(self, node: Node, token: bool) -> None:
+        """In-place writes go to state, and a token says when."""
+        facts = OPS.get(node.op.name, UNLISTED)
+        operands = node._operands
+        for i in facts.writes:
+            if i >= len(operands) or not _is_training(node):
+                continue
+            value = operands[i]
+            if isinstance(value, Input):
+                if self.graph.owner is None:
+                    self._bad_write(node, i, value)
+                else:
+                    assert self.sweep.written is not None
+                    self.sweep.written.setdefault(value, node)
+            elif not isinstance(value, State) and not (isinstance(value.type, TensorType) and value.type.ref):
+                self._bad_write(node, i, value)
+        if facts.writes and not token and _is_training(node):
+            self.report(
+                Rank.EFFECT, node, f"{node.op.name} writes in place but has no token, so its moment is undefined",
+                "give it a token as last operand, or append it through Effects",
+            )  # fmt: skip
+
+    def _bad_write(self, node: Node, i: int, value: Value) -> None:
+        self.report(
+            Rank.EFFECT, node, f"{node.op.name} writes operand {i}, {shown(value)}, in place, which is not state",
+            "give it the state itself, not a value loaded or computed from it",
+        )  # fmt: skip
+
+    def _reach(self, nodes: list[Node]) -> None:
+        """Effects that the result does not need: a node is dead if all its users are."""
+        dead: dict[Node, None] = {}
+        for node in reversed(nodes):
+            if not node.uses or (dead and dead.keys() >= node.uses.keys()):
+                dead[node] = None
+        assert self.sweep.dead_calls is not None
+        for node in reversed(dead):
+            if node.op is CALL:
+                self.sweep.dead_calls.append(node)
+            elif is_effect(node):
+                unreached(self.problems, self.graph, node)
+
+
+def unreached(problems: Problems, graph: Graph, node: Node) -> None:
+    problems.add(
+        Rank.EFFECT, graph, node, "its effect would silently not happen: nothing ties it to the result",
+        "feed it to UpdateState and Depend the result on that token, or erase it",
+    )  # fmt: skip
+
+
+def check_use_counts(sweeps: list[Sweep], problems: Problems) -> None:
+    """Every operand is among its value's uses (checked already); equal counts mean that there are no other uses."""
+    values = sweeps[0].values if len(sweeps) == 1 else set().union(*(s.values for s in sweeps))
+    users = sum(map(len, map(attrgetter("uses"), values)))
+    repeated = {i: at for s in sweeps for i, at in s.repeated.items()}
+    num_repeated = sum(s.num_repeated for s in sweeps)
+    once = sum(s.num_operands for s in sweeps) - num_repeated
+    if users == once + len(repeated) and num_repeated == sum(map(len, repeated.values())):
+        return
+    graphs = {s.graph for s in sweeps}
+    for sweep in sweeps:
+        for value in sweep.values:
+            for user, i in value.use_sites():
+                if user.graph in graphs and i < user.num_operands and user.operand(i) is value:
+                    continue
+                place = value if isinstance(value, Node) else None
+                problems.add(
+                    Rank.STRUCTURE, sweep.graph, place,
+                    f"{shown(value)} lists operand {i} of %{user.name} as a use, which it is not",
+                    "change operands through set_operand, set_operands or replace only",
+                )  # fmt: skip
+
+
+_TOKEN_FIRST = frozenset({"UpdateState", "Depend", "MakeTuple"})
+_CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
+    "Load": _Sweeper.load,
+    "UpdateState": _Sweeper.update_state,
+    "Switch": _Sweeper.condition,
+    "Partial": _Sweeper.partial,
+}
+
+
+def _profile(op: Op) -> _Profile:
+    effect = bool(op.attributes.get("side_effect_mem") or OPS.get(op.name, UNLISTED).writes)
+    return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), effect)
+
+
+def _is_training(node: Node) -> bool:
+    """BatchNorm leaves the statistics alone when told so; every other primitive with writes always writes."""
+    if node.op.name != "BatchNorm":
+        return True
+    flag = node.op.attributes.get("is_training")
+    if flag is None and node.num_operands > 5:
+        operand = node.operand(5)
+        flag = operand.value if isinstance(operand, Constant) else None
+    return flag is not False or has_token(node)
+
+
+def agree(expected: Type, found: Type) -> bool:
+    """Whether two types say the same of element type and shape. Dimensions known only at run time, what a tensor
+    aliases, and marks on tuples are not compared; what is not known agrees with anything."""
+    if expected is found or expected == found:
+        return True
+    if UNKNOWN in (expected, found) or OpaqueType in (type(expected), type(found)):
+        return True
+    if isinstance(expected, ScalarType):
+        expected = TensorType(expected.dtype, ())
+    if isinstance(found, ScalarType):
+        found = TensorType(found.dtype, ())
+    if isinstance(expected, TensorType) and isinstance(found, TensorType):
+        return expected.dtype is found.dtype and _shapes_agree(expected.shape, found.shape)
+    if isinstance(expected, TupleType) and isinstance(found, TupleType):
+        if expected.dynamic or found.dynamic:
+            return True
+        return len(expected.elements) == len(found.elements) and all(map(agree, expected.elements, found.elements))
+    # The names in a recorded closure type may be those of functions from before the exporter's last transformations.
+    return isinstance(expected, FunctionType) and isinstance(found, FunctionType)
+
+
+def _shapes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    if -2 in a or -2 in b:
+        return True
+    return len(a) == len(b) and all(x == y or x < 0 or y < 0 for x, y in zip(a, b, strict=True))
+
+
+def _owner_text(graph: Graph | None) -> str:
+    return "another graph" if graph is None else f"graph '{graph.name}'"

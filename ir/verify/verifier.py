@@ -1,0 +1,46 @@
+"""The verifier: what the emitter and MindSpore rely on. Linear in nodes and operands.
+
+Two sweeps over each graph (:mod:`.graph`), then what spans graphs (:mod:`.calls`), then what the program
+promises (:mod:`.program`). A graph whose list is broken is reported as that and not looked at further.
+"""
+
+from __future__ import annotations
+
+from ..core.errors import VerifyError
+from ..core.graph import Graph
+from ..core.program import Program
+from .calls import check_calls
+from .graph import check_graph, check_use_counts
+from .problems import Problems
+from .program import check_outputs, check_program, check_states
+
+
+def verify(subject: Program | Graph, limit: int = 20) -> None:
+    """Raises VerifyError listing the problems of a program, or of a graph with its functions: the first ``limit``, the
+    gravest first. Each names graph, node and scope, says what is wrong and what to do, and shows the place."""
+    problems = Problems()
+    if isinstance(subject, Program):
+        for name, graph in subject.graphs.items():
+            if graph.name != name:
+                problems.of_program(f"graph '{graph.name}' stands under the name '{name}'", "rename one of the two")
+            _check(graph, problems)
+            check_states(graph, subject, problems)
+        check_program(subject, problems)
+        title = f"program '{subject.name}'"
+    else:
+        _check(subject, problems)
+        title = f"graph '{subject.name}'"
+    if problems.found:
+        raise VerifyError(problems.report(title, limit))
+
+
+def _check(main: Graph, problems: Problems) -> None:
+    graphs = main.all_graphs()
+    sweeps = [check_graph(graph, problems) for graph in graphs]
+    intact = [sweep for sweep in sweeps if sweep is not None]
+    if len(intact) < len(graphs):
+        return
+    check_use_counts(intact, problems)
+    if all(sweep.defined for sweep in intact):
+        check_calls(main, intact, problems)
+    check_outputs(main, problems)

@@ -1,0 +1,1 @@
+"""Pipelines from configuration files, mindspore.boost's among them."""

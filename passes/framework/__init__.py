@@ -1,0 +1,1 @@
+"""What a pass is, how pipelines are written, and what runs them."""

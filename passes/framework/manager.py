@@ -1,0 +1,297 @@
+"""Runs passes over a program: order, verification, timing, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import NoReturn
+
+from ...ir.analysis.training.gradient_path import STAGES
+from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
+from ...ir.core.primitives import EVERYWHERE
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.wording import sentence
+from ...ir.formats.storage.compiled import compiled_by, is_self_contained
+from ..legalize import Legalize
+from ..legalize.legalize import check_target, needs_legalization
+from ..step.clip_each_rank import clips_each_rank
+from .base import Pass
+from .instrumentation import Instrumentation
+from .pipeline import parse_pipeline, print_pipeline
+from .registry import REGISTRY, find
+from .reproducer import write_reproducer
+
+
+class NoMatchWarning(UserWarning):
+    """A pass that was asked for matched nothing, and that was allowed, or the pass optional."""
+
+
+class InternalError(Exception):
+    """A pass crashed: a bug of the pass. ``reproducer`` is the file that repeats it (None if none could be written)."""
+
+    reproducer: Path | None = None
+
+
+class BrokenProgram(VerifyError):
+    """A pass left a program that does not verify: a bug of the pass. ``reproducer`` as in :class:`InternalError`."""
+
+    reproducer: Path | None = None
+
+
+def compile_program(
+    program: Program,
+    passes: str | Sequence[Pass],
+    *,
+    verify_each: bool = True,
+    allow_no_match: bool = False,
+    instrumentation: Instrumentation | None = None,
+    reproducer_directory: str | Path | None = ".",
+    target: str | None = None,
+) -> Program:
+    """A copy of ``program`` after the passes (pipeline text or objects), run in :func:`canonical_order`.
+
+    ``program`` itself is never changed. The result's ``reports`` holds one PassResult a pass, its ``pipeline`` the text
+    of what ran. With ``verify_each`` the program is verified before the first and after every pass. ``target`` ("cpu",
+    "gpu", "ascend") says where it is to run; without one that stays as the program has it, and only what a pass meets
+    is checked against it.
+
+    Raises OptionError for a pipeline that cannot be read, PassError if the named target lacks a kernel that nothing
+    replaces, if a pass cannot handle the program, or if it matched nothing (for an optional pass, ``less-bn?``, and for
+    all with ``allow_no_match`` a NoMatchWarning), VerifyError for a program that was broken from the start,
+    BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
+    ``reproducer_directory`` is None).
+    """
+    if isinstance(passes, str):
+        passes = parse_pipeline(passes)
+    for p in passes:
+        if not isinstance(p, Pass):
+            raise OptionError(f"not a pass: {p!r} (give pipeline text, or a list of Pass objects)")
+    if verify_each:
+        from ...ir.verify.verifier import verify
+
+        verify(program)
+    _refuse_self_contained(program, passes)
+    if target is not None:
+        program = _for_target(program, target)
+    _refuse_before_rank_clip(program, passes)
+    program, again = _reopened(program, passes)
+    ordered = canonical_order(_with_needs([*passes, *again], program))
+    instrumentation = instrumentation or Instrumentation()
+    _check_selection(instrumentation, ordered)
+    current = program.copy()
+    done: list[Pass] = []
+    for number, p in enumerate(ordered, 1):
+        if not instrumentation.may_run(p, number):
+            continue
+        before = instrumentation.before(p, current)
+        lenient = allow_no_match or p.optional
+        try:
+            result = _run(p, current, lenient=lenient)
+            if verify_each:
+                _verify_after(p, current)
+        except Exception as error:
+            if isinstance(error, Error) and not isinstance(error, BrokenProgram):
+                _add_context(error, p, done, compiled_by(program))
+                raise
+            _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
+        instrumentation.after(p, current, before)
+        if not result.matched and not p.may_match_nothing:
+            _matched_nothing(p, result, done, lenient)
+        current.reports.append(result)
+        done.append(p)
+    current.pipeline = _joined(current.pipeline, done)
+    return current
+
+
+def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
+    """A whole schedule in one graph is no step any more: what passes look for stands in branches of it."""
+    asked = next((p for p in passes if not p.may_match_nothing), None)
+    if asked is not None and is_self_contained(program):
+        raise PassError(
+            f"the file was compiled already by {compiled_by(program)}, and written as one self-contained graph, which "
+            f"{asked.name} cannot take apart: compile its original with all passes in one pipeline, or go on from the "
+            "program directory (NAME.boost)"
+        )
+
+
+def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
+    """What ranks have clipped was measured as it was then: nothing may change it any more."""
+    earlier = next((p for p in passes if p.stage in ("accumulate", "unscale", "finite-check")), None)
+    if earlier is not None and clips_each_rank(program):
+        raise PassError(
+            f"pass '{earlier.name}' changes gradients in front of an earlier clip-gradients{{each_rank=true}}, which "
+            "has measured them: ask for both in one pipeline"
+        )
+
+
+def _for_target(program: Program, target: str) -> Program:
+    if target not in EVERYWHERE:
+        raise OptionError(f"no target '{target}': give one of {', '.join(sorted(EVERYWHERE))}")
+    check_target(program, target)
+    program = program.copy()
+    program.target = target
+    return program
+
+
+def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:
+    """The program without what earlier compilations put in as the last thing, and the passes that put it in again."""
+    options = {r.name: r.options for r in program.reports if r.name in REGISTRY and REGISTRY[r.name].redone}
+    if not options or not passes:
+        return program, []
+    program = program.copy()
+    again = [REGISTRY[name](**given) for name, given in options.items()]
+    for p in reversed(again):
+        p.undo(program)
+    asked = {p.name for p in passes}
+    return program, [p for p in again if p.name not in asked]
+
+
+def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
+    """The passes and what they need: other passes, and primitives that the target has."""
+    brought: list[Pass] = []
+    for p in (asked := list(passes)):
+        present = {other.name for other in asked}
+        added = [find(name)() for name in p.needs(program) if name not in present]
+        asked.extend(added)
+        brought.extend(added)
+    target = program.target
+    if all(p.name != Legalize.name for p in asked) and needs_legalization(program, target):
+        brought.append(Legalize(target=target))
+    # In front of the clean-ups at the end, which would else not see what comes of them.
+    at = _behind_last_change(passes)
+    return [*passes[:at], *brought, *passes[at:]]
+
+
+def _behind_last_change(passes: Sequence[Pass]) -> int:
+    """The place after the last pass that is no clean-up."""
+    return max((i + 1 for i, p in enumerate(passes) if not p.may_match_nothing), default=0)
+
+
+def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
+    """Early passes first, late ones after all but clean-ups, and those that have a stage in the order of ``STAGES``
+    (ir/analysis/training/gradient_path.py).
+
+    The latter share out among themselves the places that they hold; a pass without a stage keeps its place. So
+    ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
+    """
+    staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
+    ordered = [p if p.stage is None else next(staged) for p in passes]
+    early = [p for p in ordered if p.early]
+    late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
+    others = [p for p in ordered if not p.early and not p.late]
+    at = _behind_last_change(others)
+    return [*early, *others[:at], *late, *others[at:]]
+
+
+def _stage(p: Pass) -> int:
+    if p.stage not in STAGES:
+        raise OptionError(f"pass '{p.name}' declares the stage '{p.stage}'{nearest(str(p.stage), list(STAGES))}")
+    return STAGES.index(p.stage)
+
+
+def _run(p: Pass, program: Program, *, lenient: bool) -> PassResult:
+    if program.schedule.search is not None and not p.may_match_nothing and p.stage != "all-reduce":
+        how = "they exclude each other" if p.late else "ask for both in one pipeline"
+        raise PassError(f"the optimizer of this program is a line search, behind which '{p.name}' finds nothing: {how}")
+    _set_editor(program, p.name)
+    start = perf_counter()
+    try:
+        result = p.run(program)
+    except NotApplicable as error:
+        if not lenient:
+            raise
+        result = p.result()
+        result.miss("the network", str(error))
+    seconds = perf_counter() - start
+    _set_editor(program, "")
+    if not isinstance(result, PassResult):
+        raise TypeError(f"pass '{p.name}' returned {type(result).__name__}, not a PassResult")
+    result.seconds = seconds
+    return result
+
+
+def _set_editor(program: Program, name: str) -> None:
+    for graph in program.graphs.values():
+        for body in graph.all_graphs():
+            body.editor = name
+
+
+def _verify_after(p: Pass, program: Program) -> None:
+    from ...ir.verify.verifier import verify
+
+    try:
+        verify(program)
+    except VerifyError as error:
+        raise BrokenProgram(f"pass '{p.name}' broke the program: {error}") from error
+
+
+def _joined(pipeline: str, done: Sequence[Pass]) -> str:
+    # With all options: a default that changes some day must not change what the record means.
+    return ",".join(filter(None, (pipeline, print_pipeline(done, all_options=True))))
+
+
+def _add_context(error: Error, p: Pass, done: Sequence[Pass], earlier: str) -> None:
+    """Says in which pass an error arose, and what had run before it; ``earlier``: in compilations before this one."""
+    if earlier and "already" not in str(error):
+        error.postscript += (
+            f"\n  the program was compiled already by {earlier}: compile its original with all passes at once"
+        )
+    error.postscript += f"\n  in pass '{p.name}'{_already_run(done)}"
+
+
+def _already_run(done: Sequence[Pass]) -> str:
+    return f", after {print_pipeline(done)}" if done else ""
+
+
+def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed: bool) -> None:
+    reasons = [f"{m.site}: {m.reason}" for m in result.misses[:3]]
+    if len(result.misses) > len(reasons):
+        reasons.append(f"and {len(result.misses) - len(reasons)} more")
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    message = f"pass '{p.name}' matched nothing{_already_run(done)}{why}"
+    if not allowed:
+        raise PassError(
+            f"{sentence(message)} Leave it out, write '{p.name}?', or",
+            python="allow it with allow_no_match=True",
+            command="allow it with boost-compile --allow-no-match",
+        )
+    warnings.warn(message, NoMatchWarning, stacklevel=3)
+
+
+def _report_bug(
+    error: Exception,
+    p: Pass,
+    program: Program,
+    done: Sequence[Pass],
+    remaining: Sequence[Pass],
+    directory: str | Path | None,
+) -> NoReturn:
+    broken = isinstance(error, BrokenProgram)
+    what = str(error) if broken else f"pass '{p.name}' crashed: {type(error).__name__}: {error}"
+    pipeline = print_pipeline(remaining)
+    path = None
+    if directory is not None:
+        # Passes are functions of their input, so the program as it stood before this one is had by running the
+        # earlier ones again: nothing needs to be kept for a crash that mostly does not happen.
+        replayed = program.copy()
+        for earlier in done:
+            _run(earlier, replayed, lenient=True)
+        replayed.pipeline = _joined(program.pipeline, done)
+        path = write_reproducer(replayed, pipeline, what, Path(directory))
+    where = f"\n  rerun with: boost-compile {path} --passes '{pipeline}'" if path else ""
+    kind: type[BrokenProgram] | type[InternalError] = BrokenProgram if broken else InternalError
+    failure = kind(f"{what}{_already_run(done)}{where}")
+    failure.reproducer = path
+    raise failure from error
+
+
+def _check_selection(instrumentation: Instrumentation, passes: Sequence[Pass]) -> None:
+    names = [p.name for p in passes]
+    for name in sorted(instrumentation.selected_names() - set(names)):
+        raise OptionError(f"cannot print the IR around pass '{name}': the pipeline has none{nearest(name, names)}")
+    limit = instrumentation.opt_bisect_limit
+    if limit is not None and limit < 0:
+        raise OptionError(f"the bisect limit must be at least 0, not {limit}")

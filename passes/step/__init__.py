@@ -1,0 +1,1 @@
+"""What passes share: the parts of a training step, and the words for them."""

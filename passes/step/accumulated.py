@@ -1,0 +1,37 @@
+"""What the accumulators of a graph are given: the gradients of a micro-batch, weighted or left out as it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...ir.analysis.effects.state_access import location
+from ...ir.analysis.training.gradient_path import GRADIENT, STAGE
+from ...ir.analysis.training.network import BACKWARD
+from ...ir.core.graph import Graph, Node, State, Value
+
+
+def added_terms(graph: Graph) -> Iterator[tuple[str, Value]]:
+    """Each state that the graph adds to over a cycle, and what it adds: in place, or on the fly (``split=fused``)."""
+    for node in graph:
+        if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
+            total = node.operand(0)
+            state = location(total.operand(0) if isinstance(total, Node) and total.op.name == "Load" else total)
+            if isinstance(state, State):
+                yield state.name, node.operand(1)
+
+
+def gradients_in(term: Value, parts: Mapping[Node, str]) -> list[Node]:
+    """The gradients that a term is made of: values of the backward part, or what stands for them after a cut."""
+    found: dict[Node, None] = {}
+    stack = [term]
+    while stack:
+        value = stack.pop()
+        if not isinstance(value, Node):
+            continue
+        if parts.get(value) == BACKWARD or GRADIENT in value.marks:
+            found[value] = None
+        elif value.op.name == "Select":  # a micro-batch that weighs nothing, or has overflowed, adds zeros
+            stack.extend(value.operands[1:3])
+        elif value.op.name in ("Cast", "Mul"):
+            stack.append(value.operand(0))
+    return list(found)

@@ -1,0 +1,100 @@
+"""What the sum of a cycle's gradients is divided by: one scalar in each updating graph, for all gradients.
+
+Accumulation divides by the number (or the weights) of the micro-batches, loss scaling by its scale. Each folds its
+factor into the one scalar node that is marked here, so that a gradient is divided once, and whoever asks how a gradient
+was normalised finds one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
+from ...ir.analysis.training.gradient_path import STAGE, Use, mark
+from ...ir.build.cast import cast
+from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.types import DType
+
+COUNTED = "counts_micro_batches"
+"""Mark of a divisor that holds the number of micro-batches as a factor."""
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
+
+
+def declare_divisor(node: Node, *, counted: bool = False) -> Node:
+    """Marks the scalar float32 node that :func:`divide` is given. ``counted``: it is a number of micro-batches."""
+    mark(node, {STAGE: NORMALISATION, **({COUNTED: True} if counted else {})})
+    node.name = NORMALISATION
+    return node
+
+
+def divide(graph: Graph, value: Value, divisor: Value, *, scope: str) -> Value:
+    """``value`` by a scalar float32 divisor, in at least float32: half precision could not hold every divisor. A
+    quotient of half-precision numbers is the same as in half precision."""
+    dtype = tensor_type(value).dtype
+    wide = DType.FLOAT32 if dtype in _HALF else dtype
+    # A division, not a multiplication by 1/N: that rounds twice where N is no power of two. Where it is one, the
+    # runtime multiplies (runtime/lowering/reciprocal.py).
+    quotient = graph.create(
+        "RealDiv",
+        [cast(graph, value, wide, scope=scope), cast(graph, divisor, wide, scope=scope)],
+        scope=scope,
+        sources=[value],
+    )
+    return cast(graph, quotient, dtype, scope=scope)
+
+
+def change_divisor(graph: Graph, make: Callable[[Node], Node]) -> bool:
+    """Replaces the divisor by what ``make`` creates from it; False where there is none."""
+    old = find_divisor(graph)
+    if old is None:
+        return False
+    _replace(old, make, [(user, i) for user, i in old.use_sites() if divides(user, i)])
+    return True
+
+
+def change_count(graph: Graph, make: Callable[[Node], Node]) -> None:
+    """Replaces the number of micro-batches in the divisor, if it stands there, by what ``make`` creates from it."""
+    counted = next((n for n in graph if COUNTED in n.marks), None)
+    if counted is not None:
+        uses = [(user, i) for user, i in counted.use_sites() if user.op.name in ("RealDiv", "Cast", "Mul")]
+        _replace(counted, make, uses)
+
+
+def _replace(old: Node, make: Callable[[Node], Node], uses: Iterable[Use]) -> None:
+    new = make(old)
+    if old.marks.get(STAGE) == NORMALISATION:
+        forget_divisor(old)
+        declare_divisor(new)
+    for user, i in uses:
+        user.set_operand(i, new)
+
+
+def forget_divisor(node: Node) -> None:
+    """The node is one factor of the divisor from now on, or divides by itself."""
+    node.marks = {k: v for k, v in node.marks.items() if k != STAGE}
+    node.name = node.op.name + "." + NORMALISATION
+
+
+def divide_gradients(graph: Graph, uses: Iterable[Use], divisor: Node, *, scope: str) -> None:
+    """Divides what these users take, in a graph that has no divisor yet; each value once."""
+    declare_divisor(divisor)
+    quotients: dict[Value, Value] = {}
+    for user, i in uses:
+        value = user.operand(i)
+        if value not in quotients:
+            quotients[value] = divide(graph, value, divisor, scope=scope)
+            mark(quotients[value], {STAGE: "unscale"})  # type: ignore[arg-type]
+        user.set_operand(i, quotients[value])
+
+
+def division_of(node: Node) -> Node | None:
+    """The division by what was counted that makes a marked gradient, if one does."""
+    while node.op.name == "Cast" and isinstance(node.operand(0), Node):
+        node = node.operand(0)  # type: ignore[assignment]
+    if node.op.name != "RealDiv":
+        return None
+    divisor = node.operand(1)
+    while isinstance(divisor, Node) and divisor.op.name == "Cast":
+        divisor = divisor.operand(0)
+    is_divisor = isinstance(divisor, Node) and divisor.marks.get(STAGE) == NORMALISATION
+    return node if is_divisor else None

@@ -1,0 +1,273 @@
+"""Cutting a training graph where the gradients cross from backward to the update side.
+
+Both halves are made from clones of the whole graph: drop the effects of the other side, replace what crosses, and let
+:meth:`Effects.commit` remove what nothing needs any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from ...ir.analysis.effects.liveness import result_value
+from ...ir.analysis.effects.state_access import place
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.core.attributes import scalar_tensor
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.op import CALL
+from ...ir.core.predicates import is_effect, is_pure
+from ...ir.core.types import TensorType, TupleType, is_monad
+from ...ir.rewrite.effects.editing import Effects
+
+NETWORK = (FORWARD, BACKWARD)
+
+
+@dataclass(slots=True)
+class Crossing:
+    """A value of forward or backward, or an input, that the update side takes. ``weight`` is set where it is a
+    gradient; ``part`` numbers the summands of a gradient that the update side adds up. ``uses`` are the (user,
+    operand index) to rewire."""
+
+    value: Node | Input
+    uses: list[tuple[Node, int]] = field(default_factory=list)
+    weight: str = ""
+    part: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        if not isinstance(self.value.type, TensorType):
+            raise PassError(
+                f"{self.value!r} crosses to the update side but is no tensor: cannot keep it across micro-batches"
+            )
+        return self.value.type
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Elements of the result by side: ``network`` as (name, forward value), ``update`` as (name, update-side value)."""
+
+    network: list[tuple[str, Value]]
+    update: list[tuple[str, Value]]
+
+
+@dataclass(slots=True)
+class Cut:
+    """``gradients`` and ``carried`` (other values that the update side needs from the last micro-batch, such as a
+    loss that its functions pass through) cross from network to update side; ``order_only`` uses carry no value."""
+
+    gradients: list[Crossing]
+    carried: list[Crossing]
+    order_only: list[Node]
+    outputs: Outputs
+
+
+def find_cut(anatomy: TrainingAnatomy) -> Cut:
+    """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be
+    cut."""
+    graph = anatomy.graph
+    _check_order(anatomy)
+    outputs = split_outputs(anatomy)
+    gradient_of: dict[Node, tuple[str, int]] = {}
+    for info in anatomy.weights:
+        for i, gradient in enumerate(info.gradient):
+            if gradient.graph is not graph:
+                raise PassError(
+                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
+                    f"'{gradient.graph.name if gradient.graph else '?'}': only gradients of the main graph can be cut"
+                )
+            gradient_of.setdefault(gradient, (info.name, i))
+    invariant = _step_invariant(anatomy)
+    needed = _update_side(anatomy, outputs)
+    crossings: dict[Node | Input, Crossing] = {}
+    order_only: list[Node] = []
+    for user in graph:
+        if user not in needed:
+            continue
+        for i in range(user.num_operands):
+            value = user.operand(i)
+            if is_monad(value.type):
+                continue  # tokens are rebuilt, not cut
+            if isinstance(value, Input):
+                crossings.setdefault(value, Crossing(value)).uses.append((user, i))
+                continue
+            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK:
+                continue
+            if value in invariant and value not in gradient_of:
+                continue
+            if user.op.name == "Depend" and i == 1:
+                order_only.append(user)
+                continue
+            weight, part = gradient_of.get(value, ("", 0))
+            crossings.setdefault(value, Crossing(value, [], weight, part)).uses.append((user, i))
+    gradients = [crossings[v] for v in gradient_of if v in crossings]
+    carried = [c for c in crossings.values() if not c.weight]
+    for c in carried:
+        if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
+            users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
+            if not c.type.dtype.is_float or _is_scattered(c):
+                refuse_sparse(c.value, users, "cannot be added up")
+            raise PassError(
+                f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
+                "it cannot be averaged over micro-batches"
+            )
+    return Cut(gradients, carried, order_only, outputs)
+
+
+def sparse_gradients(anatomy: TrainingAnatomy) -> dict[Node, list[Node]]:
+    """Backward values that the update side scatters to rows of a weight, and who takes them: gradients that no weight
+    of the anatomy has."""
+    own = {gradient for info in anatomy.weights for gradient in info.gradient}
+    found: dict[Node, list[Node]] = {}
+    for node in anatomy.graph:
+        if anatomy.part(node) != BACKWARD or node in own or not isinstance(node.type, TensorType):
+            continue
+        sites = [(u, i) for u, i in node.use_sites() if anatomy.part(u) not in NETWORK and not orders_only(u, i)]
+        if sites and node.type.dtype.is_float and _is_scattered(Crossing(node, sites)):
+            found[node] = [user for user, _ in sites]
+    return found
+
+
+def refuse_sparse(value: Node, users: str, what: str) -> NoReturn:
+    """``what``: why a sparse gradient is refused."""
+    raise PassError(
+        f"the update side (by {users}) takes {value!r}, part of a sparse gradient (indices and values of rows), which "
+        f"{what}: export the network with sparse=False in its embeddings (nn.EmbeddingLookup)"
+    )
+
+
+def _is_scattered(crossing: Crossing) -> bool:
+    """Whether what is made of a value, in its own shape, goes to rows of something: it is no gradient by itself."""
+    shape = crossing.type.shape
+    stack = [user for user, _ in crossing.uses]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if "Sparse" in node.op.name or "Scatter" in node.op.name or node.op.name.startswith("UnsortedSegment"):
+            return True
+        if getattr(node.type, "shape", None) == shape and not is_effect(node):
+            for user in node.uses:
+                if user not in seen and user.op.name != "UpdateState":
+                    seen.add(user)
+                    stack.append(user)
+    return False
+
+
+def _check_order(anatomy: TrainingAnatomy) -> None:
+    """Forward and backward are to run several times before the update side runs once: neither may depend on the other's
+    writes of state in another order than that. A computed tensor that is written in place (``m *= cond``) is no state:
+    each run makes it anew, and what takes it across the cut takes a value."""
+    updated: dict[Value, Node] = {}
+    consulted: dict[Value, Node] = {}
+    for effect in Effects(anatomy.graph).list:
+        node = effect.node
+        if anatomy.part(node) not in NETWORK:
+            updated.update((where, node) for where in effect.writes)
+            consulted.update((where, node) for where in effect.reads)
+            continue
+        for state in sorted((s for s in effect.touched if isinstance(s, State)), key=lambda s: s.name):
+            if state in updated:
+                raise PassError(
+                    f"the network uses state '{state.name}' (by {node!r}) after the same step has updated it (by "
+                    f"{updated[state]!r}): with one update a cycle its gradients would be others. Take all gradients "
+                    "before the first optimizer runs, or export a training cell for each optimizer."
+                )
+            if state in effect.writes and state in consulted:
+                raise PassError(
+                    f"the update side reads state '{state.name}' (by {consulted[state]!r}) before the network writes "
+                    f"it (by {node!r}): with one update a cycle it would read a later value. Read it after the "
+                    "forward pass."
+                )
+
+
+def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
+    """Result elements by the side that computes them."""
+    graph = anatomy.graph
+    result = result_value(graph)
+    packed = isinstance(result, Node) and result.op.name == "MakeTuple" and anatomy.part(result) not in NETWORK
+    elements = list(result.operands) if packed and isinstance(result, Node) else [result]
+    names = list(graph.outputs) if len(graph.outputs) == len(elements) else _default_names(len(elements))
+    network: list[tuple[str, Value]] = []
+    update: list[tuple[str, Value]] = []
+    for name, element in zip(names, elements, strict=True):
+        image = anatomy.image(element)
+        if image is not None:
+            network.append((name, image))
+        else:
+            update.append((name, element))
+    return Outputs(network, update)
+
+
+def _default_names(n: int) -> list[str]:
+    return ["loss", *(f"output{i}" for i in range(1, n))]
+
+
+def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
+    """Unmarked nodes of the main graph that updates or update-side outputs need."""
+    needed: set[Node] = set()
+    stack: list[Value] = [value for _, value in outputs.update]
+    stack.extend(node for node in anatomy.graph if anatomy.part(node) not in NETWORK and is_effect(node))
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Node) and value not in needed and anatomy.part(value) not in NETWORK:
+            if value.op.name == "UpdateState":
+                continue
+            needed.add(value)
+            stack.extend(value.operands)
+    return needed
+
+
+def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
+    """Values that depend on no input and nothing that forward writes or draws: the update side can compute them
+    itself."""
+    written: set[Value] = set()
+    fx = Effects(anatomy.graph)
+    for effect in fx.writes():
+        if anatomy.part(effect.node) in NETWORK:
+            written |= effect.writes
+    invariant: set[Node] = set()
+    for node in anatomy.graph:
+        if node.op.name == "Load":
+            source = node.operand(0)
+            known = source in invariant if isinstance(place(source), Node) else not isinstance(source, Input)
+            if known and place(source) not in written:
+                invariant.add(node)
+            continue
+        if node.op is CALL or not is_pure(node):
+            continue
+        for i in range(node.num_operands):
+            value = node.operand(i)
+            if isinstance(value, Input) or (isinstance(value, State) and value in written):
+                break
+            if isinstance(value, Node) and value not in invariant and not is_monad(value.type):
+                break
+        else:
+            invariant.add(node)
+    return invariant
+
+
+def drop_update_side(fx: Effects, parts: dict[Node, str]) -> None:
+    """Removes every effect that is not part of forward or backward."""
+    fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) not in NETWORK])
+
+
+def drop_network(fx: Effects, parts: dict[Node, str]) -> None:
+    """Removes the effects of forward and backward (BatchNorm statistics, prints)."""
+    fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) in NETWORK])
+
+
+def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
+    """The result value for named outputs, and the graph's ``outputs`` set to match. None at all: a constant zero."""
+    graph.outputs = tuple(name for name, _ in outputs)
+    if not outputs:
+        return graph.constant(scalar_tensor("float32", 0.0))
+    if len(outputs) == 1 and not isinstance(outputs[0][1].type, TupleType):
+        return outputs[0][1]
+    return graph.create("MakeTuple", [value for _, value in outputs])
+
+
+def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:
+    """The anatomy's parts for the nodes of a clone."""
+    return {twin: part for node, part in anatomy.parts.items() if isinstance(twin := mapping[node], Node)}

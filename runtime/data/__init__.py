@@ -1,0 +1,1 @@
+"""Where micro-batches come from."""

@@ -1,0 +1,88 @@
+"""Checks a micro-batch against the types of a graph's inputs and makes MindSpore Tensors of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.graph import Graph, Input
+from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
+
+
+def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
+    """One Tensor for each input of ``graph``.
+
+    ``values`` are numpy arrays, Tensors, or Python numbers and lists. Shape and dtype must be those of the input (a
+    ``?`` dimension takes any size); integers of another width are taken where every value fits, Python numbers where
+    their kind does. numpy has no bfloat16: such inputs take float32. Otherwise a :class:`RuntimeFailure` that names the
+    input.
+    """
+    if len(values) != len(graph.inputs):
+        expected = ", ".join(f"{i.name}: {i.type}" for i in graph.inputs)
+        raise RuntimeFailure(
+            f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')} ({expected}), got {len(values)}. "
+            f"Pass them in this order, one array each."
+        )
+    return tuple(_to_tensor(graph, i, value) for i, value in zip(graph.inputs, values, strict=True))
+
+
+def _to_tensor(graph: Graph, input_: Input, value: Any) -> Any:
+    import mindspore
+    import numpy as np
+
+    type_ = input_.type
+    if not isinstance(type_, TensorType):
+        return value
+    where = f"input '{input_.name}' of graph '{graph.name}'"
+    if isinstance(value, mindspore.Tensor):
+        if str(value.dtype).rsplit(".", 1)[-1].lower() == type_.dtype.value:
+            _check_shape(where, type_, tuple(value.shape))
+            return value
+        value = value.asnumpy()
+    given_dtype = isinstance(value, (np.ndarray, np.generic))
+    try:
+        array = np.asarray(value)
+    except ValueError as e:
+        raise RuntimeFailure(f"{where} takes {type_}, got rows of different lengths: {e}") from e
+    _check_shape(where, type_, array.shape)
+    wanted = np.dtype("float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value)
+    array = cast(where + " takes", array, wanted, given_dtype)
+    if type_.dtype is DType.BFLOAT16:
+        return mindspore.Tensor(array, mindspore.bfloat16)
+    # Tensor copies: the step may still be running when the caller fills its buffer anew.
+    return mindspore.Tensor(array)
+
+
+def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:
+    expected = type_.shape
+    if expected == (-2,):
+        return
+    if len(expected) != len(shape) or any(e not in (-1, d) for e, d in zip(expected, shape, strict=True)):
+        hint = ""
+        if len(expected) == len(shape) and expected[1:] == shape[1:]:
+            hint = (
+                f" The file was exported for a micro-batch of {expected[0]}: feed that many rows, or export it "
+                f"with Tensor(shape=[None, …]) for any number."
+            )
+        elif len(expected) == len(shape) + 1 and expected[1:] == shape:
+            hint = " The batch dimension is missing."
+        raise RuntimeFailure(f"{where} takes {type_}, got shape {list(shape)}.{hint}")
+
+
+def cast(where: str, array: Any, wanted: Any, given_dtype: bool) -> Any:
+    """``array`` with the dtype ``wanted``, or RuntimeFailure; ``where`` begins its message, up to "takes"."""
+    import numpy as np
+
+    if array.dtype == wanted:
+        return array
+    integers = array.dtype.kind in "iu" and wanted.kind in "iu"
+    if integers:
+        limits = np.iinfo(wanted)
+        if array.size == 0 or (int(array.min()) >= limits.min and int(array.max()) <= limits.max):
+            return array.astype(wanted)
+        raise RuntimeFailure(f"{where} {wanted}, got {array.dtype} with values that do not fit in it.")
+    if not given_dtype and (array.dtype.kind == wanted.kind or (array.dtype.kind in "iu" and wanted.kind == "f")):
+        return array.astype(wanted)
+    raise RuntimeFailure(f"{where} {wanted}, got {array.dtype}. Convert it: array.astype('{wanted}').")

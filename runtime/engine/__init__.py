@@ -1,0 +1,1 @@
+"""A program on MindSpore: Parameters, Cells, ranks, random numbers, memory."""

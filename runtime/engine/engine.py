@@ -1,0 +1,342 @@
+"""A program on MindSpore: its state as Parameters, its graphs as Cells that update them in place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.analysis.effects.liveness import result_value
+from ...ir.analysis.targets import ADVICE, lacking
+from ...ir.core.data import MappedData, from_numpy, to_numpy
+from ...ir.core.errors import Error, RuntimeFailure
+from ...ir.core.graph import Constant, Graph
+from ...ir.core.predicates import is_random
+from ...ir.core.primitives import RUNS_CODE
+from ...ir.core.program import Program, StateVariable
+from ...ir.core.types import DType, TupleType, Type
+from ...ir.core.wording import sentence
+from ...ir.rewrite.in_place import with_own_constants
+from ...ir.rewrite.ranks.collectives import WORLD, collectives
+from ...ir.rewrite.ranks.shares import share_of, share_rows, shared_states
+from ..lowering.anchor import anchor_state
+from ..lowering.clearing import compute_zeros
+from ..lowering.finite_test import shorten_finite_tests
+from ..lowering.half_state import widen_half_updates
+from ..lowering.reciprocal import multiply_by_reciprocal
+from ..lowering.staggering import stagger_updates
+from .dispatch import as_function
+from .draws import Draws
+from .environment import prepare_environment
+from .live import LiveCell
+from .ranks import graph_of_ranks, join_ranks
+from .scratch import scratch_folder
+from .seeding import seed_graph
+
+log = logging.getLogger("boost_compile")
+
+DEVICES = ("CPU", "GPU", "Ascend")
+
+
+class Engine:
+    """Owns its Parameters, but for those that a ``live`` Cell has: it updates these in place. Two engines of one
+    program share nothing else, unless one is made ``beside`` the other: then they share all state, whose names and
+    types must agree, and graphs that both have. The program is not changed."""
+
+    def __init__(
+        self,
+        program: Program,
+        device: str,
+        seed: int | None,
+        live: LiveCell | None = None,
+        beside: Engine | None = None,
+    ):
+        _refuse_foreign_code(program)
+        _refuse_too_large(program)
+        _refuse_without_kernel(program, device)
+        prepare_environment(program.graphs.values())
+        _set_device(device)
+        self.device = device
+        self.ranks = join_ranks()
+        self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
+        if self.ranks.size > 1 and not any(True for graph in self.graphs.values() for _ in collectives(graph)):
+            log.warning(
+                "rank %d of %d trains by itself: the program exchanges nothing (compile it with data-parallel)",
+                self.ranks.rank,
+                self.ranks.size,
+            )
+        self.types = {name: variable.type for name, variable in program.state.items()}
+        self._shared = shared_states(program, self.ranks.size)
+        self.given: dict[str, Any] = {} if live is None else self._given(program, live)
+        """Parameters of a live Cell."""
+        self.parameters: dict[str, Any] = (
+            {
+                name: self.given[name] if name in self.given else self._parameter_of(variable)
+                for name, variable in program.state.items()
+            }
+            if beside is None
+            else beside.parameters
+        )
+        if live is not None:
+            given = (program.state[name] for name in self.given)
+            new = {variable.name: _array(variable) for variable in given if live.has_new_value(variable)}
+            if new:
+                self.write(new)
+        for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
+            file.release()
+        self.draws = Draws(seed or 0, self.ranks.rank)
+        self.unrepeatable: list[str] = []
+        """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
+        known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
+        self._runners: dict[str, Any] = {
+            name: known[graph] if graph in known else self._load(program, graph, seed)
+            for name, graph in self.graphs.items()
+        }
+
+    def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
+        found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self._shared}
+        return {name: parameter for name, parameter in found.items() if parameter is not None}
+
+    def _parameter_of(self, variable: StateVariable) -> Any:
+        """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
+        variable.data.check(variable.name)
+        if variable.name not in self._shared:
+            return _parameter(variable)
+        type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))
+        return _parameter(replace(variable, type=type_, data=data))
+
+    def _load(self, program: Program, graph: Graph, seed: int | None) -> Any:
+        target = self.device.lower()
+        if self._shared:
+            graph = graph.clone()[0]
+            share_rows(graph, self._shared, self.ranks.rank, self.ranks.size, WORLD[target])
+        graph = graph_of_ranks(graph, self.ranks, target)
+        if seed is not None:
+            graph = graph.clone()[0]
+            if self.device == "CPU":  # elsewhere masks have other forms, and would have to be copied there
+                self.draws.take(graph)
+            for node in seed_graph(graph, seed, self.ranks.rank):
+                log.warning(
+                    "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
+                )
+        self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
+        if self.device == "CPU":
+            graph = multiply_by_reciprocal(widen_half_updates(graph), program)
+            graph = stagger_updates(compute_zeros(shorten_finite_tests(graph)))
+        return self.runner_of(program, graph)
+
+    def runner_of(self, program: Program, graph: Graph) -> Any:
+        """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
+        import mindspore
+
+        from ...ir.formats.mindir.writer import write_mindir
+        from .cells import FunctionRunner, GraphRunner
+
+        graph = anchor_state(with_own_constants(graph))
+        with scratch_folder() as folder:
+            path = folder / "program.mindir"
+            # MindSpore rejects a file that does not name its version, as of a program that no file was read for.
+            header = {"model_version": mindspore.__version__, **program.metadata}
+            write_mindir(path, graph, program.state, header, stateless=True)
+            try:
+                loaded = mindspore.load(str(path))
+            except Exception as e:
+                raise self._failure(graph, e) from e
+        runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
+        return runner(loaded, [self.parameters[name] for name in graph.states])
+
+    def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Runs one graph on Tensors and returns its results, which may still be computing."""
+        return self.call(self._runners[name], self.graphs[name], (*inputs, *self.draws.next(name)))
+
+    def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Runs a graph by what :meth:`runner_of` made for it."""
+        try:
+            result = runner(*inputs)
+        except Error:
+            raise
+        except Exception as e:
+            raise self._failure(graph, e) from e
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    def read(self, name: str) -> Any:
+        """A copy of a state's value as numpy array, bfloat16 as float32."""
+        import mindspore
+        import numpy as np
+
+        parameter = self.parameters[name]
+        if self.types[name].dtype is DType.BFLOAT16:
+            return np.array(parameter.astype(mindspore.float32).asnumpy())
+        # asnumpy() shares the memory that the next step writes.
+        return np.array(parameter.asnumpy())
+
+    def tensor(self, name: str, value: Any) -> Any:
+        """A value for a state, of its shape and dtype (float32 for bfloat16), as MindSpore holds it."""
+        import mindspore
+
+        return mindspore.Tensor(value, mindspore.bfloat16 if self.types[name].dtype is DType.BFLOAT16 else None)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Sets values of the state, of its shapes and dtypes (float32 for bfloat16)."""
+        memory = self._memory()
+        for name, value in values.items():
+            if name in memory:
+                memory[name][...] = value
+            else:
+                self._assign(name, value)
+
+    def _memory(self) -> dict[str, Any]:
+        """The state's own memory, where the host can write it: an Assign takes some fifty times as long as a copy.
+
+        All of the state is asked for, written or not: that waits for whatever still computes it, or from it."""
+        import numpy as np
+
+        if self.device != "CPU":
+            return {}
+        found = {}
+        for name, parameter in self.parameters.items():
+            if self.types[name].dtype is DType.BFLOAT16:
+                continue
+            view = parameter.asnumpy()
+            address = parameter.data_ptr() if hasattr(parameter, "data_ptr") else None
+            if view.flags.writeable and address == np.asarray(view).ctypes.data:
+                found[name] = view
+        return found
+
+    def _assign(self, name: str, value: Any) -> None:
+        import mindspore
+        from mindspore import ops
+
+        parameter, tensor = self.parameters[name], self.tensor(name, value)
+        if tensor.dtype == mindspore.bfloat16 and self.device == "CPU":  # has no Assign kernel for bfloat16
+            parameter.set_data(tensor)
+            return
+        # set_data can give the Parameter other memory than the compiled graph writes; assign cannot.
+        ops.assign(parameter, tensor)
+
+    def _failure(self, graph: Graph, error: Exception) -> RuntimeFailure:
+        text = str(error)
+        found = re.search(r"[Uu]nsupported op \[(\w+)\]", text) or re.search(r"Select \w+ operator\[(\w+)\] fail", text)
+        if found:
+            primitive = found[1]
+            return _no_kernel(graph, primitive, self.device)
+        return RuntimeFailure(
+            f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
+        )
+
+
+def _refuse_foreign_code(program: Program) -> None:
+    """Files are data: what MindSpore would run because a file names it (an expression, a library) is not started."""
+    for graph in program.graphs.values():
+        for node in (node for part in graph.all_graphs() for node in part if node.op.name in RUNS_CODE):
+            raise RuntimeFailure(
+                f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
+                f"runs code that the file names, which a session does not do. Export the network without it."
+            )
+
+
+def _refuse_without_kernel(program: Program, device: str) -> None:
+    """What the device is known to lack would else show in the graph that runs last, micro-batches later."""
+    for name in program.schedule.graphs() if device in DEVICES else ():
+        for node in lacking(program.graphs[name], device.lower()):
+            raise _no_kernel(program.graphs[name], node.op.name, device)
+
+
+def _no_kernel(graph: Graph, primitive: str, device: str) -> RuntimeFailure:
+    scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
+    where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
+    found = f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}."
+    if primitive in ADVICE:  # nothing replaces it
+        return RuntimeFailure(f"{found} {ADVICE[primitive]} Or run it on a device that has one.")
+    rest = "replaces what it can; else run it on a device that has one, or replace the layer or optimizer it comes from"
+    return RuntimeFailure(
+        found,
+        python=f"bc.compile(program, 'legalize{{target={device.lower()}}}') {rest}.",
+        command=f"boost-compile --target {device.lower()} {rest} and export again.",
+    )
+
+
+def _refuse_too_large(program: Program) -> None:
+    """A file of a few bytes may declare any amount of state that starts from zero."""
+    needed = sum(v.nbytes for v in program.state.values())
+    if not hasattr(os, "sysconf"):  # Windows
+        return
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise RuntimeFailure(
+            f"the program's state takes {needed / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of "
+            "memory (boost-inspect --memory shows what takes how much): train a smaller network, or on a larger one."
+        )
+
+
+def _set_device(device: str) -> None:
+    if device not in DEVICES:
+        raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
+    try:
+        import mindspore
+    except Exception as e:  # a protobuf of another version raises its own class
+        raise RuntimeFailure(f"MindSpore cannot be imported: {sentence(e)} Repair its installation.") from e
+    if mindspore.get_context("device_target") != device:
+        try:
+            mindspore.set_device(device)
+        except Exception as e:
+            raise RuntimeFailure(
+                f"device {device} cannot be used: {_first_paragraph(str(e))} "
+                f"Choose another device, or start a new process where another one is in use already."
+            ) from e
+    if mindspore.get_context("enable_compile_cache"):
+        mindspore.set_context(enable_compile_cache=False)
+        log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
+
+
+def _array(variable: StateVariable) -> Any:
+    """The value, bfloat16 as float32; shared with the program where that has the same bytes."""
+    import numpy as np
+
+    array = to_numpy(variable.type, variable.data)
+    if variable.dtype is DType.BFLOAT16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def _parameter(variable: StateVariable) -> Any:
+    import mindspore
+
+    # from_numpy shares the (mapped) bytes, Parameter copies them: one copy in all.
+    parameter = mindspore.Parameter(
+        mindspore.Tensor.from_numpy(_array(variable)), name=variable.name, requires_grad=bool(variable.trainable)
+    )
+    if variable.dtype is DType.BFLOAT16:
+        parameter.set_dtype(mindspore.bfloat16)
+    return parameter
+
+
+def _first_paragraph(text: str) -> str:
+    """The sentence of a MindSpore message that says what happened, without rules, headings and C++ stacks."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not set(line) <= {"-"} and not line.startswith("- ")]
+    return kept[0] if kept else "no reason given"
+
+
+def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Results by name, those of nested tuples each for itself. Where the graph names none, the first is the loss if it
+    takes inputs, and none matters else; a graph that computes nothing returns a constant."""
+    if not graph.outputs and (not graph.inputs or isinstance(result_value(graph), Constant)):
+        return {}
+    type_ = graph.result.type
+    flat = _flat(type_.elements, results) if isinstance(type_, TupleType) and not type_.dynamic else list(results)
+    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, len(flat))))
+    return dict(zip(names, flat, strict=False))
+
+
+def _flat(types: Sequence[Type], values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for type_, value in zip(types, values, strict=False):
+        if isinstance(type_, TupleType) and not type_.dynamic and isinstance(value, (tuple, list)):
+            found.extend(_flat(type_.elements, value))
+        else:
+            found.append(value)
+    return found

@@ -1,0 +1,1 @@
+"""How a training's network predicts, and how well."""

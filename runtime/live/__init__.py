@@ -1,0 +1,1 @@
+"""From a live Cell to a program."""

@@ -1,0 +1,1 @@
+"""What becomes of a graph before MindSpore compiles it."""

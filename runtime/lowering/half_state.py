@@ -1,0 +1,72 @@
+"""Half-precision state that functions update: written so that MindSpore's CPU engine keeps the result."""
+
+from __future__ import annotations
+
+from ...ir.analysis.effects.state_access import summarize
+from ...ir.analysis.functions.calls import callees_first
+from ...ir.build.cast import cast
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.predicates import written_operands
+from ...ir.core.primitives import facts
+from ...ir.core.types import DType, TensorType
+from ...ir.rewrite.effects.editing import Effects
+
+_TAKES_HALF = frozenset({"AdamWeightDecay"})
+"""Optimizers whose CPU kernel takes float16 state and float32 numbers as they come, so that nothing is cast."""
+
+
+def widen_half_updates(graph: Graph) -> Graph:
+    """A copy of ``graph`` in whose functions optimizers work on float32 copies of float16 state; ``graph`` itself if
+    there is nothing of the kind.
+
+    The CPU kernels of optimizers take float32, so MindSpore 2.10 puts casts around them, and where the state came to a
+    function as an argument it loses the way back: the state stays as it was, without an error. Spelled out in the
+    graph, the same casts work.
+    """
+    found = [n for f in graph.functions.values() for n in f if _updates_half(n)]
+    if not found:
+        return graph
+    copy, twin = graph.clone()
+    known = summarize(copy)
+    of_function: dict[Graph | None, list[Node]] = {}
+    for node in found:
+        own = twin[node]
+        assert isinstance(own, Node)
+        of_function.setdefault(own.graph, []).append(own)
+    for function in callees_first(copy):
+        if function in of_function:
+            fx = Effects(function, known)
+            nodes = set(of_function[function])
+            effects, fx.list = fx.list, []
+            for effect in effects:
+                if effect.node in nodes:
+                    _widen(fx, effect.node)
+                else:
+                    fx.list.append(effect)
+            fx.commit()
+    return copy
+
+
+def _is_half(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is DType.FLOAT16
+
+
+def _updates_half(node: Node) -> bool:
+    if node.op.name in _TAKES_HALF or facts(node.op).gradient is None:
+        return False
+    return any(_is_half(node.operand(i)) for i in written_operands(node))
+
+
+def _widen(fx: Effects, node: Node) -> None:
+    """Appends to the effects: reads of the state, the update of their copies, writes of the state."""
+    function = fx.graph
+    states = {i: node.operand(i) for i in written_operands(node) if _is_half(node.operand(i))}
+    for i in range(node.num_operands):
+        value = node.operand(i)
+        if _is_half(value):
+            read = fx.load(value, initial=False) if i in states else value
+            node.set_operand(i, cast(function, read, DType.FLOAT32))
+    fx.adopt(node)
+    for i, state in states.items():
+        after = function.create("Depend", [node.operand(i), node])
+        fx.append("Assign", [state, cast(function, after, DType.FLOAT16)])

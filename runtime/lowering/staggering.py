@@ -1,0 +1,101 @@
+"""Averaged gradients and zeros of accumulators, made one after the other instead of all at once."""
+
+from __future__ import annotations
+
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.core.graph import Constant, Graph, Node, State, Value
+from ...ir.core.predicates import is_effect, is_pure, written_operands
+from ...ir.core.primitives import facts
+
+
+def stagger_updates(graph: Graph) -> Graph:
+    """A copy of ``graph`` in which the gradient of an update is computed from its accumulator when the update before it
+    is done, and an accumulator's zeros when the one before it is cleared; ``graph`` itself if nothing is to be done.
+
+    MindSpore starts what waits for nothing at once: all the gradients of a cycle's update would be in memory together.
+    Only what is computed for one update alone is put off; what a norm or an overflow check measures is needed before.
+    """
+    if not any(_source(node) for node in graph):
+        return graph
+    copy = graph.clone()[0]
+    depth = _depths(copy)
+    ends = _overwritten(copy, depth)
+    for find in (_source, _zeros):
+        previous: Node | None = None
+        for node in sorted((n for n in copy if n in depth), key=depth.__getitem__):
+            chain = find(node)
+            if chain is None:
+                continue
+            bottom, i = chain[-1]
+            read = bottom.operand(i)
+            state = read.operand(0) if isinstance(read, Node) and read.op.name == "Load" else None
+            # The token waits for who reads the accumulator; it may wait for the update instead if that comes first.
+            if find is _source and ends.get(state, depth[node] + 1) <= depth[node]:
+                continue
+            if previous is not None:
+                for taker, _ in chain:
+                    _wait_no_more(copy, taker)
+                with copy.inserting_before(bottom):
+                    bottom.set_operand(i, copy.create("Depend", [read, previous]))
+            previous = node
+    copy.sort()
+    return copy
+
+
+Chain = list[tuple[Node, int]]
+"""Nodes that are computed for one effect, nearest first, each with the operand that the next one is."""
+
+
+def _source(update: Node) -> Chain | None:
+    """The way from an optimizer's gradient up to the Load of a state, if nobody else takes what is on it."""
+    position = facts(update.op).gradient
+    if position is None:
+        return None
+    chain: Chain = []
+    value = update.operand(position)
+    while isinstance(value, Node) and value.op.name != "Load":
+        if not is_pure(value) or not value.num_operands or _takers(value) != 1:
+            return None
+        chain.append((value, 0))
+        value = value.operand(0)
+    loaded = isinstance(value, Node) and isinstance(value.operand(0), State)
+    return chain if chain and loaded else None
+
+
+def _zeros(clearing: Node) -> Chain | None:
+    """The zeros that a state is cleared with (see :mod:`.clearing`)."""
+    value = clearing.operand(1) if clearing.op.name == "Assign" else None
+    return [(value, 0)] if isinstance(value, Node) and value.op.name == "BroadcastTo" and _takers(value) == 1 else None
+
+
+def _takers(value: Node) -> int:
+    return sum(not orders_only(user, i) for user, i in value.use_sites())
+
+
+def _wait_no_more(graph: Graph, value: Node) -> None:
+    for user, i in value.use_sites():
+        if user.op.name == "MakeTuple" and orders_only(user, i):
+            user.set_operand(i, graph.constant(True))
+
+
+def _depths(graph: Graph) -> dict[Node, int]:
+    """How many tokens come before each effect."""
+    tokens: dict[Value, int] = {}
+    depth: dict[Node, int] = {}
+    for node in graph:
+        if node.op.name == "UpdateState":
+            tokens[node] = tokens.get(node.operand(0), 0) + 1
+        elif is_effect(node) and node.num_operands:
+            depth[node] = tokens.get(node.operand(node.num_operands - 1), 0)
+    return depth
+
+
+def _overwritten(graph: Graph, depth: dict[Node, int]) -> dict[Value | None, int]:
+    """The depth of the first write of each state."""
+    found: dict[Value | None, int] = {}
+    for node, at in depth.items():
+        for i in written_operands(node):
+            state = node.operand(i)
+            if not isinstance(state, Constant):
+                found[state] = min(found.get(state, at), at)
+    return found

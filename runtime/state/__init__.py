@@ -1,0 +1,1 @@
+"""The state of a training: read, written, kept, checked."""

@@ -1,0 +1,113 @@
+"""Whether the state of a training is still finite. A loss need not tell: ReLU turns NaN into zero."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.program import CYCLE_ROLES, Program
+from ...ir.core.types import DType
+from ...ir.core.wording import agreed, counted
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+log = logging.getLogger("boost_compile")
+
+_ORDER = ("weight", "statistic", "slot")
+"""What is named first, where several states are not finite."""
+
+
+_LOOK = "Look for bad values in the data, or lower the learning rate"
+_REMEDY = {
+    "python": f"{_LOOK}; compile with 'overflow-check' to skip updates that are not finite, or set "
+    "allow_nonfinite=True to train on.",
+    "command": f"{_LOOK}; boost-compile --check-overflow makes a program that skips updates that are not finite, and "
+    "boost-run --allow-nonfinite trains on.",
+}
+_WRITTEN = (
+    "The overflow check skips updates, but the forward part writes statistics of every micro-batch: leave samples that "
+    "are not finite out of the data"
+)
+_REMEDY_WITH_CHECK = {
+    "python": f"{_WRITTEN}, or set allow_nonfinite=True to train on.",
+    "command": f"{_WRITTEN}, or train on with boost-run --allow-nonfinite.",
+}
+
+
+class FiniteState:
+    """Finds weights, slots and statistics that were finite once and are not any more.
+
+    Sums of a cycle are left out, because a program that checks for overflows drops them. So is state that was never
+    finite, such as a mask of infinities. A check costs one sum over the state.
+    """
+
+    def __init__(self, engine: Engine, program: Program):
+        self._engine = engine
+        self._roles = {
+            name: variable.role
+            for name, variable in program.state.items()
+            if variable.dtype.is_float and variable.role not in CYCLE_ROLES and variable.role != "fixed"
+        }
+        self._skips = any("overflow" in graph.outputs for graph in program.graphs.values())
+        self._never: set[str] = set()
+        self._good = 0
+        self._refuses = False
+        self._told = False
+
+    def begin(self, step: int, refuse: bool = True) -> None:
+        """A training begins after optimizer step ``step``; without ``refuse`` it goes on whatever becomes of its state,
+        and warns once."""
+        self._refuses, self._told = refuse, False
+        self._good = step
+        self._never = set(self._not_finite())
+
+    def check(self, step: int) -> None:
+        """RuntimeFailure, or a warning, which names the first weight, where state is not finite after optimizer step
+        ``step``."""
+        if self._told or step == self._good:
+            return
+        spoiled = [name for name in self._not_finite() if name not in self._never]
+        if not spoiled:
+            self._good = step
+            return
+        first = min(spoiled, key=lambda name: _ORDER.index(r) if (r := self._roles[name]) in _ORDER else len(_ORDER))
+        more = len(spoiled) - 1
+        others = f", and so {agreed(more, 'is', 'are')} {counted(more, 'other state')}" if more else ""
+        remedy = _REMEDY_WITH_CHECK if self._skips else _REMEDY
+        text = (
+            f"{self._roles[first].replace('unknown', 'state')} '{first}' is not finite after optimizer step {step}: "
+            f"{self._count(first)}{others}. After step {self._good} all were finite"
+        )
+        if self._refuses:
+            raise RuntimeFailure(f"{text}; what was saved before stays.", **remedy)
+        self._told = True
+        log.warning("%s. Training goes on, as was asked for.", text)
+
+    def _not_finite(self) -> Iterator[str]:
+        return (name for name in self._roles if not is_finite(self._array(name)))
+
+    def _array(self, name: str) -> Any:
+        """The values, not copied where the device's memory is this one's."""
+        if self._engine.types[name].dtype is DType.BFLOAT16:
+            return self._engine.read(name)
+        return self._engine.parameters[name].asnumpy()
+
+    def _count(self, name: str) -> str:
+        import numpy as np
+
+        array = self._array(name)
+        bad = int(array.size - np.isfinite(array).sum())
+        return f"{bad:,} of {counted(array.size, 'value')} {'is' if bad == 1 else 'are'} NaN or infinite"
+
+
+def is_finite(array: Any) -> bool:
+    """Whether no number of a floating-point array is NaN or infinite. These survive a sum, so no copy is made."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        total = array.sum(dtype=np.float32 if array.dtype == np.float16 else None)
+    # The sum of finite numbers may overflow.
+    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())

@@ -1,0 +1,54 @@
+"""The state of a session copied into the Parameters of a network."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ...ir.core.errors import RuntimeFailure, nearest
+from ...ir.core.program import Program
+from ..engine.engine import Engine
+
+log = logging.getLogger("boost_compile")
+
+
+def _type(parameter: Any) -> str:
+    return f"{str(parameter.dtype).lower()}{list(parameter.shape)}"
+
+
+def update_network(network: Any, program: Program, engine: Engine) -> list[str]:
+    """Copies ``engine``'s values into the Parameters of ``network`` by name; see :meth:`.Session.update`."""
+    from mindspore import nn
+
+    if not isinstance(network, nn.Cell):
+        raise RuntimeFailure(f"a {type(network).__name__} has no Parameters: give the network, a Cell.")
+    theirs = {parameter.name: parameter for parameter in network.get_parameters()}
+    common = [name for name in engine.parameters if name in theirs]
+    weights = [name for name, variable in program.state.items() if variable.role == "weight"]
+    if not common:
+        first = next(iter(theirs), None)
+        what = "it has none" if first is None else f"the first is '{first}'{nearest(first, weights)}"
+        raise RuntimeFailure(f"no Parameter of this {type(network).__name__} is state of the program: {what}.")
+    for name in common:
+        ours, parameter = engine.parameters[name], theirs[name]
+        if tuple(ours.shape) != tuple(parameter.shape) or ours.dtype != parameter.dtype:
+            raise RuntimeFailure(
+                f"'{name}' is {_type(ours)} in the session and {_type(parameter)} in this {type(network).__name__}: "
+                "it is another network, or a pass changed it."
+            )
+    for name in common:
+        if theirs[name] is not engine.parameters[name]:
+            theirs[name].set_data(engine.tensor(name, engine.read(name)))
+    missing = [n for n in theirs if n not in engine.parameters]
+    besides = [n for n in weights if n not in theirs]
+    if missing or besides:
+        log.warning(
+            "%s was updated, but for some weights, without which it computes something else: %s",
+            type(network).__name__,
+            "; ".join(
+                f"{what} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+                for what, names in (("the session lacks", missing), ("the network lacks", besides))
+                if names
+            ),
+        )
+    return common

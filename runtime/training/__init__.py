@@ -1,0 +1,1 @@
+"""Training: the session, the loop over data, what it shows and saves."""

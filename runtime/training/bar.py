@@ -1,0 +1,51 @@
+"""What a training tells of where it is, and whom it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...ir.core.wording import counted
+from .history import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a training is: micro-batches of all epochs (``total``: None if not known), samples since it started or
+    was resumed, optimizer steps, the loss of the last one, and the running epoch, from 1."""
+
+    micro_batches: int
+    total: int | None
+    samples: int
+    cycles: int
+    loss: float | None
+    epoch: int = 1
+    epochs: int = 1
+
+
+class Bar(Protocol):
+    def show(self, tally: Tally) -> None:
+        """After each micro-batch, and after a flush."""
+
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
+        """After each of ``epochs`` epochs and its evaluation."""
+
+
+def epoch_line(epoch: Epoch, epochs: int) -> str:
+    """What is to be known of an epoch, in one line."""
+    parts = [f"epoch {epoch.number}/{epochs}", f"loss {epoch.loss:.6g}"]
+    if epoch.rates:
+        parts.append("rate " + " to ".join(f"{rate:.4g}" for rate in (epoch.rates[0], *epoch.rates[1:][-1:])))
+    if epoch.seconds > 0:
+        parts.append(f"{epoch.samples / epoch.seconds:,.0f} samples/s")
+    parts.append(counted(epoch.steps, "step") + (f", {epoch.skipped:,} skipped" if epoch.skipped else ""))
+    if epoch.evaluation is not None:
+        parts.append(shown(epoch.evaluation))
+    return "  ".join(parts)
+
+
+def shown(evaluation: Any) -> str:
+    """What an evaluation returned; of numbers by name, six digits."""
+    if isinstance(evaluation, dict):
+        return ", ".join(f"{name} {shown(value)}" for name, value in evaluation.items())
+    return f"{evaluation:.6g}" if isinstance(evaluation, float) else str(evaluation)

@@ -1,0 +1,354 @@
+"""The training loop: epochs over data, cycle by cycle."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.wording import counted
+from ..data.data_check import Column, check_finite
+from ..data.data_position import END, ENDS, DataPosition, EndOfEpoch, Order
+from ..data.sources import NamedArrays, Shard, open_source
+from .bar import Bar, Tally
+from .history import Cycle, Epoch, History
+from .progress import progress_bar
+from .rate import learning_rates
+
+if TYPE_CHECKING:
+    from ...ir.core.program import Program
+    from .result import StepResult
+    from .session import Session
+
+log = logging.getLogger("boost_compile")
+
+Evaluate = Callable[["Session"], Any]
+"""Called after each epoch; what it returns is recorded in the epoch."""
+
+
+class Callback:
+    """Base of callbacks for ``fit``; override what you need. Reading a value of a step result waits for the device."""
+
+    def on_begin(self, session: Session) -> None:
+        """Before the first micro-batch."""
+
+    def on_end(self, session: Session) -> None:
+        """After the last one, or when an error ends the training."""
+
+    def on_step(self, session: Session, number: int, result: StepResult) -> None:
+        """After each micro-batch; ``number`` counts from 1."""
+
+    def on_cycle(self, session: Session, cycle: Cycle) -> None:
+        """After each optimizer step, the flushed one included."""
+
+    def on_epoch(self, session: Session, epoch: Epoch) -> None:
+        """After each epoch and its evaluation."""
+
+
+def fit(
+    session: Session,
+    data: Any,
+    *,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    evaluate: Evaluate | None = None,
+    progress: bool | Bar | None = None,
+    allow_nonfinite: bool = False,
+    resume: bool = False,
+    shard: bool = True,
+    end_of_epoch: EndOfEpoch = "carry",
+) -> History:
+    """Trains for ``epochs`` over ``data`` and returns what happened.
+
+    ``data`` is a tuple of arrays (one an input, one row a sample), a mapping of them, an ``.npz`` file, or a
+    ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). With
+    ``shuffle`` epoch e, from 0, takes the rows in the order ``numpy.random.default_rng((seed, e)).permutation(rows)``.
+    A micro-batch has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``.
+    Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is
+    open).
+
+    ``end_of_epoch`` says what happens where an epoch ends in the middle of a cycle. ``"carry"``: the cycle goes on in
+    the next epoch, and only the one that is incomplete at the end of the training is flushed (ends with an update from
+    the micro-batches it has). ``"flush"``: it is flushed, so each epoch ends with an update. ``"drop"``: the
+    micro-batches at the end of the epoch that do not fill a cycle are not run at all, and their samples are counted as
+    dropped.
+
+    In a job of several ranks each is given the same data and takes its own part (see :class:`.data.Shard`), so that N
+    ranks train as one process with N times the batch; ``shard=False`` says that the data is this rank's part already.
+
+    ``resume`` goes on where the state was saved that the session has loaded: it skips what was consumed then, and
+    trains up to ``epochs`` in all.
+
+    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr, in a notebook in the
+    output of its cell; by default only on a terminal and in a notebook.
+
+    A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
+    program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set. So do weights,
+    statistics and slots that are no longer finite, at the end of the epoch and before a callback saves them. NaN in
+    ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set; of infinities it warns.
+    A program that returns no loss trains too: its losses are NaN, and a warning says so.
+    """
+    session.check_trains()
+    if epochs < 1:
+        raise RuntimeFailure(f"{counted(epochs, 'epoch', 'epochs')}: give at least 1.")
+    if end_of_epoch not in ENDS:
+        raise RuntimeFailure(f"end of epoch {end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise RuntimeFailure(
+                f"{type(callback).__name__} is no boost_compile callback (derive from runtime.fit.Callback). "
+                f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
+            )
+    if end_of_epoch == "flush" and not session.can_flush:
+        raise RuntimeFailure(
+            "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
+            "'drop' for the end of an epoch, or train the program directory."
+        )
+    part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
+    source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
+    refuses = not allow_nonfinite and not checks_overflow(session.program)
+    if source.columns and not (isinstance(data, NamedArrays) and data.looked_at):
+        check_finite(session.consumer, source.columns, refuses)
+    order = {**source.order, END: end_of_epoch}
+    start = _start(session, order) if resume else DataPosition(0, 0, 0, order)
+    batches = source.batches
+    if end_of_epoch == "drop" and batches is not None:
+        batches -= batches % session.cycle_length
+    session.finite_state.begin(start.cycle, refuse=not allow_nonfinite)
+    with progress_bar(progress) as bar, _begun(session, callbacks):
+        run = _Run(session, callbacks, allow_nonfinite, start, bar, batches, epochs)
+        for number in range(start.epoch, epochs):
+            consumed = start.micro_batch if number == start.epoch else 0
+            run.begin_epoch(number, consumed)
+            given = source.epoch(number, consumed)
+            if not source.columns:
+                given = _checked(session, given, source.names, number, consumed, refuses)
+            if end_of_epoch == "drop":
+                dropped = run.whole_cycles(given) * part.ranks
+            else:
+                dropped = run.all_of(given)
+            if not run.micro_batches and not consumed:
+                raise _nothing_to_train(dropped, session.cycle_length)
+            if end_of_epoch == "flush" or number == epochs - 1:
+                run.flush()
+            if run.micro_batches:
+                run.end_epoch(source.dropped + dropped, evaluate)
+    return run.history
+
+
+def checks_overflow(program: Program) -> bool:
+    """Whether updates whose gradients are not finite are skipped by the program itself."""
+    return any("overflow" in graph.outputs for graph in program.graphs.values())
+
+
+def _checked(
+    session: Session, batches: Iterable[tuple[Any, ...]], names: Sequence[str], epoch: int, consumed: int, refuse: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Micro-batches of which nobody knew before, each looked at as :func:`.data_check.check_finite` does."""
+    for number, batch in enumerate(batches, consumed + 1):
+        where = f"micro-batch {number} of epoch {epoch + 1}"
+        columns = [Column(array, f"{where}, {name}") for array, name in zip(batch, names, strict=True)]
+        check_finite(session.consumer, columns, refuse)
+        yield batch
+
+
+def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
+    if not dropped:
+        return RuntimeFailure("the data holds no complete micro-batch.")
+    return RuntimeFailure(
+        f"an epoch holds no complete cycle of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' "
+        f"leaves out what does "
+        f"not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
+    )
+
+
+def _start(session: Session, order: Order) -> DataPosition:
+    found = session.data_position
+    if found is None:
+        raise RuntimeFailure(
+            "resume: nothing says where in the data the session's state was saved. Load a file that was saved while "
+            "or after fit trained, and feed nothing by hand in between; or train on from the start of the data."
+        )
+    found.check(order)
+    session.check_draws()
+    return found
+
+
+@contextmanager
+def _begun(session: Session, callbacks: Sequence[Callback]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for callback in callbacks:
+            stack.callback(callback.on_end, session)
+            callback.on_begin(session)
+        yield
+
+
+class _Run:
+    """The state of one call of ``fit``. Losses are read once a cycle, so that the steps within it need not wait."""
+
+    def __init__(
+        self,
+        session: Session,
+        callbacks: Sequence[Callback],
+        allow_nonfinite: bool,
+        start: DataPosition,
+        bar: Bar,
+        batches: int | None,
+        epochs: int,
+    ):
+        self.session = session
+        self.callbacks = callbacks
+        self.allow_nonfinite = allow_nonfinite
+        self.history = History()
+        self.epochs = epochs
+        self.order = start.order
+        self.bar = bar
+        self.total = None if batches is None else batches * epochs
+        self.done = start.epoch * (batches or 0) + start.micro_batch
+        self.cycles = start.cycle
+        self.steps = 0
+        self.all_samples = 0
+        self.unread: list[tuple[int, StepResult]] = []
+        self.cycle_losses: list[tuple[int, float]] = []
+        self.begin_epoch(start.epoch, start.micro_batch)
+
+    def begin_epoch(self, number: int, consumed: int) -> None:
+        """``number`` from 0; ``consumed`` micro-batches of it were trained on before this fit."""
+        self.epoch = number
+        self.consumed = consumed
+        self.epoch_losses: list[float] = []
+        self.micro_batches = 0
+        self.samples = 0
+        self.cycles_before = len(self.history.cycles)
+        self.started = time.perf_counter()
+
+    def step(self, batch: tuple[Any, ...]) -> None:
+        result = self.session.step(*batch)
+        self.steps += 1
+        self.micro_batches += 1
+        self.samples += len(batch[0])
+        self.done += 1
+        self.all_samples += len(batch[0])
+        self.unread.append((self.steps, result))
+        self.cycles += result.ended_cycle
+        self._stands_at(self.epoch, self.consumed + self.micro_batches)
+        for callback in self.callbacks:
+            callback.on_step(self.session, self.steps, result)
+        if result.ended_cycle:
+            self._end_cycle(result, self.session.cycle_length)
+        self._show()
+
+    def all_of(self, batches: Iterable[tuple[Any, ...]]) -> int:
+        for batch in batches:
+            self.step(batch)
+        return 0
+
+    def whole_cycles(self, batches: Iterable[tuple[Any, ...]]) -> int:
+        """Runs the micro-batches that fill cycles, and returns how many samples the others hold.
+
+        They wait until their cycle is there as a whole, for not every dataset says beforehand how many it has."""
+        waiting: list[tuple[Any, ...]] = []
+        for batch in batches:
+            waiting.append(batch)
+            if len(waiting) == self.session.cycle_length - self.session.position:
+                self.all_of(waiting)
+                waiting.clear()
+        return sum(len(batch[0]) for batch in waiting)
+
+    def flush(self) -> None:
+        micro_batches = self.session.position
+        if micro_batches and not self.session.can_flush:
+            log.warning(
+                "the training ends in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "not updated from them. A state that is saved now goes on there",
+                micro_batches,
+                self.session.cycle_length,
+            )
+            return
+        result = self.session.flush()
+        if result is not None:
+            self.cycles += 1
+            self._stands_at(self.epoch + 1, 0)
+            self._end_cycle(result, micro_batches, flushed=True)
+            self._show()
+
+    def _stands_at(self, epoch: int, micro_batch: int) -> None:
+        self.session.data_position = DataPosition(epoch, micro_batch, self.cycles, self.order)
+
+    def _show(self) -> None:
+        known = bool(self.history.cycles) and self.history.returns_loss
+        loss = self.history.cycles[-1].loss if known else None
+        tally = Tally(self.done, self.total, self.all_samples, self.cycles, loss, self.epoch + 1, self.epochs)
+        self.bar.show(tally)
+
+    def end_epoch(self, dropped: int, evaluate: Evaluate | None) -> None:
+        self._stands_at(self.epoch + 1, 0)
+        self._read_losses()
+        seconds = time.perf_counter() - self.started
+        self.session.finite_state.check(self.cycles)
+        evaluation = None if evaluate is None else evaluate(self.session)
+        cycles = self.history.cycles[self.cycles_before :]
+        epoch = Epoch(
+            number=self.epoch + 1,
+            loss=_mean(self.epoch_losses),
+            micro_batches=self.micro_batches,
+            samples=self.samples,
+            dropped=dropped,
+            seconds=seconds,
+            evaluation=evaluation,
+            steps=len(cycles),
+            skipped=sum(not cycle.updated for cycle in cycles),
+            rates=learning_rates(self.session),
+        )
+        self.history.epochs.append(epoch)
+        self.bar.epoch(epoch, self.epochs)
+        for callback in self.callbacks:
+            callback.on_epoch(self.session, epoch)
+
+    def _end_cycle(self, last: StepResult, micro_batches: int, flushed: bool = False) -> None:
+        self._read_losses()
+        self.session.check_skipped(last)
+        if self.history.returns_loss and not self.allow_nonfinite and not last.overflow:
+            for step, loss in self.cycle_losses:
+                if not math.isfinite(loss):
+                    raise RuntimeFailure(
+                        f"the loss of step {step} is {loss}, and the update of its cycle has been applied. Load a "
+                        f"state from before it, then lower the learning rate or look for bad values in the data;",
+                        python="compile with 'overflow-check' to skip such updates, or set allow_nonfinite=True to "
+                        "train on.",
+                        command="boost-compile --check-overflow makes a program that skips such updates, and "
+                        "boost-run --allow-nonfinite trains on.",
+                    )
+        losses = [loss for _, loss in self.cycle_losses]
+        cycle = Cycle(self.cycles, _mean(losses), micro_batches, last.updated, last.overflow, flushed)
+        self.cycle_losses.clear()
+        self.history.cycles.append(cycle)
+        for callback in self.callbacks:
+            callback.on_cycle(self.session, cycle)
+
+    def _read_losses(self) -> None:
+        import numpy as np
+
+        for step, result in self.unread:
+            loss = math.nan if result.loss is None else float(np.mean(result.loss))
+            if result.loss is None and self.history.returns_loss:
+                self.history.returns_loss = False
+                log.warning(
+                    "graph '%s' returns no loss, so none is shown or watched; return it from the training cell to see "
+                    "how training goes",
+                    result.graph,
+                )
+            self.cycle_losses.append((step, loss))
+            self.epoch_losses.append(loss)
+        self.unread.clear()
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses) if losses else math.nan

@@ -1,0 +1,96 @@
+"""Saving the state while `fit` trains."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from ...ir.core.errors import RuntimeFailure
+from .fit import Callback
+from .history import Cycle
+from .retention import save_and_retain
+from .stop import Stopped, StopRequest
+
+if TYPE_CHECKING:
+    from .result import StepResult
+    from .session import Session
+
+
+class SaveEvery(Callback):
+    """Writes the state to ``path`` after every ``cycles``-th optimizer step, and after the first that ends ``minutes``
+    or more after the last time; whichever is given.
+
+    The ``keep`` last states stay: ``path`` is the newest, see :mod:`.retention`. ``sync`` is that of ``Session.save``.
+    Training goes on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
+
+    With ``signals`` SIGTERM and SIGINT end the training: the state is saved after the running micro-batch (in a job of
+    several ranks, after the running cycle on all of them), and ``fit`` raises :class:`.stop.Stopped`. A second signal
+    ends it at once, as :class:`.stop.StopRequest` says.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        cycles: int | None = None,
+        sync: str = "none",
+        *,
+        minutes: float | None = None,
+        keep: int = 1,
+        signals: bool = True,
+    ):
+        for value, what in ((cycles, "cycles"), (minutes, "minutes"), (keep, "kept states")):
+            if value is not None and value <= 0:
+                raise RuntimeFailure(f"SaveEvery with {value} {what}: give a number above 0.")
+        self.path = path
+        self.cycles = cycles
+        self.sync = sync
+        self.minutes = minutes
+        self.keep = keep
+        self._stop = StopRequest() if signals else None
+        self._saved_at = time.monotonic()
+
+    def on_begin(self, session: Session) -> None:
+        self._saved_at = time.monotonic()
+        if self._stop is not None:
+            self._stop.received = None
+            self._stop.listen()
+
+    def on_end(self, session: Session) -> None:
+        if self._stop is not None:
+            self._stop.forget()
+
+    def on_step(self, session: Session, number: int, result: StepResult) -> None:
+        # What ends a cycle is looked at first: on_cycle comes after that. Ranks meet in cycles only.
+        if self._asked and not result.ended_cycle and session.ranks.size == 1:
+            position = session.data_position
+            self._leave(session, 0 if position is None else position.cycle)
+
+    def on_cycle(self, session: Session, cycle: Cycle) -> None:
+        overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
+        stop = self._asked
+        if self._stop is not None or self.minutes is not None:
+            # The clock of the first rank counts, and a signal on any of them.
+            stop, overdue = session.ranks_agree(stop, overdue and session.ranks.rank == 0)
+        if stop:
+            self._leave(session, cycle.number)
+        if overdue or (self.cycles is not None and cycle.number % self.cycles == 0):
+            self._save(session, cycle.number)
+
+    @property
+    def _asked(self) -> bool:
+        return self._stop is not None and self._stop.received is not None
+
+    def _save(self, session: Session, cycle: int) -> None:
+        session.finite_state.check(cycle)  # else a spoiled state would take the place of the last good one
+        save_and_retain(session, self.path, self.keep, self.sync)
+        self._saved_at = time.monotonic()
+
+    def _leave(self, session: Session, cycle: int) -> NoReturn:
+        self._save(session, cycle)
+        session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
+        raise Stopped(
+            f"training was asked to stop, and {self.path} holds its state:",
+            python="fit(resume=True) goes on",
+            command="boost-run --resume goes on",
+        )

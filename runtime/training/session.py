@@ -1,0 +1,563 @@
+"""A program in training: its state and where in the cycle it stands."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...ir.analysis.training.trains import check_trains
+from ...ir.core.errors import RuntimeFailure, nearest
+from ...ir.core.graph import Graph
+from ...ir.core.program import Program
+from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import agreed, counted
+from ...ir.rewrite.ranks.collectives import LOCAL
+from ..data.data_position import NOTE, WITHOUT_POSITION, DataPosition
+from ..data.inputs import to_tensors
+from ..engine import draws
+from ..engine.engine import Engine, flat_outputs
+from ..engine.live import live_cell, tell_of_sharing
+from ..engine.ranks import Exchange, Ranks
+from ..live.capture import program_of
+from ..state.checkpoint import read_state_and_notes, tensor_to_numpy, write_state
+from ..state.finite_state import FiniteState
+from ..state.own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
+from ..state.update import update_network
+from .line_search import LineSearch
+from .plan import Turn, plan_turns
+from .result import StepResult
+
+if TYPE_CHECKING:
+    from ..data.data_position import EndOfEpoch
+    from ..evaluation.prediction import Prediction
+    from .bar import Bar
+    from .fit import Callback, Evaluate
+    from .history import History
+
+log = logging.getLogger("boost_compile")
+
+
+class Session:
+    """Runs a program on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
+
+    ``program`` is a :class:`.Program`, the path of one, or a live training cell with ``inputs``, one micro-batch of
+    arrays or Tensors (see :func:`.capture.capture`).
+
+    A session of a program that was captured, or of what that was compiled to, trains the Parameters of the live Cell in
+    place: weights, statistics, slots and hyperparameters, from the values that they have now. Networks, ``Model`` and
+    ``save_checkpoint`` see each step at once. Several sessions on one Cell train the same Parameters. ``share=False``
+    gives the session copies of its own, from the values at the time of capture; :meth:`update` takes them back.
+
+    In a process that msrun started (or in which MindSpore's communication was initialised) the session is one rank of
+    the job, and every rank must do the same with its own: a program with collectives, from data-parallel, waits for the
+    others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` asks :meth:`check_replicas`
+    after every K-th cycle.
+
+    The program is not changed, and sessions share nothing else, unless one is made ``beside`` another one whose program
+    has the same state: both then change the same, and graphs that both programs hold are compiled once. ``seed`` makes
+    random primitives (Dropout) repeatable from one session to the next; without it they keep the seeds of the file,
+    where zero means a different run each time.
+    """
+
+    def __init__(
+        self,
+        program: Program | str | os.PathLike[str] | Any,
+        device: str = "CPU",
+        seed: int | None = None,
+        check_replicas: int | None = None,
+        *,
+        inputs: Sequence[Any] = (),
+        share: bool = True,
+        beside: Session | None = None,
+    ):
+        if check_replicas is not None and check_replicas < 1:
+            raise RuntimeFailure(
+                f"replicas cannot be checked every {counted(check_replicas, 'cycle')}: give a number of cycles, "
+                f"at least 1."
+            )
+        program = self.program = program_of(program, inputs)
+        schedule = program.schedule
+        self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
+        self._plans = [plan_turns(program, variant) for variant in self._schedules]
+        live = live_cell(program) if share and beside is None else None
+        self._engine: Engine = Engine(program, device, seed, live, None if beside is None else beside._engine)
+        if live is not None:
+            tell_of_sharing(live, program, self, self._engine.given.values())
+        self._exchange = Exchange(self._engine.ranks)
+        self._check_every = check_replicas
+        self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
+        self._trains = False
+        """Whether that has been found out; it takes a walk through the graphs."""
+        self._position = 0
+        self._cycle = 0
+        self.data_position: DataPosition | None = None
+        """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
+        the state. Saved with it."""
+        self._drawn_with: int | None = None
+        """The seed with which the loaded state drew random numbers; None where it does not say."""
+        self._unread: StepResult | None = None
+        self.finite_state = FiniteState(self._engine, program)
+        """Finds state that ``fit`` has spoiled."""
+        self._predictions: dict[str | None, Prediction] = {}
+        self._resume()
+
+    def __repr__(self) -> str:
+        return f"{self._stand()}\n  {self.program!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(self._stand())}</div>{self.program._repr_html_() or ''}"
+
+    def _stand(self) -> str:
+        rank = f", rank {self.ranks.rank} of {self.ranks.size}" if self.ranks.size > 1 else ""
+        done = f"{counted(self._cycle, 'cycle')} done"
+        if self._position:
+            done += f", {self._position} of {counted(self.cycle_length, 'micro-batch')} of the next"
+        given = len(self._engine.given)
+        live = f"; trains a live network, {counted(given, 'Parameter')} in place" if given else ""
+        return f"Session on {self._engine.device}{rank}: {done}{live}"
+
+    @property
+    def ranks(self) -> Ranks:
+        """Which rank of how many this session is."""
+        return self._engine.ranks
+
+    @property
+    def position(self) -> int:
+        """How many micro-batches of the running cycle have been consumed."""
+        return self._position
+
+    @property
+    def cycle_length(self) -> int:
+        """How many micro-batches one cycle consumes."""
+        return len(self._plans[0])
+
+    @property
+    def can_flush(self) -> bool:
+        """Whether a cycle may end before it has all its micro-batches; a self-contained MindIR has no graph for it."""
+        return self._schedules[0].flush is not None or self.cycle_length == 1
+
+    @property
+    def variant(self) -> int:
+        """Which variant of its graphs the running cycle uses; 0 where the schedule has no choice."""
+        choice = self.program.schedule.choice
+        return 0 if choice is None else choice.of_cycle(self._cycle)
+
+    @property
+    def _turns(self) -> list[Turn]:
+        return self._plans[self.variant]
+
+    @property
+    def consumer(self) -> Graph:
+        """The graph that takes the next micro-batch; all that take one take the same inputs."""
+        return self._engine.graphs[self._turns[self._position].consumer]
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def step(self, *inputs: Any) -> StepResult:
+        """Consumes one micro-batch: one numpy array or Tensor for each input, in the order of the file.
+
+        Returns without waiting for the device; reading a value of the result waits. Integers of another width are taken
+        where the values fit; any other difference in number, shape or dtype is a :class:`RuntimeFailure`. A program
+        that has no optimizer, such as a forward graph, is an :class:`.AnatomyError`: nothing would be trained.
+        """
+        self.check_trains()
+        return self._advance(to_tensors(self.consumer, inputs))
+
+    def check_trains(self) -> None:
+        """:class:`.AnatomyError` for a program that has no optimizer; it says how to make a training program of it."""
+        if not self._trains:
+            check_trains(self.program)
+            self._trains = True
+
+    def flush(self) -> StepResult | None:
+        """Ends an incomplete cycle with an update over the micro-batches it has; None when nothing is pending."""
+        if self._position == 0:
+            return None
+        name = self._schedules[self.variant].flush
+        if name is None:
+            raise RuntimeFailure(
+                f"{self._position} of {counted(self.cycle_length, 'micro-batch')} "
+                f"{agreed(self._position, 'is', 'are')} pending, and the program "
+                f"has no graph that "
+                f"ends a cycle early. Feed {self.cycle_length - self._position} more."
+            )
+        outputs = dict(flat_outputs(self._engine.graphs[name], self._engine.run(name, ())))
+        if self._search is not None:
+            outputs.update(self._search.run())
+        self._position = 0
+        self._cycle += 1
+        self.data_position = None
+        return self._ended(StepResult(name, outputs, ended_cycle=True))
+
+    def fit(
+        self,
+        data: Any,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        callbacks: Sequence[Callback] = (),
+        evaluate: Evaluate | None = None,
+        progress: bool | Bar | None = None,
+        allow_nonfinite: bool = False,
+        resume: bool = False,
+        shard: bool = True,
+        end_of_epoch: EndOfEpoch = "carry",
+    ) -> History:
+        """Trains on ``data``: arrays, an ``.npz`` file or a ``mindspore.dataset``. See :func:`.fit.fit`."""
+        from .fit import fit
+
+        return fit(
+            self,
+            data,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            callbacks=callbacks,
+            evaluate=evaluate,
+            progress=progress,
+            allow_nonfinite=allow_nonfinite,
+            resume=resume,
+            shard=shard,
+            end_of_epoch=end_of_epoch,
+        )
+
+    @cached_property
+    def cell(self) -> Any:
+        """The program as an ``nn.Cell``, for ``mindspore.train.Model(session.cell).train(…)`` without dataset sinking.
+
+        A call is one micro-batch. It returns the loss; for a program with a loss scale or an overflow check ``(loss,
+        overflow, scale)`` in every step, as ``nn.TrainOneStepWithLossScaleCell`` does (see :class:`.CellResult`). Its
+        parameters are the session's state, by the names of the file. A cycle that is pending when ``Model.train`` ends
+        goes on with the next call; a warning says so, and :meth:`flush` ends it.
+        """
+        from ..engine.cells import ProgramCell
+        from .cell_result import CellResult
+
+        self.check_trains()
+        results = CellResult(self.program, self._engine, self._turns[self._position].consumer)
+
+        def step(inputs: tuple[Any, ...]) -> Any:
+            return results.of(self.step(*inputs).raw)
+
+        return ProgramCell(self._engine.parameters.values(), step, self._resume, self._tell_of_pending)
+
+    def _tell_of_pending(self) -> None:
+        if self._position:
+            log.warning(
+                "the training ended in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "not updated from them. The next call goes on there; session.flush() updates from what is there",
+                self._position,
+                self.cycle_length,
+            )
+
+    def predict(self, *inputs: Any) -> Any:
+        """What the network computes from these inputs, with the present weights: a numpy array, or a tuple of them
+        where it has several outputs (heads), in the order in which the graph computes them.
+
+        Inputs are those of the network, in the order of the file; labels are none of them. BatchNorm uses its
+        statistics, dropout does nothing, no state changes, and the number of samples may be another than in training.
+        The result is what the loss is taken of; :meth:`network` takes another node. bfloat16 comes as float32.
+        """
+        arrays = self.run_network(inputs)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def run_network(self, inputs: Sequence[Any], result: str | None = None) -> tuple[Any, ...]:
+        """The outputs of the evaluation network as numpy arrays, or the value of its node ``result``."""
+        import mindspore
+        import numpy as np
+
+        found = self._prediction(result).run(inputs)
+        wide = [v.astype(mindspore.float32) if v.dtype == mindspore.bfloat16 else v for v in found]
+        return tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
+
+    def evaluate(
+        self, data: Any, metrics: str | Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
+    ) -> dict[str, float]:
+        """How well the network does on ``data``, by MindSpore's metrics. See :func:`.evaluate.evaluate`."""
+        from ..evaluation.evaluate import evaluate
+
+        return evaluate(self, data, metrics, batch_size=batch_size, label=label)
+
+    def network(self, result: str | None = None) -> Any:
+        """The evaluation network as an ``nn.Cell`` over the session's Parameters, as ``network_auto_process_eval`` of
+        ``mindspore.boost`` gives it: for ``Model(session.network(), loss, metrics=…).eval(…)``, or as part of another
+        Cell. ``result`` names the node whose value it returns, instead of what the loss is taken of."""
+        return self._prediction(result).cell
+
+    def _prediction(self, result: str | None) -> Prediction:
+        from ..evaluation.prediction import Prediction
+
+        if result not in self._predictions:
+            self._predictions[result] = Prediction(self._engine, self.program, result)
+        return self._predictions[result]
+
+    def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
+        turn = self._turns[self._position]
+        outputs: dict[str, Any] = {}
+        for name in turn.graphs:
+            results = self._engine.run(name, tensors if name == turn.consumer else ())
+            named = dict(flat_outputs(self._engine.graphs[name], results))
+            if "loss" in outputs:
+                named.pop("loss", None)
+            outputs.update(named)
+        if self._search is not None:
+            self._search.keep(tensors, outputs)
+        self._position = (self._position + 1) % self.cycle_length
+        if self._search is not None and self._position == 0:
+            outputs.update(self._search.run())
+        self._cycle += self._position == 0
+        self.data_position = None
+        result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
+        return self._ended(result) if result.ended_cycle else result
+
+    def _ended(self, result: StepResult) -> StepResult:
+        """Looks at the cycle before the one that has just been started on the device, so as not to wait for it."""
+        if self._check_every is not None and self._cycle % self._check_every == 0:
+            self.check_replicas()
+        previous, self._unread = self._unread, result
+        if previous is not None:
+            self.check_skipped(previous)
+        return result
+
+    def check_skipped(self, result: StepResult) -> None:
+        """RuntimeFailure if the cycle that ``result`` ended was skipped, and too many in a row before it.
+
+        ``step`` asks this of each cycle when the next one ends, so that it need not wait for the device.
+        """
+        limit = self.program.schedule.max_skipped
+        skipped = result.skipped_cycles
+        if limit is not None and skipped is not None and skipped > limit:
+            known = [] if result.loss is None else [f"the last loss was {result.loss}"]
+            scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
+            known += [f"at a loss scale of {', '.join(f'{s:g}' for s in scales)}"] if scales else []
+            where = f" ({', '.join(known)})" if known else ""
+            by = "overflow-check" if self.program.schedule.search is None else "dim-reduce"
+            self._unread = None
+            raise RuntimeFailure(
+                f"the updates of the last {counted(skipped, 'cycle')} were all skipped, because gradients were "
+                f"not finite{where}: training does not get anywhere. Look for bad values in the data "
+                f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
+            )
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Name -> numpy array, a copy of every state variable by the names of the file, or of those that are named;
+        bfloat16 as float32 (exact).
+
+        What is a fixed part of the program is left out.
+        """
+        return {name: self._engine.read(name) for name in (self._changing if names is None else names)}
+
+    @cached_property
+    def _changing(self) -> dict[str, TensorType]:
+        """The types of all state but what is a fixed part of the program."""
+        return {n: t for n, t in self._engine.types.items() if self.program.state[n].role != "fixed"}
+
+    def load(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
+        """Takes back what :meth:`save` wrote; sets state from a ``.safetensors``, ``.ckpt`` or ``.npz`` file, or from
+        arrays or Tensors by name.
+
+        Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
+        those of the state; without, those that both sides have are set. Returns the names that were set. An error
+        changes nothing; a file that is not what was written is a :class:`.checkpoint.DamagedState`. A state saved in
+        the middle of a cycle resumes there. ``load_state`` is another name of this method.
+        """
+        from_file = isinstance(source, (str, os.PathLike))
+        origin = str(source) if from_file else "the given state"
+        read, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (source, {})
+        given, partial = split(read, notes, self.ranks.rank, self.ranks.size)
+        kept = unpack_kept(given, origin)
+        refuse_unknown(given, origin)
+        known = self._changing
+        if strict:
+            for name in given:
+                if name not in known:
+                    raise RuntimeFailure(
+                        f"{origin} holds '{name}', which the program does not know{nearest(name, list(known))}.",
+                        python="strict=False skips such names.",
+                        command="boost-run --load … --partial skips such names.",
+                    )
+            missing = [name for name in known if name not in given]
+            if missing:
+                raise RuntimeFailure(
+                    f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'"
+                    f"{nearest(missing[0], list(given))}.",
+                    python="strict=False keeps their values.",
+                    command="boost-run --load … --partial keeps their values.",
+                )
+        values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
+        data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
+        drawn = self._engine.draws.check_text(notes[draws.NOTE], origin) if draws.NOTE in notes else None
+        position = self._position_from(values, kept)
+        self._engine.write(values)
+        self._position = position
+        self.data_position = data_position
+        self._drawn_with = None
+        if drawn is not None:
+            self._drawn_with, runs = drawn
+            self._engine.draws.runs.update(runs)
+        if partial:
+            log.warning(
+                "%s was saved by %s ranks; what each had for itself (slots, statistics, sums of a cycle) is that of "
+                "the first, or their mean",
+                origin,
+                notes[RANKS],
+            )
+        choice = self.program.schedule.choice
+        if choice is not None and choice.state in values:
+            self._cycle = int(values[choice.state].item())
+        return list(values)
+
+    load_state = load
+
+    def update(self, network: Any) -> list[str]:
+        """Copies the state into the Parameters of ``network``, any Cell, by their names, and returns the names.
+
+        Parameters that the session trains in place have it already. RuntimeFailure where no name agrees, or a shape or
+        dtype differs; nothing is changed then. A warning names weights that the session lacks, or has besides: with
+        them ``network`` computes something else than what was trained.
+        """
+        return update_network(network, self.program, self._engine)
+
+    def check_replicas(self) -> None:
+        """RuntimeFailure, on all ranks, if a weight does not have the same bits on all of them: it names the first such
+        weight and the ranks. All ranks must call it; what is compared is a hash of each weight."""
+        compared = [n for n, v in self.program.state.items() if v.role == "weight" and not v.info.get(LOCAL)]
+        self._exchange.check_equal({name: self._engine.read(name) for name in compared})
+
+    def save(self, path: str | os.PathLike[str], sync: str = "none") -> None:
+        """Writes the state, and where in the data ``fit`` stands, to a ``.safetensors`` or ``.ckpt`` file; never leaves
+        half a file behind.
+
+        A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``. In a job of several ranks all of
+        them must call it, and the first one writes. ``sync=average`` writes BatchNorm statistics averaged over the
+        ranks, ``none`` those of the first; what a cycle has accumulated is averaged in any case, so that any number of
+        ranks that load it have the same sum together. What differs between ranks is written beside that, and as many
+        ranks as before load each its own.
+        """
+        if sync not in ("none", "average"):
+            raise RuntimeFailure(f"no way to write BatchNorm statistics is called '{sync}': give 'none' or 'average'.")
+        values = self.state()
+        if self._search is not None:
+            values |= pack_kept(self._search.kept())
+        notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
+        if self._engine.draws.runs:
+            notes[draws.NOTE] = self._engine.draws.to_text()
+        averaged: dict[str, Any] = {}
+        if self.ranks.size > 1:
+            own = {name: values[name] for name in self._exchange.differing(values)}
+            averaged = self._exchange.mean({name: values[name] for name in self._differing(sync == "average")})
+            for rank, parts in enumerate(self._exchange.gather(own)):
+                values |= {of_rank(rank, name): value for name, value in parts.items()}
+            values |= averaged
+            if own:
+                notes[RANKS] = str(self.ranks.size)
+        if self.ranks.rank != 0:
+            return
+        parameters = {name: self._engine.parameters[name] for name in self._changing}
+        parameters.update({name: self._engine.tensor(name, value) for name, value in averaged.items()})
+        write_state(path, parameters, values, notes)
+
+    def ranks_agree(self, *asked: bool) -> list[bool]:
+        """Whether any rank asks for each of these; all ranks must call it, with as many."""
+        import numpy as np
+
+        # One more, so that there is something to wait for where nothing is asked.
+        return [bool(n) for n in self._exchange.total(np.array([*asked, True], np.float32))[:-1]]
+
+    def check_draws(self) -> None:
+        """RuntimeFailure where this session draws random numbers from another seed than the one whose state it has
+        loaded; a warning where nobody knows where the generators stood."""
+        own = self._engine.draws
+        if own.runs and self._drawn_with not in (None, own.seed):
+            raise RuntimeFailure(
+                f"cannot go on where the state was saved: the session drew random numbers from the seed "
+                f"{self._drawn_with} then and from {own.seed} now.",
+                **WITHOUT_POSITION,
+            )
+        lost = self._engine.unrepeatable
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            log.warning(
+                "training goes on with other random numbers than an uninterrupted one would have: MindSpore does not "
+                "tell where the generator of %s%s stood%s",
+                lost[0],
+                more,
+                "" if own.runs else " (Session(seed=…) draws masks itself)",
+            )
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], result: str | None = None, batch: int | Literal["any"] | None = None
+    ) -> str:
+        """Writes the network that :meth:`predict` runs, with its present weights, as standard ONNX, and says what was
+        written. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
+        takes, if not as many as in training; a network that came from ONNX with an open batch keeps that.
+
+        An Error lists all primitives that have no standard operator, or do not allow the batch. In a job of several
+        ranks the first one writes."""
+        from importlib.metadata import version
+        from pathlib import Path
+
+        from ...ir.formats.onnx.standard import export_onnx
+        from ...ir.rewrite.evaluation import evaluation
+
+        if self.ranks.rank != 0:
+            return "the first rank exports"
+        network = evaluation(self.program, result).with_values(self.state(), "the session")
+        if batch is not None:
+            network = network.resized(None if batch == "any" else batch, runs=False)
+        return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
+
+    def _differing(self, statistics: bool) -> list[str]:
+        """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm
+        statistics."""
+        if self.ranks.size == 1:
+            return []
+        parts = ({"accumulator", "counter"} if self._position else set()) | ({"statistic"} if statistics else set())
+        return [name for name, v in self.program.state.items() if v.role in parts and v.dtype.is_float]
+
+    def _checked(self, origin: str, name: str, value: Any) -> Any:
+        import mindspore
+        import numpy as np
+
+        type_ = self._engine.types[name]
+        array = tensor_to_numpy(value) if isinstance(value, mindspore.Tensor) else np.asarray(value)
+        if array.shape != type_.shape:
+            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds shape {list(array.shape)} for it.")
+        dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
+        if array.dtype != dtype:
+            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds {array.dtype}; convert it to {dtype}.")
+        return array
+
+    def _resume(self) -> None:
+        """The position as the counting state says, which a checkpoint may have set."""
+        count, choice = self.program.schedule.count, self.program.schedule.choice
+        if count is not None:
+            self._position = self._position_from({count: self._engine.read(count)})
+        if choice is not None:
+            self._cycle = int(self._engine.read(choice.state).item())
+
+    def _position_from(self, values: Mapping[str, Any], kept: Sequence[Sequence[Any]] = ()) -> int:
+        count = self.program.schedule.count
+        if count is None:
+            return 0 if len(values) == len(self._changing) else self._position
+        if count not in values:
+            return self._position
+        position = int(values[count].item())
+        if not 0 <= position < self.cycle_length:
+            raise RuntimeFailure(
+                f"state '{count}' says that {counted(position, 'micro-batch')} "
+                f"{agreed(position, 'is', 'are')} pending, but a cycle has "
+                f"{self.cycle_length}: "
+                f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
+            )
+        if self._search is not None:
+            self._search.resume(position, kept)
+        return position

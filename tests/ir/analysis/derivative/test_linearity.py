@@ -1,0 +1,595 @@
+"""Seeds: where a factor must be multiplied so that every gradient comes out multiplied.
+
+Judged by execution: a graph whose seeds are multiplied by 1024 and whose gradients are divided by it trains bit for bit
+as before, since powers of two round nothing in float32. A seed that was missed, or met twice, is off by 1024.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from boost_compile.ir.build.cast import cast
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.errors import AnatomyError
+from boost_compile.ir.core.graph import Graph, Node, State, Value, tensor_type
+from boost_compile.ir.core.types import DType, TensorType
+from boost_compile.ir.text import parse_graph
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes.step.split import find_cut
+
+import boost_compile as bc
+from tests.compare import assert_close, assert_equal
+from tests.native import initial_state
+from tests.networks import CASES, Batch, names
+from tests.test_linear_cost import assert_linear
+
+Exported = Callable[[str], Path]
+Use = tuple[Node, int]
+
+# -- by execution ----------------------------------------------------------------------------------------------
+
+SCALE = 1024.0
+HALF = [n for n in names("half", runs_on_cpu=True) if n != "residual_half"]
+"""In ``residual_half`` float16 rounds so many gradients to zero that nothing can be compared without a factor."""
+FLOAT32 = [n for n in names(runs_on_cpu=True, without=("refused",)) if n not in (*HALF, "residual_half")]
+QUICK = [
+    *names("loss"),
+    *("mlp", "grouped_conv", "dropout", "recurrence_unrolled", "loop_weights", "branch_state", "stopped_target"),
+    *("clip_global_norm", "residual_after"),
+]
+"""Beside those that tests/passes/test_loss_scale.py trains: the same walk, by the pass itself."""
+SLOW = [n for n in FLOAT32 if n not in QUICK]
+"""The same backward parts under other optimizers and training cells, and deep networks."""
+
+
+def quick_and_slow(quick: list[str], slow: list[str]) -> list[Any]:
+    return [*quick, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
+
+
+def gradient_uses(graph: Graph) -> list[Use]:
+    return [use for crossing in find_cut(anatomy(graph)).gradients for use in crossing.uses]
+
+
+def scaled(program: bc.Program) -> tuple[list[Seed], list[Node]]:
+    """Multiplies the seeds and divides the gradients, in place; the seeds and the Muls."""
+    (graph,) = program.graphs.values()
+    wanted = gradient_uses(graph)
+    seeds = find_seeds(graph, network_parts(graph), wanted)
+    muls = scale_seeds(graph, seeds, graph.constant(scalar_tensor("float32", SCALE)), scope="test")
+    for user, i in wanted:
+        value = user.operand(i)
+        with graph.inserting_before(user):
+            wide = cast(graph, value, DType.FLOAT32)
+            divided = graph.create("Mul", [wide, graph.constant(scalar_tensor("float32", 1 / SCALE))])
+            user.set_operand(i, cast(graph, divided, tensor_type(value).dtype))
+    verify(program)
+    return seeds, muls
+
+
+def trained(program: bc.Program, batches: list[Batch]) -> dict[str, np.ndarray]:
+    session = bc.Session(program, device="CPU")
+    for batch in batches:
+        session.step(*batch)
+    return session.state()
+
+
+def both(path: Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The states after two steps: of the graph with multiplied seeds, and of the file."""
+    ours = bc.load(str(path))
+    scaled(ours)
+    batches = CASES[name].batches(2)
+    return trained(ours, batches), trained(bc.load(str(path)), batches)
+
+
+@pytest.mark.parametrize("name", quick_and_slow(QUICK, SLOW))
+def test_every_gradient_is_multiplied_by_exactly_the_factor(exported: Exported, name: str) -> None:
+    ours, plain = both(exported(name), name)
+    assert any((plain[key] != value).any() for key, value in initial_state(name).items() if key in plain)
+    assert_equal(ours, plain)
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision(exported: Exported, name: str) -> None:
+    """What float16 rounds to zero without the factor survives with it: equal up to that."""
+    ours, plain = both(exported(name), name)
+    initial = {key: value for key, value in initial_state(name).items() if key in plain}
+    assert_close(ours, plain, initial, 5e-2, noise=rounding_only(plain))
+
+
+def rounding_only(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Masks of weights whose gradient is zero but for float16's rounding (a bias in front of BatchNorm): all that is in
+    their momentum is far below that of their layer."""
+    sizes = {key[len("moments.") :]: np.abs(v).max() for key, v in state.items() if key.startswith("moments.")}
+    layers: dict[str, float] = {}
+    for weight, size in sizes.items():
+        layer = weight.rpartition(".")[0]
+        layers[layer] = max(layers.get(layer, 0.0), size)
+    small = [w for w, size in sizes.items() if size <= 1e-3 * layers[w.rpartition(".")[0]]]
+    return {weight: np.ones(state[weight].shape, bool) for weight in small}
+
+
+# -- near the loss ---------------------------------------------------------------------------------------------
+
+SEEDS = {
+    "mlp": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "mlp_half_weights": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "regression_mse": ["constant"],
+    "binary_cross_entropy": ["constant"],
+    "binary_cross_entropy_logits": ["constant"],
+    "token_cross_entropy_masked": ["constant"],
+    "cross_entropy_dense": ["constant"],
+    "cross_entropy_sum": ["constant"],
+    "cross_entropy_rows": ["constant"],
+    "l1": ["constant"],
+    "smooth_l1": ["constant"],
+    "huber": ["constant"],
+    "nll": ["constant"],
+    "kl": ["constant"],
+    "root_mean_square": ["constant"],
+    "log_cosh": ["constant"],
+    "hinge": ["constant"],
+    "worst": ["constant"],
+    "focal": ["constant"],
+    "poisson": ["constant"],
+    "transcription": ["constant"],
+    "contrastive": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "shared_weights": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "gpt_tied": ["constant"],
+    "at_once": ["constant"],
+    "branch": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "loop": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "loop_weights": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "branch_in_loop": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "own_backward": ["SparseSoftmaxCrossEntropyWithLogits"],
+    "own_loss_backward": ["Muls"],
+    "lstm": ["SparseSoftmaxCrossEntropyWithLogits"],
+    # Sums of losses have a seed for each term: a constant that both share is one.
+    "cross_entropy_smoothed": ["constant", "constant"],
+    "two_heads": ["SparseSoftmaxCrossEntropyWithLogits", "constant"],
+    "gradient_penalty": ["constant", "constant"],
+    "penalized": ["PowTensorScalar", "PowTensorScalar", "SparseSoftmaxCrossEntropyWithLogits"],
+}
+"""The seeds of a case: the primitive that computes it, or a constant: the derivative of the loss by itself."""
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_factor_enters_at_the_loss(exported: Exported, name: str) -> None:
+    program = bc.load(str(exported(name)))
+    seeds, muls = scaled(program)
+    kinds = [s.value.op.name if isinstance(s.value, Node) else type(s.value).__name__.lower() for s in seeds]
+    assert sorted(kinds) == sorted(SEEDS[name])
+    assert len(muls) == len(seeds)
+
+
+@pytest.mark.parametrize("name", quick_and_slow([n for n in [*QUICK, *HALF] if n != "loss_in_branch"], SLOW))
+def test_no_seed_stands_behind_another_backward_node(exported: Exported, name: str) -> None:
+    """A seed is made of forward values, but for one step of the derivative of the loss itself."""
+    (graph,) = bc.load(str(exported(name))).graphs.values()
+    parts = network_parts(graph)
+    for seed in find_seeds(graph, parts, gradient_uses(graph)):
+        behind = {v for v in ancestors(seed.value) if isinstance(v, Node) and parts.get(v) == BACKWARD}
+        assert len(behind) <= 1, seed
+
+
+def ancestors(value: Value) -> set[Value]:
+    found: set[Value] = set()
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, Node) and here.op.name != "UpdateState":
+            for operand in here.operands[:1] if here.op.name == "Depend" else here.operands:
+                if operand not in found and not isinstance(operand, State):
+                    found.add(operand)
+                    stack.append(operand)
+    return found
+
+
+def test_a_loss_inside_a_branch_is_multiplied_where_the_branch_returns(exported: Exported) -> None:
+    """The derivative starts inside the functions, where no factor is known."""
+    (graph,) = bc.load(str(exported("loss_in_branch"))).graphs.values()
+    (seed,) = find_seeds(graph, network_parts(graph), gradient_uses(graph))
+    assert isinstance(seed.value, Node)
+    assert seed.value.op.name == "TupleGetItem"
+    assert seed.value.graph is graph
+
+
+# -- hand-written graphs ---------------------------------------------------------------------------------------
+
+
+def read(text: str) -> tuple[Graph, dict[Node, str], dict[str, Node]]:
+    """A graph, its parts and its nodes by name. A node called ``b1.x`` is of the derivative of forward node 1, ``b.x``
+    is backward without saying of what, ``f.x`` forward."""
+    graph = parse_graph(text)
+    parts: dict[Node, str] = {}
+    nodes: dict[str, Node] = {}
+    for body in graph.all_graphs():
+        for node in body:
+            nodes[node.name] = node
+            match = re.match(r"([bf])(\d*)\.", node.name)
+            if match:
+                parts[node] = BACKWARD if match[1] == "b" else FORWARD
+                key = "forward_unique_id" if match[1] == "b" else "unique_id"
+                node.primal = {key: match[2]} if match[2] else {}
+    return graph, parts, nodes
+
+
+def seeds_of(text: str, *wanted: str, assume_linear: tuple[str, ...] = ()) -> dict[str, list[tuple[str, int]]]:
+    """By name, where ``wanted`` are nodes all of whose operands are."""
+    graph, parts, nodes = read(text)
+    uses = [(nodes[name], i) for name in wanted for i in range(nodes[name].num_operands)]
+    found = find_seeds(graph, parts, uses, assume_linear=assume_linear)
+    return {s.value.name: [(user.name, i) for user, i in s.uses] for s in found}
+
+
+def step(*lines: str, result: str = "%out") -> str:
+    """A graph with a true derivative ``b1.d``, a weight ``w`` and these lines."""
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"""graph @step(%x: float32[2,2], %w: float32[2,2], %y: int32[2]) {{
+  %f1.h = MatMul(%x, %w, false, false) : float32[2,2]
+  %b1.d = SparseSoftmaxCrossEntropyWithLogits(%f1.h, %y) : float32[2,2]
+{body}
+  return {result}
+}}
+"""
+
+
+def test_a_product_is_multiplied_in_the_factor_that_carries_the_derivative() -> None:
+    lines = "%b2.c = Square(%f1.h)", "%b2.g = Mul(%b2.c, %b1.d)", "%out = Neg(%b2.g)"
+    assert seeds_of(step(*lines), "out") == {"b1.d": [("b2.g", 1)]}
+
+
+def test_a_sum_is_multiplied_in_all_terms_that_are_not_zero() -> None:
+    lines = (
+        "%b.zero = ZerosLike(%f1.h)",
+        "%b.terms = MakeTuple(%b1.d, %x, %b.zero, float32[2,2]<0, 0, 0, 0>)",
+        "%b.sum = AddN(%b.terms)",
+        "%out = Neg(%b.sum)",
+    )
+    assert seeds_of(step(*lines), "out") == {"b1.d": [("b.terms", 0)], "x": [("b.terms", 1)]}
+
+
+def test_only_the_uses_that_want_it_are_multiplied() -> None:
+    """%b2.g also goes to the result as it is, and only one of two users of %b1.d is a gradient."""
+    lines = (
+        "%b2.g = MatMul(%b1.d, %x, true, false) : float32[2,2]",
+        "%b3.k = Neg(%b2.g)",
+        "%wanted = Neg(%b2.g)",
+        "%out = Add(%wanted, %b3.k)",
+    )
+    assert seeds_of(step(*lines), "wanted") == {"b2.g": [("wanted", 0)]}
+
+
+def test_one_value_many_uses() -> None:
+    lines = (
+        "%b2.a = Neg(%b1.d)",
+        "%b2.b = Mul(%b1.d, %x)",
+        "%b2.shape = ZerosLike(%b1.d)",
+        "%b.order = Depend(%x, %b1.d)",
+        "%out = AddN(%b2.a, %b2.b, %b2.shape, %b.order) : float32[2,2]",
+    )
+    graph, parts, nodes = read(step(*lines))
+    (seed,) = find_seeds(graph, parts, [(nodes["out"], 0), (nodes["out"], 1)])
+    assert seed.value is nodes["b1.d"]
+    assert {(user.name, i) for user, i in seed.uses} == {("b2.a", 0), ("b2.b", 0)}
+
+
+def test_a_tuple_of_which_only_some_elements_are_wanted() -> None:
+    lines = (
+        "%b2.n = BatchNormGrad(%b1.d, %x) : (float32[2,2], float32[2])",
+        "%b2.dx = TupleGetItem(%b2.n, 0)",
+        "%b2.dg = TupleGetItem(%b2.n, 1)",
+        "%wanted = Neg(%b2.dx)",
+        "%other = Neg(%b2.dg)",
+        "%out = MakeTuple(%wanted, %other)",
+    )
+    assert seeds_of(step(*lines), "wanted") == {"b2.dx": [("wanted", 0)]}
+    assert seeds_of(step(*lines), "wanted", "other") == {"b1.d": [("b2.n", 0)]}
+
+
+def test_a_derivative_inside_the_network_is_a_coefficient() -> None:
+    """A gradient penalty: the forward part needs %b9.g, so the derivative of the loss is %b1.d alone."""
+    text = """graph @step(%x: float32[2], %w: float32[2]) {
+  %f9.h = Mul(%x, %w)
+  %b9.g = Mul(float32[2]<1, 1>, %w)
+  %b9.k = Mul(%b9.g, %x)
+  %f1.loss = Square(%b9.k)
+  %b1.d = Mul(%b9.k, float32[]<2.0>)
+  %b2.dw = Mul(%b9.g, %b1.d)
+  %out = Neg(%b2.dw)
+  %both = MakeTuple(%out, %f1.loss)
+  return %both
+}
+"""
+    (seed,) = seeds_of(text, "out").items()
+    assert seed[1] == [("b1.d", 1)]
+
+
+def test_a_coefficient_that_the_loss_shares_with_another_derivative() -> None:
+    """%b3.c was computed for both, and kept once: that the loss takes it makes it no derivative."""
+    lines = "%b3.c = Square(%x)", "%b2.e = Loss(%b3.c) : float32[2,2]", "%b3.g = Mul(%b3.c, %b2.e)", "%out = Neg(%b3.g)"
+    assert seeds_of(step(*lines), "out") == {"b2.e": [("b3.g", 1)]}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("%b.g = Sign(%b1.d)", "Sign is not known to be linear"),
+        ("%b.g = Square(%b1.d)", "Square is not known to be linear"),
+        ("%b.g = Exp(%b1.d)", "Exp is not known to be linear"),
+        ("%b.g = Clip(%b1.d) : float32[2,2]", "Clip is not known to be linear"),
+        ("%b.g = RealDiv(%x, %b1.d)", "not linear in operand 1"),
+        ("%b.g = AddScalar(%b1.d, 1.0) : float32[2,2]", "its operand 1"),
+        ('%b.g = AllReduce(%b1.d) {op = "max"} : float32[2,2]', "AllReduce is not known to be linear"),
+        ("%b.g = LSTMGradWeight(%x) : float32[2,2]", "workspace"),
+    ],
+)
+def test_what_is_not_linear_is_refused(line: str, why: str) -> None:
+    with pytest.raises(AnatomyError) as caught:
+        seeds_of(step(line, "%out = Neg(%b.g)"), "out")
+    message = str(caught.value)
+    assert why in message
+    assert "graph 'step'" in message
+    assert "%b.g = " in message
+    assert "assume_linear" in message
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("%b.n = Square(%b1.d)", "%b.g = RealDiv(%b1.d, %b.n)"),  # its own length
+        ("%b.n = Neg(%b1.d)", "%b.m = Muls(%b1.d, 2) : float32[2,2]", "%b.g = Mul(%b.n, %b.m)"),  # its square
+        ("%b.n = Less(%b1.d, %x)", "%b.g = Select(%b.n, %b1.d, %x)"),  # clipping
+        ("%b.n = Less(%b1.d, %x)", "%b.g = Cast(%b.n, 43) : float32[2,2]"),
+    ],
+)
+def test_the_derivative_met_twice_is_refused(lines: tuple[str, ...]) -> None:
+    with pytest.raises(AnatomyError, match=r"passes through <%b\.g = "):
+        seeds_of(step(*lines, "%out = Neg(%b.g)"), "out")
+
+
+def test_scope_is_named() -> None:
+    graph, parts, nodes = read(step("%b.g = Sign(%b1.d)", "%out = Neg(%b.g)"))
+    nodes["b.g"].scope = "Default/my-Layer/Sign-op0"
+    with pytest.raises(AnatomyError, match="scope 'Default/my-Layer/Sign-op0'"):
+        find_seeds(graph, parts, [(nodes["out"], 0)])
+
+
+def test_what_the_user_asserts_is_believed() -> None:
+    text = step("%b.g = MyBackward(%x, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
+    with pytest.raises(AnatomyError, match=r"assume_linear=\[MyBackward\]"):
+        seeds_of(text, "out")
+    with pytest.raises(AnatomyError):
+        seeds_of(text, "out", assume_linear=("Other",))
+    assert seeds_of(text, "out", assume_linear=("MyBackward",)) == {"b1.d": [("b.g", 1)]}
+
+
+def test_an_unknown_primitive_at_the_loss_is_a_seed() -> None:
+    """It takes no derivative: nothing is asserted of it."""
+    text = step("%b5.e = MyLossBackward(%f1.h, %x) : float32[2,2]", "%b6.g = Neg(%b5.e)", "%out = Add(%b6.g, %b1.d)")
+    assert seeds_of(text, "out") == {"b5.e": [("b6.g", 0)], "b1.d": [("out", 1)]}
+
+
+def test_an_operand_written_in_place_cannot_be_multiplied() -> None:
+    text = step(
+        "%b2.buffer = Neg(%x)",
+        "%b2.g = InplaceAddExt(%b2.buffer, %b1.d) {side_effect_mem = true} : float32[2,2]@b2.buffer",
+        "%out = Neg(%b2.g)",
+    )
+    with pytest.raises(AnatomyError, match="writes its operand 0 in place"):
+        seeds_of(text, "out")
+
+
+# -- functions -------------------------------------------------------------------------------------------------
+
+
+def calling(body: str, *lines: str) -> str:
+    """``step`` with a function ``@back(%c, %d)``."""
+    text = step(*lines)
+    return text[: text.rindex("}")] + f"\n  func @back(%c: float32[2,2], %d: float32[2,2]) {{\n{body}\n  }}\n}}\n"
+
+
+LINEAR_BODY = "    %b2.p = Mul(%c, %d)\n    return %b2.p"
+
+
+def test_the_derivative_passes_a_call() -> None:
+    text = calling(LINEAR_BODY, "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
+    assert seeds_of(text, "out") == {"b1.d": [("b.g", 2)]}
+
+
+def test_and_a_closure_that_a_switch_chooses() -> None:
+    lines = (
+        "%b.one = Partial(@back, %f1.h)",
+        "%b.two = Partial(@back, %x)",
+        "%b.chosen = Switch(%go, %b.one, %b.two)",
+        "%b.g = call(%b.chosen, %b1.d) : float32[2,2]",
+        "%out = Neg(%b.g)",
+    )
+    text = calling(LINEAR_BODY, *lines).replace("%y: int32[2]", "%y: int32[2], %go: bool[]")
+    assert seeds_of(text, "out") == {"b1.d": [("b.g", 1)]}
+
+
+def test_a_function_of_which_one_call_is_wanted_is_multiplied_behind_it() -> None:
+    lines = (
+        "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]",
+        "%b.k = call(@back, %x, %b1.d) : float32[2,2]",
+        "%wanted = Neg(%b.g)",
+        "%out = Add(%wanted, %b.k)",
+    )
+    assert seeds_of(calling(LINEAR_BODY, *lines), "wanted") == {"b.g": [("wanted", 0)]}
+
+
+def test_a_seed_inside_a_function_is_multiplied_behind_its_calls() -> None:
+    body = "    %b2.p = MyLossBackward(%c) : float32[2,2]\n    %b3.q = Add(%b2.p, %d)\n    return %b3.q"
+    text = calling(body, "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
+    assert seeds_of(text, "out") == {"b.g": [("out", 0)]}
+
+
+PAIR = "    %b2.p = Mul(%c, %d)\n    %b2.q = Neg(%d)\n    %b.t = MakeTuple(%b2.p, %b2.q)\n    return %b.t"
+TAKEN = (
+    "%b.g = call(@back, %f1.h, %b1.d) : (float32[2,2], float32[2,2])",
+    "%b.p = TupleGetItem(%b.g, 0)",
+    "%b.q = TupleGetItem(%b.g, 1)",
+)
+
+
+def test_a_function_with_two_results() -> None:
+    assert seeds_of(calling(PAIR, *TAKEN, "%out = Add(%b.p, %b.q)"), "out") == {"b1.d": [("b.g", 2)]}
+    alone = calling(PAIR, *TAKEN, "%out = Neg(%b.p)")
+    assert seeds_of(alone, "out") == {"b1.d": [("b.g", 2)]}  # nothing takes the other
+
+
+def test_a_function_of_which_one_result_goes_elsewhere_is_multiplied_behind_it() -> None:
+    lines = (*TAKEN, "%wanted = Neg(%b.p)", "%out = Add(%wanted, %b.q)")
+    assert seeds_of(calling(PAIR, *lines), "wanted") == {"b.p": [("wanted", 0)]}
+
+
+def test_what_is_not_linear_inside_a_function_is_refused() -> None:
+    body = "    %b2.p = Sign(%d)\n    return %b2.p"
+    text = calling(body, "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
+    with pytest.raises(AnatomyError, match=r"graph 'back': .* Sign is not known to be linear"):
+        seeds_of(text, "out")
+
+
+def test_a_gradient_inside_a_function_is_refused() -> None:
+    body = "    %b2.p = Square(%c)\n    %taken = Neg(%b2.p)\n    return %taken"
+    text = calling(body, "%b.g = call(@back, %f1.h, %b1.d) : float32[2,2]", "%out = Neg(%b.g)")
+    with pytest.raises(AnatomyError, match="computed inside function 'back'"):
+        seeds_of(text, "taken")
+
+
+def test_recursion() -> None:
+    """@back calls itself with the derivative; the condition is a forward value."""
+    body = """    %b.stop = Partial(@end, %d)
+    %b.more = Partial(@again, %c, %d)
+    %b.chosen = Switch(%go, %b.stop, %b.more)
+    %b.r = call(%b.chosen) : float32[2,2]
+    return %b.r
+  }
+
+  func @end(%e: float32[2,2]) {
+    %b3.n = Neg(%e)
+    return %b3.n
+  }
+
+  func @again(%c2: float32[2,2], %d2: float32[2,2], %go2: bool[]) {
+    %b4.m = Mul(%c2, %d2)
+    %b.s = call(@back, %c2, %b4.m, %go2) : float32[2,2]
+    %b4.t = Add(%b.s, %b4.m)
+    return %b4.t"""
+    body = body.replace("Partial(@again, %c, %d)", "Partial(@again, %c, %d, %go)")
+    text = calling(body, "%b.g = call(@back, %f1.h, %b1.d, %go) : float32[2,2]", "%out = Neg(%b.g)")
+    text = text.replace("%y: int32[2]", "%y: int32[2], %go: bool[]")
+    text = text.replace(
+        "@back(%c: float32[2,2], %d: float32[2,2])", "@back(%c: float32[2,2], %d: float32[2,2], %go: bool[])"
+    )
+    assert seeds_of(text, "out") == {"b1.d": [("b.g", 2)]}
+    nonlinear = text.replace("%b3.n = Neg(%e)", "%b3.n = Sign(%e)")
+    with pytest.raises(AnatomyError, match=r"graph 'end': .* Sign is not known to be linear"):
+        seeds_of(nonlinear, "out")
+
+
+def test_a_call_that_cannot_be_followed_is_refused() -> None:
+    text = calling(
+        LINEAR_BODY,
+        "%b.which = Fetch(%y) : fn<@back>",
+        "%b.g = call(%b.which, %f1.h, %b1.d) : float32[2,2]",
+        "%out = Neg(%b.g)",
+    )
+    with pytest.raises(AnatomyError, match="which functions that reaches cannot be told"):
+        seeds_of(text, "out")
+
+
+# -- multiplying -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_product_is_formed_in_a_type_that_holds_the_factor(dtype: str) -> None:
+    graph = parse_graph(f"graph @g(%x: {dtype}[2], %s: float32[]) {{\n %a = Neg(%x)\n %b = Neg(%a)\n return %b\n}}")
+    a, b = graph
+    (mul,) = scale_seeds(graph, [Seed(a, [(b, 0)])], graph.inputs[1], scope="scaling")
+    wide = "float64" if dtype == "float64" else "float32"
+    assert [str(tensor_type(v).dtype) for v in mul.operands] == [wide, wide]
+    assert tensor_type(b.operand(0)) == TensorType(DType(dtype), (2,))
+    assert len(list(graph)) == {"float32": 3, "float64": 4}.get(dtype, 5)
+    assert {n.scope for n in graph if n not in (a, b)} == {"scaling"}
+    verify(graph)
+
+
+def test_a_factor_that_stands_behind_a_seed_is_moved() -> None:
+    graph = parse_graph(
+        "graph @g(%x: float32[2], %t: float32[]) {\n %a = Neg(%x)\n %b = Neg(%a)\n %s = Neg(%t)\n return %b\n}"
+    )
+    a, b, s = graph
+    scale_seeds(graph, [Seed(a, [(b, 0)]), Seed(graph.inputs[0], [(a, 0)])], s, scope="")
+    verify(graph)
+    order = list(graph)
+    assert order.index(s) < order.index(b)
+
+
+# -- accumulation, cost ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "token_cross_entropy_masked", "gpt_tied", "loop"])
+def test_an_accumulating_graph_has_the_seeds_of_the_step(exported: Exported, name: str) -> None:
+    """Its update side only adds to accumulators."""
+    source = bc.load(str(exported(name)))
+    graph = bc.compile(source, "gradient-accumulation{steps=2}").graphs["accumulate"]
+    parts = network_parts(graph)
+    wanted = [
+        (node, 1)
+        for node in graph
+        if node.op.name == "AssignAdd" and isinstance(v := node.operand(1), Node) and parts.get(v) == BACKWARD
+    ]
+    (step,) = source.graphs.values()
+    own = [seed.value.name for seed in find_seeds(step, network_parts(step), gradient_uses(step))]
+    assert [seed.value.name for seed in find_seeds(graph, parts, wanted)] == own
+
+
+def deep(n: int) -> list[str]:
+    """n products one after the other, each of a group of its own."""
+    lines = [f"%b{k + 2}.p = Mul({'%b1.d' if k == 0 else f'%b{k + 1}.p'}, %x)" for k in range(n)]
+    return [*lines, f"%out = Neg(%b{n + 1}.p)"]
+
+
+def wide(n: int) -> list[str]:
+    """A sum of n terms that all come from one value."""
+    lines = [f"%b{k + 2}.p = Neg(%b1.d)" for k in range(n)]
+    terms = ", ".join(f"%b{k + 2}.p" for k in range(n))
+    return [*lines, f"%b.t = MakeTuple({terms})", "%b.s = AddN(%b.t)", "%out = Neg(%b.s)"]
+
+
+def taken_apart(n: int) -> list[str]:
+    """A node with n results, all of them summed."""
+    types = ", ".join(["float32[2,2]"] * n)
+    lines = [f"%b2.all = Split(%b1.d) : ({types})", *(f"%b2.i{k} = TupleGetItem(%b2.all, {k})" for k in range(n))]
+    return [*lines, f"%b.s = AddN({', '.join(f'%b2.i{k}' for k in range(n))})", "%out = Neg(%b.s)"]
+
+
+def in_parts(n: int) -> list[str]:
+    """n gradients of which every second is wanted: n/2 uses of one value are multiplied by themselves."""
+    lines = [f"%b{k + 2}.p = Neg(%b1.d)" for k in range(n)]
+    lines += [f"%w{k} = Neg(%b{k + 2}.p)" for k in range(n)]
+    wanted = ", ".join(f"%w{k}" for k in range(0, n, 2))
+    rest = ", ".join(f"%w{k}" for k in range(1, n, 2))
+    return [*lines, f"%out = AddN({wanted})", f"%rest = AddN({rest})", "%both = MakeTuple(%out, %rest)"]
+
+
+@pytest.mark.parametrize("shape", [deep, wide, taken_apart, in_parts])
+def test_cost_is_linear(shape: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(n: int) -> Callable[[], object]:
+        lines = shape(n)
+        graph, parts, nodes = read(step(*lines, result="%both" if shape is in_parts else "%out"))
+        wanted = [(nodes["out"], i) for i in range(nodes["out"].num_operands)]
+        seeds = find_seeds(graph, parts, wanted)
+        assert seeds[0].value is nodes["b1.d"]
+        return lambda: find_seeds(graph, parts, wanted)
+
+    assert_linear(monkeypatch, prepare, (200, 400, 800))

@@ -1,0 +1,207 @@
+"""Forward graphs written as Python, looked at without MindSpore: what a file can and cannot put into the source."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from boost_compile.ir.core.attributes import Opaque
+from boost_compile.ir.core.data import BytesData
+from boost_compile.ir.core.errors import Error, PassError
+from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.core.op import Op
+from boost_compile.ir.core.program import Entry, Program, Schedule
+from boost_compile.ir.core.types import tensor
+from boost_compile.ir.formats.python.check import UnsafeSource, check_source
+from boost_compile.ir.formats.python.decompile import decompile
+from boost_compile.ir.formats.python.source import prelude
+from boost_compile.ir.formats.storage.storage import load
+
+HARM = "__import__('os').system('touch harmed')"
+CORPUS = (
+    f"'{HARM}'", f'"); {HARM} #', f"'); {HARM} #", f'"""\n{HARM}\n"""', f"'''\n{HARM}\n'''", f"\\'); {HARM} #",
+    f"\n{HARM}\n", f"\r{HARM}\r", f"\u2028{HARM}\u2029", f"{{{HARM}}}", f"%({HARM})s", f"\x00{HARM}\x00", "\\",
+    "\\\\'", '\\"', "\\N{LEFT CURLY BRACKET}", "\\x27", "#", "# coding: utf-7", "\ufeff", "ｅｖａｌ", "ªbc", "ﬁ",
+    "𝐞𝐱𝐞𝐜", "class", "lambda", "match", "None", "self", "state", "prefix", "eval", "exec", "open", "super", "primitive",
+    "function", "nn", "ms", "Network", "State", "load", "__init__", "__class__", "__del__", "__builtins__",
+    "construct", "attrs", "name", "add_prim_attr", "a b", "a.b", "a-b", "a/b", "0", "", " ", "x" * 5000, "é", "日本",
+    "🙂", "a:b", "$(touch harmed)", "`touch harmed`", "../../harmed", "{0.__class__}",
+)  # fmt: skip
+"""What a file may call its parts: quotes, ends of strings and lines, look-alikes, keywords, names with a meaning."""
+
+
+def network(text: str) -> Program:
+    """A graph that holds ``text`` wherever a file may: names, scopes, attributes, strings, a primitive."""
+    graph = Graph("step")
+    x = graph.add_input(text, tensor("float32", 2, 2))
+    weight = graph.state(text, tensor("float32", 2, 2))
+    part = text.replace("/", "|") or "part"
+    scope = f"Default/{part}-{part}/inner-{part}/ReLU-op0"
+    y = graph.create(Op("MatMul", {text: text, "list": (text, [text])}, text, 1), [x, weight], x.type, scope=scope)
+    y = graph.create(Op(f"My{text}", {"values": (text,)}, kind=1), [y, graph.constant(text)], y.type, scope=scope)
+    graph.result = graph.create(Op("ReLU", kind=2), [y], y.type, scope=f"Default/{part}/ReLU-op1", name=text)
+    program = Program({"step": graph}, {}, Schedule((Entry("step"),)), name="hostile")
+    program.add_state(text, tensor("float32", 2, 2), "unknown", BytesData(bytes(16)))
+    return program
+
+
+def shape(source: str) -> str:
+    """The syntax tree with all identifiers and literals made equal."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for field in ("id", "name", "arg", "attr", "value"):
+            if isinstance(getattr(node, field, None), (str, bytes, int, float)):
+                setattr(node, field, 0)
+    return ast.dump(tree)
+
+
+def named(source: str) -> set[str]:
+    """Every identifier of the classes."""
+    fixed = len(ast.parse(prelude()).body)
+    found = set()
+    for statement in ast.parse(source).body[fixed:]:
+        for node in ast.walk(statement):
+            found |= {
+                getattr(node, f) for f in ("id", "name", "arg", "attr") if isinstance(getattr(node, f, None), str)
+            }
+    return found
+
+
+@pytest.mark.parametrize("text", CORPUS, ids=ascii)
+def test_what_a_file_calls_its_parts_stands_in_literals_only(text: str) -> None:
+    source = decompile(network(text)).source
+    # Attributes with plain names are keyword arguments, all others keys of a dictionary.
+    plain = text.isascii() and text.isidentifier() and "__" not in text and text not in ("class", "lambda", "None")
+    assert shape(source) == shape(decompile(network("weight" if plain else "a weight")).source)
+    assert all(name.isascii() and (name == "__init__" or "__" not in name) for name in named(source))
+    literals = {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
+    assert {text, f"My{text}"} <= literals
+
+
+def test_text_and_file_hold_the_same_hostile_names(tmp_path) -> None:
+    """Through the MindIR writer and reader too, where they take such a name."""
+    taken = 0
+    for i, text in enumerate(CORPUS):
+        path = tmp_path / f"{i}.mindir"
+        try:
+            network(text).save(str(path))
+            read = load(path)
+        except Error:
+            continue
+        assert shape(decompile(read).source) == shape(decompile(network(text)).source)
+        taken += 1
+    assert taken > len(CORPUS) / 2
+
+
+def cell(field: str = "1", statement: str = "return x", head: str = "class A(nn.Cell):", init: str = "self") -> str:
+    return (
+        f"{head}\n    def __init__({init}):\n        self.x = {field}\n"
+        f"    def construct(self, x):\n        {statement}\n"
+    )
+
+
+FIELDS = (
+    "eval('1')", "ms.load('x')", "nn", "(lambda: 1)()", "[y for y in (1,)]", "f'{nn}'", "state", "b'x'", "__import__",
+    "primitive.__globals__", "primitive(**{})", "primitive(*())", "(x := 1)", "1 if 1 else 2", "self.x", "prefix + 'a'",
+    "load()", "State('x')", "primitive('A', __x__=1)", "prefix.x + 'a'", "tensor(eval('1'))", "ms.context",
+)  # fmt: skip
+STATEMENTS = (
+    "return eval('x')", "return x.asnumpy()", "return self.x.y", "return self.__class__", "return 'text'", "import os",
+    "global x", "self.x = x", "return primitive('x')", "return self.x(y=1)", "del x", "return unknown", "return f'{x}'",
+    "return x + x", "return (lambda: 1)()", "return self.x(*x)", "for i in x: pass", "with x: pass", "raise x",
+    "return", "x[0] = 1", "yield x", "nn.x = 1", "if eval('1'): return x", "while x.y: return x",
+)  # fmt: skip
+
+
+def test_a_plain_cell_passes() -> None:
+    check_source(f"{prelude()}\n\n{cell()}", prelude())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "x = 1",
+        "eval('1')",
+        *(cell(field=field) for field in FIELDS),
+        *(cell(statement=statement) for statement in STATEMENTS),
+        cell(head="class A(nn.Cell, metaclass=type):"),
+        cell(head="class A(object):"),
+        cell(head="class State(nn.Cell):"),
+        cell(head="@primitive\nclass A(nn.Cell):"),
+        cell(init="self, y=load()"),
+        cell(init="self, y: load()"),
+        cell(init="self, *y"),
+        cell() + "    x = load()\n",
+    ],
+)
+def test_source_of_any_other_kind_is_refused(line: str) -> None:
+    with pytest.raises(UnsafeSource):
+        check_source(f"{prelude()}\n\n{line}\n", prelude())
+
+
+def test_the_fixed_beginning_is_compared() -> None:
+    with pytest.raises(UnsafeSource):
+        check_source(prelude().replace("import json", "import os"), prelude())
+
+
+def dense(graph: Graph, x, name: str, size: int):
+    weight = graph.state(f"{name}.weight", tensor("float32", size, x.type.shape[1]))
+    scope = f"Default/{name}-Dense/MatMul-op0"
+    transposed = [graph.constant(False), graph.constant(True)]
+    return graph.create(Op("MatMul", kind=2), [x, weight, *transposed], tensor("float32", 2, size), scope=scope)
+
+
+def test_layers_that_differ_in_literals_are_one_class() -> None:
+    graph = Graph("step")
+    x = graph.add_input("x", tensor("float32", 2, 4))
+    for name, size, by in (("first", 8, (2, 8)), ("second", 6, (2, 6)), ("third", 5, (2, 5))):
+        x = dense(graph, x, name, size)
+        x = graph.create(
+            Op("Reshape", kind=2), [x, graph.constant(by)], x.type, scope=f"Default/{name}-Dense/Reshape-op0"
+        )
+    graph.result = x
+    program = Program({"step": graph}, {}, Schedule((Entry("step"),)))
+    for state in graph.states.values():
+        program.add_state(state.name, state.type, "unknown")
+    source = decompile(program).source
+    classes = [n for n in ast.parse(source[len(prelude()) :]).body if isinstance(n, ast.ClassDef)]
+    assert [c.name for c in classes] == ["Dense", "Network"]
+    assert "self.second = Dense(state, 'second.', constant=(2, 6))" in source
+    assert "self.weight = state[prefix + 'weight']" in source
+    assert "mat_mul = self.mat_mul(x, self.weight)" in source
+
+
+@pytest.mark.parametrize("name", ["PyExecute", "Custom", "PyFunc"])
+def test_primitives_that_run_code_of_the_file_are_refused(name: str) -> None:
+    program = network("a")
+    graph = program.graphs["step"]
+    graph.result = graph.create(Op(name, kind=1), [graph.result], graph.result.type)
+    with pytest.raises(PassError, match="runs code"):
+        decompile(program)
+
+
+def test_what_python_has_no_value_for_is_refused_with_its_node() -> None:
+    program = network("a")
+    graph = program.graphs["step"]
+    graph.result = graph.create(
+        Op("Some", {"odd": Opaque(b"x")}, kind=1), [graph.result], graph.result.type, name="here"
+    )
+    with pytest.raises(PassError, match=r"%here.*odd"):
+        decompile(program)
+
+
+def test_nested_values_do_not_exhaust_the_stack() -> None:
+    program = network("a")
+    graph = program.graphs["step"]
+    value = graph.inputs[0]
+    for _ in range(3000):
+        value = graph.create(Op("MakeTuple", kind=1), [value], graph.result.type)
+    graph.result = value
+    check_source(decompile(program).source, prelude())
+    deep: tuple = ()
+    for _ in range(100):
+        deep = (deep,)
+    graph.result = graph.create(Op("Some", {"deep": deep}, kind=1), [value], value.type)
+    with pytest.raises(PassError, match="nested"):
+        decompile(program)

@@ -1,0 +1,450 @@
+"""The pass manager: order, verification, instrumentation, and what it says when something goes wrong."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boost_compile.ir.core.errors import AnatomyError, Error, NotApplicable, OptionError, PassError, VerifyError
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.report import PassResult
+from boost_compile.ir.text import parse_program, print_program
+from boost_compile.passes import REGISTRY, STAGES, InternalError, NoMatchWarning, Pass, compile_program, option
+from boost_compile.passes.framework.instrumentation import Instrumentation
+from boost_compile.passes.framework.manager import BrokenProgram, canonical_order
+
+TEXT = """
+state %w: float32[2]<1.0, 2.0> role=weight
+state %big: float32[1000]<zeros> role=weight
+
+graph @step(%x: float32[2]) {
+  %read = Load(%w, umonad)
+  %all = Load(%big, umonad)
+  %y = Add(%x, %read)
+  %result = call(@twice, %y) : float32[2]
+  %kept = MakeTuple(%result, %all)
+  return %kept
+
+  func @twice(%p: float32[2]) {
+    %sum = Add(%p, %p)
+    return %sum
+  }
+}
+"""
+
+
+class Negate(Pass):
+    """Negates what every Add gives."""
+
+    name = "negate"
+    times: int = option(1, help="how often", minimum=1)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        for main in program.graphs.values():
+            for graph in main.all_graphs():
+                for node in [n for n in graph if n.op.name == "Add"]:
+                    result.matched += 1
+                    uses = list(node.use_sites())
+                    with graph.inserting_after(node):
+                        new = graph.create("Neg", [node], sources=[node])
+                    for user, i in uses:
+                        user.set_operand(i, new)
+                    result.changed += 1
+        return result
+
+
+class Placeless(Pass):
+    """Fits no network."""
+
+    name = "placeless"
+
+    def run(self, program: Program) -> PassResult:
+        raise NotApplicable("there is no place")
+
+
+class Nothing(Pass):
+    """Looks for what is not there."""
+
+    name = "nothing"
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        for i in range(5):
+            result.miss(f"site {i}", "too small")
+        return result
+
+
+class Idle(Pass):
+    """Has nothing to do, as a clean-up may."""
+
+    name = "idle"
+    may_match_nothing = True
+
+    def run(self, program: Program) -> PassResult:
+        return self.result()
+
+
+class Crash(Pass):
+    """Has a bug."""
+
+    name = "crash"
+    depth: int = option(1, help="unused")
+
+    def run(self, program: Program) -> PassResult:
+        for graph in program.graphs.values():
+            graph.erase(next(n for n in graph if not n.uses and n.op.name == "nonsense"))
+        return self.result()
+
+
+class Break(Pass):
+    """Leaves a use in front of its definition."""
+
+    name = "break"
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        (graph,) = program.graphs.values()
+        first, *_, last = graph
+        graph.move(last, first)
+        result.matched = 1
+        return result
+
+
+class Refuse(Pass):
+    """Cannot handle the program."""
+
+    name = "refuse"
+
+    def run(self, program: Program) -> PassResult:
+        raise AnatomyError("weight 'w' has no gradient")
+
+
+class Wrong(Pass):
+    """Returns something else."""
+
+    name = "wrong"
+
+    def run(self, program: Program) -> PassResult:
+        return None  # type: ignore[return-value]
+
+
+def staged(stage_name: str) -> type[Pass]:
+    class Staged(Pass):
+        """Belongs to a stage."""
+
+        name = f"at-{stage_name}"
+        stage = stage_name
+        may_match_nothing = True
+
+        def run(self, program: Program) -> PassResult:
+            return self.result()
+
+    return Staged
+
+
+STAGED = {name: staged(name) for name in STAGES}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Refuse, Wrong, *STAGED.values()):
+        monkeypatch.setitem(REGISTRY, cls.name, cls)
+
+
+@pytest.fixture
+def program() -> Program:
+    return parse_program(TEXT)
+
+
+def shown(program: Program) -> str:
+    return print_program(program, annotations=False)
+
+
+def compiled(program: Program, passes: str, **options: Any) -> tuple[Program, str]:
+    """The result, and what was written to the stream."""
+    stream = io.StringIO()
+    return compile_program(
+        program, passes, instrumentation=Instrumentation(stream=stream, **options)
+    ), stream.getvalue()
+
+
+# -- running ---------------------------------------------------------------------------------------------------
+
+
+def test_the_argument_is_not_changed(program: Program) -> None:
+    before = print_program(program)
+    after = compile_program(program, "negate,dead-code-elimination")
+    assert print_program(program) == before
+    assert "Neg" in shown(after)
+    assert program.reports == []
+    assert program.pipeline == ""
+
+
+def test_the_argument_is_not_changed_by_a_failure(program: Program, tmp_path: Path) -> None:
+    before = print_program(program)
+    for pipeline in ("negate,break", "negate,crash", "negate,refuse"):
+        with pytest.raises((Error, InternalError)):
+            compile_program(program, pipeline, reproducer_directory=tmp_path)
+        assert print_program(program) == before
+
+
+def test_reports_and_pipeline_add_up(program: Program) -> None:
+    once = compile_program(program, "negate{times=2},idle")
+    twice = compile_program(once, [Negate()])
+    assert once.pipeline == "negate{times=2},idle"
+    assert twice.pipeline == "negate{times=2},idle,negate{times=1}"
+    assert [r.name for r in twice.reports] == ["negate", "idle", "negate"]
+    assert twice.reports[0].options == {"times": 2}
+    assert twice.reports[0].matched == 2
+    assert all(r.seconds > 0 for r in twice.reports)
+
+
+def test_an_empty_pipeline_copies(program: Program) -> None:
+    result = compile_program(program, "")
+    assert result is not program
+    assert shown(result) == shown(program)
+
+
+def test_new_nodes_say_which_pass_made_them(program: Program) -> None:
+    result = compile_program(program, [Negate()])
+    made = [n for body in result.graphs["step"].all_graphs() for n in body if n.op.name == "Neg"]
+    assert [n.origin.passes for n in made if n.origin] == [("negate",), ("negate",)]
+    assert [n.origin.sources for n in made if n.origin] == [("y",), ("sum",)]
+    assert [body.editor for body in result.graphs["step"].all_graphs()] == ["", ""]
+
+
+def test_only_passes_are_run(program: Program) -> None:
+    with pytest.raises(OptionError, match="not a pass"):
+        compile_program(program, [Negate])  # type: ignore[list-item]
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+
+
+def test_stages_run_in_canonical_order() -> None:
+    typed = [STAGED[name]() for name in reversed(STAGES)]
+    assert [p.stage for p in canonical_order(typed)] == list(STAGES)
+
+
+def test_passes_without_a_stage_keep_their_place() -> None:
+    typed = [STAGED["clip"](), Idle(), STAGED["accumulate"](), Negate(), STAGED["unscale"]()]
+    names = [p.name for p in canonical_order(typed)]
+    assert names == ["at-accumulate", "idle", "at-unscale", "negate", "at-clip"]
+
+
+def test_equal_stages_keep_their_order() -> None:
+    a, b = STAGED["clip"](), STAGED["clip"]()
+    ordered = canonical_order([a, STAGED["accumulate"](), b])
+    assert ordered[1] is a
+    assert ordered[2] is b
+
+
+def test_the_manager_orders_and_records_it(program: Program) -> None:
+    result = compile_program(program, "at-clip,idle,at-accumulate")
+    assert result.pipeline == "at-accumulate,idle,at-clip"
+
+
+def test_an_unknown_stage_is_an_error() -> None:
+    with pytest.raises(OptionError, match="did you mean 'clip'"):
+        canonical_order([staged("clipp")()])
+
+
+# -- matches ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pass_that_matches_nothing_fails(program: Program) -> None:
+    with pytest.raises(PassError) as caught:
+        compile_program(program, "negate,nothing")
+    assert str(caught.value) == (
+        "pass 'nothing' matched nothing, after negate "
+        "(site 0: too small; site 1: too small; site 2: too small; and 2 more). Leave it out, "
+        "write 'nothing?', or allow it with allow_no_match=True"
+    )
+
+
+def test_matching_nothing_can_be_allowed(program: Program) -> None:
+    with pytest.warns(NoMatchWarning, match="pass 'nothing' matched nothing"):
+        result = compile_program(program, "nothing", allow_no_match=True)
+    assert len(result.reports[0].misses) == 5
+
+
+def test_an_optional_pass_may_match_nothing(program: Program) -> None:
+    with pytest.warns(NoMatchWarning, match="pass 'nothing' matched nothing, after negate"):
+        result = compile_program(program, "negate,nothing?,idle")
+    assert [r.name for r in result.reports] == ["negate", "nothing", "idle"]
+    assert result.pipeline == "negate{times=1},nothing?,idle"
+
+
+def test_an_optional_pass_may_find_no_place_for_itself(program: Program) -> None:
+    with pytest.raises(NotApplicable, match="no place"):
+        compile_program(program, "placeless")
+    for pipeline, allowed in (("placeless?", False), ("placeless", True)):
+        with pytest.warns(NoMatchWarning, match=r"matched nothing \(the network: there is no place\)"):
+            result = compile_program(program, pipeline, allow_no_match=allowed)
+        assert result.reports[0].matched == 0
+
+
+def test_cleanups_may_match_nothing(program: Program) -> None:
+    assert compile_program(program, "idle").reports[0].matched == 0
+
+
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_program_is_not_blamed_on_a_pass(program: Program) -> None:
+    graph = program.graphs["step"]
+    first, *_, last = graph
+    graph.move(last, first)
+    with pytest.raises(VerifyError) as caught:
+        compile_program(program, "idle")
+    assert not isinstance(caught.value, BrokenProgram)
+    assert "idle" not in str(caught.value)
+
+
+def test_a_pass_that_breaks_the_program_is_named(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(BrokenProgram) as caught:
+        compile_program(program, "negate,idle,break,idle", reproducer_directory=tmp_path)
+    message = str(caught.value)
+    assert "pass 'break' broke the program" in message
+    assert ", after negate,idle" in message
+    assert "--passes 'break,idle'" in message
+    assert caught.value.reproducer in tmp_path.iterdir()
+
+
+def test_verification_can_be_left_out(program: Program) -> None:
+    result = compile_program(program, "break", verify_each=False)
+    assert next(iter(result.graphs["step"])).name == "kept"
+
+
+def test_an_error_of_a_pass_keeps_its_kind(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(AnatomyError) as caught:
+        compile_program(program, "negate,refuse", reproducer_directory=tmp_path)
+    assert str(caught.value) == "weight 'w' has no gradient\n  in pass 'refuse', after negate"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_result_is_a_bug_of_the_pass(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="returned NoneType, not a PassResult"):
+        compile_program(program, "wrong", reproducer_directory=tmp_path)
+
+
+def test_a_crash_leaves_a_file_that_repeats_it(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(InternalError) as caught:
+        compile_program(program, "negate,crash{depth=3},idle", reproducer_directory=tmp_path)
+    path = caught.value.reproducer
+    assert path is not None
+    assert path.parent == tmp_path
+    assert re.fullmatch(r"boost-compile-crash-[0-9a-f]{12}\.ir", path.name)
+    assert f"rerun with: boost-compile {path} --passes 'crash{{depth=3}},idle'" in str(caught.value)
+    text = path.read_text()
+    assert "pass 'crash' crashed: StopIteration" in text
+    # The file holds the program as the failing pass met it, and reading it back fails in the same way.
+    again = parse_program(text)
+    assert shown(again) == shown(compile_program(program, "negate"))
+    with pytest.raises(InternalError, match="pass 'crash' crashed: StopIteration"):
+        compile_program(again, "crash{depth=3},idle", reproducer_directory=tmp_path)
+
+
+def test_a_reproducer_holds_no_weights(tmp_path: Path) -> None:
+    import numpy as np
+
+    trained = parse_program(TEXT).with_values({"big": np.full(1000, 0.125, "float32")})
+    with pytest.raises(InternalError) as caught:
+        compile_program(trained, "crash", reproducer_directory=tmp_path)
+    assert caught.value.reproducer is not None
+    again = parse_program(caught.value.reproducer.read_text())
+    assert not again.state["big"].initial.any()
+    assert again.state["w"].initial.tolist() == [1.0, 2.0]
+
+
+def test_a_reproducer_goes_elsewhere_if_it_must(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(InternalError) as caught:
+        compile_program(program, "crash", reproducer_directory=tmp_path / "missing")
+    path = caught.value.reproducer
+    assert path is not None
+    assert path.exists()
+    path.unlink()
+
+
+def test_no_reproducer_is_written_unasked(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InternalError) as caught:
+        compile_program(program, "crash", reproducer_directory=None)
+    assert caught.value.reproducer is None
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- instrumentation -------------------------------------------------------------------------------------------
+
+
+def headers(text: str) -> list[str]:
+    return re.findall(r"^// -----// (.*) //----- //$", text, re.MULTILINE)
+
+
+def test_dumps_are_silent_unless_asked(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    compile_program(program, "negate,idle")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_dumps_go_to_stderr(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    compile_program(program, "negate", instrumentation=Instrumentation(print_ir_after=True))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert headers(err) == ["IR Dump After negate"]
+
+
+def test_dumps_around_every_pass(program: Program) -> None:
+    _, text = compiled(program, "negate,idle", print_ir_before=True, print_ir_after=True)
+    kinds = ["IR Dump Before negate", "IR Dump After negate", "IR Dump Before idle", "IR Dump After idle"]
+    assert headers(text) == kinds
+    dumps = re.split(r"^// -----// .*\n", text, flags=re.MULTILINE)[1:]
+    assert ["Neg" in d for d in dumps] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("selection", ["negate", ["negate"], ("negate",)])
+def test_dumps_around_one_pass(program: Program, selection: Any) -> None:
+    _, text = compiled(program, "idle,negate,idle", print_ir_before=selection)
+    assert headers(text) == ["IR Dump Before negate"]
+
+
+def test_a_dump_reads_back(program: Program) -> None:
+    # All data of this program is small enough to stand in the dump, but for the zeros, which are spelled as such.
+    result, text = compiled(program, "negate", print_ir_after=True)
+    assert shown(parse_program(text)) == shown(result).replace('  pipeline "negate{times=1}"\n', "")
+
+
+def test_diffs(program: Program) -> None:
+    _, text = compiled(program, "negate,idle", print_ir_diff=True)
+    assert headers(text) == ["IR Difference After negate", "IR Difference After idle"]
+    changed, same = re.split(r"^// -----// .*\n", text, flags=re.MULTILINE)[1:]
+    assert same.strip() == "(no change)"
+    added = [line for line in changed.splitlines() if line.lstrip().startswith("+ ")]
+    assert sum("= Neg(" in line for line in added) == 2
+    assert "by negate" in changed
+
+
+def test_dumping_around_a_pass_that_is_not_there(program: Program) -> None:
+    with pytest.raises(OptionError, match="did you mean 'negate'"):
+        compiled(program, "negate", print_ir_after="negat")
+
+
+def test_bisect_limit(program: Program) -> None:
+    result, text = compiled(program, "negate,idle,negate", opt_bisect_limit=2)
+    assert text.splitlines() == [
+        "BISECT: running pass (1) negate",
+        "BISECT: running pass (2) idle",
+        "BISECT: NOT running pass (3) negate",
+    ]
+    assert result.pipeline == "negate{times=1},idle"
+    assert shown(result).count("= Neg(") == 2
+    nothing, _ = compiled(program, "negate", opt_bisect_limit=0)
+    assert shown(nothing) == shown(program)
+
+
+def test_a_negative_bisect_limit_is_an_error(program: Program) -> None:
+    with pytest.raises(OptionError, match="at least 0"):
+        compiled(program, "negate", opt_bisect_limit=-1)

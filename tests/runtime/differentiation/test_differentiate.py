@@ -1,0 +1,235 @@
+"""Forward graphs made training programs: they train as the cell that was written natively does, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import Error, OptionError, PassError
+from boost_compile.runtime.differentiation.catalogue import LOSSES, OPTIMIZERS, parameters_of
+from boost_compile.runtime.differentiation.spec import parse_spec
+from boost_compile.tools.compile import command
+from mindspore import nn
+
+import boost_compile as bc
+from tests.compare import assert_equal
+from tests.forward import Probabilities, export, with_loss, without_loss
+from tests.native import state_of, train_steps
+from tests.networks import CASES, Batch
+from tests.networks.case import seed_everything
+from tests.tools.support import assert_one_error, shell
+
+CROSS_ENTROPY = "softmax-cross-entropy"
+NO_KERNEL = frozenset({"soft-margin", "multilabel-margin", "lamb"})
+"""Losses and optimizers that MindSpore exports, but has no CPU kernel for."""
+
+
+def trained(program: bc.Program, batches: Sequence[Batch]) -> tuple[list[float], dict[str, np.ndarray]]:
+    session = bc.Session(program, device="CPU")
+    return [float(session.step(*batch).loss) for batch in batches], session.state()
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [
+        ("lenet_bn", "momentum{lr=0.1,momentum=0.9}"),
+        ("loop", "momentum{lr=0.1,momentum=0.9}"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("branch", "momentum{lr=0.1,momentum=0.9}"),
+                ("branch_state", "momentum{lr=0.1,momentum=0.9}"),
+                ("branch_in_loop", "momentum{lr=0.1,momentum=0.9}"),
+                ("loop_weights", "momentum{lr=0.1,momentum=0.9}"),
+                ("hidden_state", "momentum{lr=0.1,momentum=0.9}"),
+                ("two_inputs", "momentum{lr=0.1,momentum=0.9}"),
+                ("shared_weights", "momentum{lr=0.1,momentum=0.9}"),
+                ("experts", "momentum{lr=0.1,momentum=0.9}"),
+                ("lookup", "lazy-adam{lr=0.01}"),
+                ("lenet_mixed", "momentum{lr=0.1,momentum=0.9}"),
+                ("dropout", "adam{lr=0.01}"),
+                ("lstm", "adam{lr=0.01}"),
+                ("resnet18", "momentum{lr=0.01,momentum=0.9}"),
+                ("mobilenet_v2_dropout", "momentum{lr=0.01,momentum=0.9}"),
+                ("mobilenet_v2_rmsprop", "rmsprop{lr=0.001}"),
+                ("gpt", "adam-weight-decay{lr=0.001,weight_decay=0.01}"),
+                ("gpt_tied", "adam-weight-decay{lr=0.001,weight_decay=0.01}"),
+                ("vit", "adam-weight-decay{lr=0.001,weight_decay=0.01}"),
+            )
+        ),
+    ],
+)
+def test_it_trains_as_the_native_cell_does(name: str, optimizer: str, tmp_path: Path) -> None:
+    program = bc.differentiate(bc.load(with_loss(name, tmp_path)), optimizer)
+    batches = CASES[name].batches(3)
+    losses, state = trained(program, batches)
+    native_losses, native = train_steps(name, batches)
+    assert losses == native_losses
+    assert_equal(state, native)
+
+
+def network_of_mlp(probabilities: bool = False) -> nn.Cell:
+    ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+    seed_everything()
+    network = CASES["mlp"].network()
+    return Probabilities(network) if probabilities else network
+
+
+def native_mlp(
+    loss: nn.Cell, make, batches: Sequence[Batch], frozen: Sequence[str] = (), probabilities: bool = False
+) -> dict[str, np.ndarray]:
+    network = network_of_mlp(probabilities)
+    for parameter in network.get_parameters():
+        parameter.requires_grad = parameter.name not in frozen
+    step = nn.TrainOneStepCell(nn.WithLossCell(network, loss), make(network.trainable_params())).set_train()
+    for batch in batches:
+        step(*map(ms.Tensor, batch))
+    return state_of(step)
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return without_loss("mlp", tmp_path_factory.mktemp("mlp"), training=True)
+
+
+def test_a_loss_is_added_and_weights_are_frozen(mlp: Path) -> None:
+    made = bc.differentiate(
+        bc.load(mlp), "adam{lr=0.01,weight_decay=0.1}", CROSS_ENTROPY, train=["*.weight"], freeze=["out*.weight"]
+    )
+    names = list(made.state)
+    frozen = [n for n in names if n in bc.load(mlp).state and not made.state[n].trainable]
+    assert frozen
+    assert all(n.endswith(".bias") or n.startswith("out") for n in frozen)
+    assert [m.site for m in made.reports[-1].misses] == frozen
+    batches = CASES["mlp"].batches(2)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    native = native_mlp(loss, lambda p: nn.Adam(p, 0.01, weight_decay=0.1), batches, frozen)
+    assert_equal(trained(made, batches)[1], native)
+
+
+def test_training_mode_makes_batch_norms_learn_their_statistics(tmp_path: Path) -> None:
+    program = bc.load(without_loss("lenet_bn", tmp_path, training=False))
+    optimizer = "momentum{lr=0.1,momentum=0.9}"
+    made = bc.differentiate(program, optimizer, CROSS_ENTROPY, training_mode=True)
+    batches = CASES["lenet_bn"].batches(2)
+    assert_equal(trained(made, batches)[1], train_steps("lenet_bn", batches)[1])
+    resting = bc.differentiate(program, optimizer, CROSS_ENTROPY)
+    assert sum("inference mode" in m.reason for m in resting.reports[-1].misses) == 2
+    state = trained(resting, batches)[1]
+    assert_equal({"mean": state["bn1.moving_mean"]}, {"mean": program.state["bn1.moving_mean"].initial})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "adm"}, "did you mean 'adam'"),
+        ({"optimizer": "adam{lr}"}, "expected '='"),
+        ({"optimizer": "adam{lr=1"}, "expected '}'"),
+        ({"optimizer": "adam{lr=0.1,foo=2}"}, "no option 'foo'"),
+        ({"optimizer": "momentum{lr=0.1}"}, "needs option momentum"),
+        ({"optimizer": "adam{lr=-1.0}"}, "learning rate"),
+        ({"loss": "sofmax"}, "no loss is called"),
+        ({"loss": "mse{foo=1}"}, "no option 'foo'"),
+        ({"loss": "mse{reduction=some}"}, "loss 'mse'"),
+        ({"loss": None}, "which is no loss"),
+        ({"train": ["nothing*"]}, "matches no state"),
+        ({"freeze": ["*"]}, "no state to train"),
+    ],
+)
+def test_what_cannot_be_done_is_said(mlp: Path, options: dict, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        bc.differentiate(bc.load(mlp), **{"optimizer": "adam", "loss": CROSS_ENTROPY, **options})
+
+
+def test_a_training_graph_is_refused(exported) -> None:
+    with pytest.raises(PassError, match="training graph already"):
+        bc.differentiate(bc.load(exported("mlp")), "adam")
+
+
+def test_passes_on_a_forward_graph_say_what_to_do(mlp: Path) -> None:
+    with pytest.raises(Error, match="--optimizer"):
+        bc.compile(bc.load(mlp), "gradient-accumulation{steps=2}")
+
+
+def test_the_command(mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mlp.boost"
+    asked = ("--optimizer", "adam{lr=0.01}", "--loss", CROSS_ENTROPY, "--freeze", "*.bias", "--accumulate", 2)
+    done = shell(capsys, command, mlp, *asked, "-o", out)
+    assert done.code == 0, done.err
+    assert "states are trained" in done.err
+    program = bc.load(out)
+    assert program.micro_batches() == 2
+    assert [r.name for r in program.reports][:2] == ["differentiate", "gradient-accumulation"]
+    assert_one_error(shell(capsys, command, mlp, "--loss", "mse", "-o", out), "boost-compile", "--optimizer")
+
+
+def test_options_are_read_as_they_are_meant() -> None:
+    spec = parse_spec('name{a=1,b=0.5,c=true,d=none,e=[0.9, 0.99],f="x, y",g=mean}', "loss")
+    assert spec.options == {"a": 1, "b": 0.5, "c": True, "d": None, "e": [0.9, 0.99], "f": "x, y", "g": "mean"}
+
+
+def test_the_options_of_all_optimizers_and_losses_are_known() -> None:
+    """Behind whatever decorators their constructors have."""
+    assert all("learning_rate" in parameters_of(getattr(nn, name)) for name in OPTIMIZERS.values())
+    kinds = {name: parameters_of(getattr(nn, name)) for name in {kind.name for kind in LOSSES.values()}}
+    assert not [name for name, known in kinds.items() if {"args", "kwargs"} & set(known)]
+    assert "reduction" in kinds["MSELoss"]
+
+
+# -- all losses and all optimizers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss(name: str, tmp_path: Path) -> None:
+    """Two steps against the native cell, on labels that the loss takes."""
+    probabilities = name == "bce"
+    path = export(network_of_mlp(probabilities), CASES["mlp"].batches(1)[0][:1], tmp_path / "mlp.mindir")
+    program = bc.differentiate(bc.load(path), "sgd{lr=0.01}", name)
+    if name in NO_KERNEL:
+        return
+    x, label = program.graphs["step"].inputs
+    rng = np.random.default_rng(0)
+    batches = []
+    for _ in range(2):
+        shape, dtype = label.type.shape, label.type.dtype.value
+        whole = dtype.startswith("int")
+        labels = rng.integers(0, 2, shape) if whole else rng.uniform(0.1, 0.9, shape)
+        batches.append((rng.standard_normal(x.type.shape).astype(np.float32), labels.astype(dtype)))
+    kind = LOSSES[name]
+    loss = getattr(nn, kind.name)(**dict(kind.defaults))
+    native = native_mlp(loss, lambda p: nn.SGD(p, 0.01), batches, probabilities=probabilities)
+    assert_equal(trained(program, batches)[1], native)
+
+
+REQUIRED = {"Momentum": {"learning_rate": 0.01, "momentum": 0.9}, "Lamb": {"learning_rate": 0.01}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer(mlp: Path, name: str) -> None:
+    options = REQUIRED.get(OPTIMIZERS[name], {})
+    text = name + "{" + ",".join(f"{k}={v}" for k, v in options.items()) + "}"
+    program = bc.differentiate(bc.load(mlp), text, CROSS_ENTROPY)
+    if name in NO_KERNEL:
+        return
+    batches = CASES["mlp"].batches(2)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    native = native_mlp(loss, lambda p: getattr(nn, OPTIMIZERS[name])(p, **options), batches)
+    assert_equal(trained(program, batches)[1], native)
+
+
+def test_a_forward_graph_does_not_seem_to_train(tmp_path):
+    program = bc.load(without_loss("lenet_bn", tmp_path, training=True))
+    x, y = CASES["lenet_bn"].batches(1)[0]
+    session = bc.Session(program)
+    before = session.state()
+    for attempt in (lambda: session.step(x), lambda: session.fit((x,)), lambda: session.cell):
+        with pytest.raises(Error, match=r"forward graph.*nn\.TrainOneStepCell.*bc\.differentiate"):
+            attempt()
+    assert_equal(session.state(), before)
+    trains = bc.differentiate(program, "momentum{lr=0.1,momentum=0.9}", loss=CROSS_ENTROPY)
+    assert bc.Session(trains).step(x, y).updated

@@ -1,0 +1,57 @@
+"""The fast test for infinities and NaN answers as IsFinite does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from boost_compile.ir.text import parse_program
+from boost_compile.runtime.lowering.finite_test import shorten_finite_tests
+
+import boost_compile as bc
+
+TEXT = """
+state %seen: float32[] role=counter
+graph @step(%x: float32[{shape}]) -> (finite) {{
+  %each = IsFinite(%x)
+  %all = ReduceAll(%each, (), false)
+  %count = AssignAdd(%seen, float32[]<1.0>, umonad)
+  %u = UpdateState(umonad, %count)
+  %r = Depend(%all, %u)
+  return %r
+}}
+"""
+SHAPES = [(64, 64), (16, 8, 8, 8), (5000, 2), (2, 5000), (1, 4096)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_place_and_kind(shape: tuple[int, ...]) -> None:
+    program = parse_program(TEXT.format(shape=", ".join(map(str, shape))))
+    assert any(n.op.name == "MatMul" for n in shorten_finite_tests(program.graphs["step"]))
+    session = bc.Session(program)
+    size = math.prod(shape)
+    plain = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    extreme = np.where(np.arange(size) % 2, np.float32(3.4e38), np.float32(-3.4e38))
+    for finite in (plain, extreme, np.full(size, 1e-45, np.float32), np.zeros(size, np.float32)):
+        assert bool(session.step(finite.reshape(shape)).raw["finite"].asnumpy())
+    for place in (0, size // 2, size // 3, size - 1):
+        for value in (np.inf, -np.inf, np.nan):
+            bad = plain.copy()
+            bad[place] = value
+            assert not bool(session.step(bad.reshape(shape)).raw["finite"].asnumpy()), (place, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.format(shape="8, 8"),  # too small to gain
+        TEXT.format(shape="8192"),
+        TEXT.format(shape="64, 64").replace("float32[64", "float16[64"),
+        TEXT.format(shape="64, 64").replace("(), false", "(0,), false").replace("finite", "rows"),
+        TEXT.format(shape="64, 64").replace("ReduceAll(%each, (), false)", "LogicalNot(%each)"),
+    ],
+)
+def test_what_stays_as_it_is(text: str) -> None:
+    graph = parse_program(text).graphs["step"]
+    assert shorten_finite_tests(graph) is graph

@@ -1,0 +1,100 @@
+"""How a session's graphs come by averaged gradients and zeros: one after the other. That they train as before is shown
+by the tests of accumulation, which run them; here is that they hold less."""
+
+from __future__ import annotations
+
+from boost_compile.ir.analysis.cost.memory import graph_memory
+from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.text import parse_program
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.runtime.engine.footprint import as_run, footprint
+from boost_compile.runtime.lowering.clearing import compute_zeros
+from boost_compile.runtime.lowering.staggering import stagger_updates
+
+WEIGHTS = 8
+BYTES = 128 * 64 * 4
+
+
+def update_side(measured: bool = False) -> Graph:
+    """Momentum on the mean of accumulators, which are cleared; ``measured``: a norm of all gradients is returned."""
+    states = [
+        f"state %{kind}{k}: float32[128,64] role={role}\n"
+        for kind, role in (("w", "weight"), ("m", "slot"), ("accum.w", "accumulator"))
+        for k in range(WEIGHTS)
+    ]
+    lines = ["%n = Load(%count, umonad) : float32[]"]
+    for k in range(WEIGHTS):
+        lines += [
+            f"%l{k} = Load(%accum.w{k}, umonad) : float32[128,64]",
+            f"%g{k} = RealDiv(%l{k}, %n) : float32[128,64]",
+            f"%z{k} = ZerosLike(%l{k}) : float32[128,64]",
+        ]
+    waited = ", ".join(f"%l{k}, %g{k}, %z{k}" for k in range(WEIGHTS))
+    types = ", ".join(["float32[128,64]"] * 3 * WEIGHTS)
+    lines += [f"%all = MakeTuple({waited}) : ({types})", "%u0 = UpdateState(umonad, %all) : umonad"]
+    token = "u0"
+    for k in range(WEIGHTS):
+        lines.append(f"%a{k} = ApplyMomentum(%w{k}, %m{k}, 0.1, %g{k}, 0.9, %{token}) : float32[128,64]@w{k}")
+        token = f"ua{k}"
+        lines.append(f"%{token} = UpdateState(%{'u0' if k == 0 else f'ua{k - 1}'}, %a{k}) : umonad")
+    for k in range(WEIGHTS):
+        lines.append(f"%c{k} = Assign(%accum.w{k}, %z{k}, %{token}) : float32[128,64]@accum.w{k}")
+        lines.append(f"%uc{k} = UpdateState(%{token}, %c{k}) : umonad")
+        token = f"uc{k}"
+    result = "%n"
+    if measured:
+        lines += [f"%s{k} = L2Loss(%g{k}) : float32[]" for k in range(WEIGHTS)]
+        lines.append(f"%t = MakeTuple({', '.join(f'%s{k}' for k in range(WEIGHTS))})")
+        lines.append("%norm = AddN(%t) : float32[]")
+        result = "%norm"
+    lines.append(f"%d = Depend({result}, %{token}) : float32[]")
+    body = "\n".join(f"  {line}" for line in [*lines, "return %d"])
+    text = "state %count: float32[] role=counter\n" + "".join(states) + f"graph @apply() {{\n{body}\n}}\n"
+    program = parse_program(text)
+    verify(program)
+    return program.graphs["apply"]
+
+
+def test_gradients_and_zeros_are_made_one_after_the_other() -> None:
+    graph = update_side()
+    assert graph_memory(graph).peak >= 2 * WEIGHTS * BYTES
+    run = as_run(graph)
+    assert graph_memory(run).peak <= 2 * BYTES + 1024
+    assert sum(node.op.name == "ZerosLike" for node in run) == 0
+
+
+def test_zeros_are_no_constants() -> None:
+    spread = [node for node in compute_zeros(update_side()) if node.op.name == "BroadcastTo"]
+    assert len(spread) == WEIGHTS
+    assert graph_memory(compute_zeros(update_side())).constants < 64
+
+
+def test_small_states_keep_their_zeros() -> None:
+    graph = parse_program(
+        "state %a: float32[8] role=accumulator\ngraph @g() {\n  %l = Load(%a, umonad) : float32[8]\n"
+        "  %z = ZerosLike(%l) : float32[8]\n  %c = Assign(%a, %z, umonad) : float32[8]@a\n"
+        "  %u = UpdateState(umonad, %c) : umonad\n  %d = Depend(true, %u) : bool\n  return %d\n}\n"
+    ).graphs["g"]
+    assert compute_zeros(graph) is graph
+
+
+def test_what_is_measured_before_the_updates_is_not_put_off() -> None:
+    graph = update_side(measured=True)
+    assert stagger_updates(graph).total_nodes() <= graph.total_nodes() + WEIGHTS  # Depends for zeros at most
+    waiting = [n for n in stagger_updates(graph) if n.op.name == "RealDiv" and n.operand(0).op.name == "Depend"]  # type: ignore[attr-defined]
+    assert waiting == []
+
+
+def test_graphs_without_updates_are_left_alone() -> None:
+    graph = parse_program("graph @g(%x: float32[4]) {\n  %y = Neg(%x)\n  return %y\n}\n").graphs["g"]
+    assert stagger_updates(graph) is graph
+
+
+def test_footprint_counts_state_once_and_graphs_by_their_largest() -> None:
+    program = parse_program(
+        "state %w: float32[1024] role=weight\n"
+        "graph @step(%x: float32[1024]) {\n  %a = Exp(%x)\n  %b = Exp(%a)\n  return %b\n}\n"
+    )
+    found = footprint(program, threads=2)
+    assert (found.state, found.pool, found.constants, found.scratch) == (4096, 3 * 4096, 0, 0)
+    assert found.total == 4 * 4096 + found.engine

@@ -1,0 +1,126 @@
+"""Training that stops and goes on where it was saved: the same samples, the same cycles, the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import RuntimeFailure
+from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.saving import SaveEvery
+
+import boost_compile as bc
+from tests.networks import CASES
+from tests.runtime.programs import running_mean, samples
+from tests.runtime.training.test_model import dataset
+from tests.runtime.training.test_session import assert_same_state
+
+PER_EPOCH = 5
+
+
+class SavedAt(Callback):
+    """Saves at one micro-batch, wherever in its cycle that is."""
+
+    def __init__(self, path: Path, step: int):
+        self.path, self.step = path, step
+
+    def on_step(self, session, number, result):
+        if number == self.step:
+            session.save(self.path)
+
+
+def rows(count: int) -> np.ndarray:
+    return samples(count).reshape(-1)
+
+
+@pytest.mark.parametrize("step", [1, 4, PER_EPOCH, PER_EPOCH + 1, 2 * PER_EPOCH, 3 * PER_EPOCH])
+@pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])
+def test_saved_at_any_micro_batch_it_ends_as_if_never_stopped(step: int, suffix: str, tmp_path: Path):
+    # Cycles of four across epochs of five; 15 micro-batches leave three to flush.
+    data, saved = (rows(PER_EPOCH),), tmp_path / f"saved{suffix}"
+    whole = bc.Session(running_mean(4))
+    history = whole.fit(data, epochs=3, seed=7, callbacks=[SavedAt(saved, step)])
+    again = bc.Session(running_mean(4))
+    again.load_state(saved)
+    rest = again.fit(data, epochs=3, seed=7, resume=True)
+    assert_same_state(again.state(), whole.state())
+    assert [c.number for c in rest.cycles] == [c.number for c in history.cycles][step // 4 :]
+    assert sum(e.micro_batches for e in rest.epochs) == 15 - step
+    assert [e.number for e in rest.epochs] == [1, 2, 3][step // PER_EPOCH :]
+    assert again.data_position == whole.data_position
+
+
+def test_a_trained_state_is_trained_further(tmp_path: Path):
+    data = (rows(PER_EPOCH),)
+    whole, first, second = (bc.Session(running_mean(5)) for _ in range(3))
+    whole.fit(data, epochs=3)
+    first.fit(data, epochs=2)
+    first.save(tmp_path / "two.safetensors")
+    second.load_state(tmp_path / "two.safetensors")
+    assert not second.fit(data, epochs=2, resume=True).epochs
+    second.fit(data, epochs=3, resume=True)
+    assert_same_state(second.state(), whole.state())
+
+
+def test_a_real_network_saved_every_few_cycles(exported, tmp_path: Path):
+    program = bc.compile(bc.load(exported("mlp")), "gradient-accumulation{steps=2}")
+    digits = CASES["mlp"].batch(np.random.default_rng(5), 22)
+    numbers = []
+
+    class Watch(SaveEvery):
+        def on_cycle(self, session, cycle):
+            super().on_cycle(session, cycle)
+            if (tmp_path / "saved.ckpt").exists():
+                numbers.append(cycle.number)
+
+    whole, again = bc.Session(program, seed=0), bc.Session(program, seed=0)
+    whole.fit(digits, epochs=2, callbacks=[Watch(tmp_path / "saved.ckpt", 3)])
+    assert numbers == [3, 4, 5]
+    again.load_state(tmp_path / "saved.ckpt")
+    again.fit(digits, epochs=2, resume=True)
+    assert_same_state(again.state(), whole.state())
+
+
+def test_a_dataset_goes_on_at_its_micro_batch(tmp_path: Path):
+    saved = tmp_path / "saved.safetensors"
+    whole, again = bc.Session(running_mean(4)), bc.Session(running_mean(4))
+    whole.fit(dataset(rows(PER_EPOCH)), epochs=2, callbacks=[SavedAt(saved, 8)])
+    again.load_state(saved)
+    again.fit(dataset(rows(PER_EPOCH)), epochs=2, resume=True)
+    assert_same_state(again.state(), whole.state())
+
+
+def test_other_data_is_refused(tmp_path: Path):
+    session = bc.Session(running_mean(4))
+    session.fit((rows(PER_EPOCH),), seed=1)
+    for changed, fragment in (
+        ({"data": (rows(6),), "seed": 1}, "number of samples was 10 then and 12 now"),
+        ({"data": (rows(PER_EPOCH),), "seed": 2}, "seed of the order of samples was 1 then and 2 now"),
+        ({"data": (rows(PER_EPOCH),), "shuffle": False}, "was 1 then and not set now"),
+    ):
+        with pytest.raises(RuntimeFailure, match=fragment):
+            session.fit(**changed, epochs=2, resume=True)
+
+
+def test_nothing_to_resume():
+    session = bc.Session(running_mean(4))
+    with pytest.raises(RuntimeFailure, match="nothing says where"):
+        session.fit((rows(4),), resume=True)
+    session.fit((rows(4),))
+    session.step(samples(1)[0])
+    with pytest.raises(RuntimeFailure, match="nothing says where"):
+        session.fit((rows(4),), epochs=2, resume=True)
+
+
+NUMBERS = '{{"epoch": {}, "micro_batch": 0, "cycle": 0, "order": {{}}}}'
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", '{"epoch": 1}', NUMBERS.format(-1), NUMBERS.format('"1"')])
+def test_a_damaged_note_is_one_error(text: str, tmp_path: Path):
+    from safetensors.numpy import save_file
+
+    session = bc.Session(running_mean(4))
+    save_file(session.state(), tmp_path / "x.safetensors", metadata={"boost_compile.data_position": text})
+    with pytest.raises(RuntimeFailure, match=r"x.safetensors: its note of the position"):
+        session.load_state(tmp_path / "x.safetensors")

@@ -1,0 +1,48 @@
+"""Which room may import which (the contracts in pyproject.toml), and that their check sees a breach."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CHECK = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports('pyproject.toml'))"
+
+
+def check(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", CHECK], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def links(folder: Path) -> Path:
+    """The package as it is installed, made of links, in a folder of its own."""
+    package = folder / "boost_compile"
+    package.mkdir()
+    for source in (ROOT / "boost_compile").glob("*.py"):
+        (package / source.name).symlink_to(source)
+    for room in ("ir", "passes", "runtime", "tools"):
+        (package / room).symlink_to(ROOT / room, target_is_directory=True)
+    (folder / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    return package
+
+
+def test_arrows_between_rooms_point_one_way(tmp_path: Path) -> None:
+    links(tmp_path)
+    done = check(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_breach_is_seen(tmp_path: Path) -> None:
+    package = links(tmp_path)
+    (package / "ir").unlink()
+    (package / "ir").mkdir()
+    for source in (ROOT / "ir").iterdir():
+        if source.name != "core":
+            (package / "ir" / source.name).symlink_to(source, target_is_directory=source.is_dir())
+    (package / "ir" / "core").mkdir()
+    for source in (ROOT / "ir" / "core").glob("*.py"):
+        (package / "ir" / "core" / source.name).symlink_to(source)
+    (package / "ir" / "core" / "extra.py").write_text("def f():\n    from ..analysis.functions import calls\n")
+    done = check(tmp_path)
+    assert done.returncode == 1
+    assert "boost_compile.ir.core.extra" in done.stdout
