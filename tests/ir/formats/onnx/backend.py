@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+from boost_compile.ir.analysis.effects.liveness import result_value
+from boost_compile.ir.analysis.effects.state_access import state_behind
 from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.errors import Error, RuntimeFailure
 from boost_compile.ir.core.graph import Constant, Node
@@ -139,12 +141,16 @@ def _run(program: bc.Program, inputs: list[Any]) -> list[np.ndarray]:
 
 def _constants(program: bc.Program) -> list[np.ndarray]:
     """The results of a program without inputs, where the reader has computed them."""
-    result = program.graphs["step"].result
+    result = result_value(program.graphs["step"])
     found = []
     for value in result.operands if isinstance(result, Node) and result.op.name == "MakeTuple" else [result]:
-        if not isinstance(value, Constant):
+        state = state_behind(value)
+        if state is not None:  # a Constant of fractions is a weight: exporters write weights so
+            found.append(program.state[state.name].initial)
+        elif isinstance(value, Constant):
+            found.append(to_numpy(value.value.type, value.value.data))
+        else:
             raise RuntimeFailure("nothing varies, but the result is no constant")
-        found.append(to_numpy(value.value.type, value.value.data))
     return found
 
 
