@@ -91,6 +91,7 @@ def test_a_page(
         if item.kind == "python":
             script = tmp_path / f"block_{item.line}.py"
             script.write_text(item.text)
+            importlib.invalidate_caches()  # a folder of modules that a command before has made
             names.update(runpy.run_path(str(script), init_globals=names))
         elif item.kind == "sh":
             typed(item, f"{page}:{item.line}", capsys)
