@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from boost_compile.ir.text import parse_program, print_program
+
+import boost_compile as bc
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "write-a-pass.md"
@@ -55,3 +59,17 @@ def test_from_nothing_to_a_tested_pass(tmp_path: Path) -> None:
         outputs.append(done.stdout)
     assert "merge-reshapes" in outputs[1]
     assert re.search(r"\b4 passed|\.{4} ", outputs[2])
+
+
+def test_the_pass_of_contributing_scales_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block of CONTRIBUTING.md as a module of passes/."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    module = ModuleType("boost_compile.passes.scale_gradients")
+    module.__package__ = "boost_compile.passes"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0], vars(module))
+    step = (ROOT / "tests/passes/gradient_accumulation.ir").read_text(encoding="utf-8")
+    compiled = bc.compile(parse_program(step), [module.ScaleGradients(factor=0.5)])
+    (report,) = compiled.reports
+    assert (report.name, report.matched, report.changed) == ("scale-gradients", 1, 1)
+    assert "Mul(%g, float32[]<0.5>)" in print_program(compiled, annotations=False)
