@@ -1,0 +1,1 @@
+"""Small pieces of graphs that many build: casts, reductions, branches."""
