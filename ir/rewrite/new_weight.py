@@ -8,7 +8,7 @@ weights are merged (a global norm, a finite check), the new gradient joins.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..analysis.effects.state_access import Effect, Summary, describe, summarize
 from ..analysis.training.anatomy import WeightInfo
@@ -191,8 +191,7 @@ def _enlist(fx: Effects, known: dict[str, Summary], repeated: Collection[Node], 
         listed.append(effect)
         twin = twins.get(effect.node) if effect.node in repeated else None
         if isinstance(twin, Node) and twin not in present and (found := describe(twin, known)) is not None:
-            found.depth = effect.depth
-            listed.append(found)
+            listed.append(replace(found, initial=effect.initial))
     fx.list = listed
 
 
@@ -226,5 +225,4 @@ def _merge(
         user.set_operand(j, total)
     place = next((k for k, effect in enumerate(fx.list) if effect.node is node), None)
     if place is not None and (found := describe(total, known)) is not None:
-        found.depth = fx.list[place].depth
-        fx.list.insert(place + 1, found)
+        fx.list.insert(place + 1, replace(found, initial=fx.list[place].initial))

@@ -161,7 +161,7 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
     each run makes it anew, and what takes it across the cut takes a value."""
     updated: dict[Value, Node] = {}
     consulted: dict[Value, Node] = {}
-    for effect in Effects(anatomy.graph).list:
+    for effect in anatomy.effects.effects:
         node = effect.node
         if anatomy.part(node) not in NETWORK:
             updated.update((where, node) for where in effect.writes)
@@ -223,8 +223,7 @@ def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
     """Values that depend on no input and nothing that forward writes or draws: the update side can compute them
     itself."""
     written: set[Value] = set()
-    fx = Effects(anatomy.graph)
-    for effect in fx.writes():
+    for effect in anatomy.effects.writes():
         if anatomy.part(effect.node) in NETWORK:
             written |= effect.writes
     invariant: set[Node] = set()

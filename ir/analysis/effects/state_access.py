@@ -7,7 +7,7 @@ place, the node that made them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
@@ -16,13 +16,13 @@ from ...core.types import IOMONAD, TensorType, is_monad
 from ..functions.calls import callees_first, targets
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Effect:
     """One effect: what it reads and writes (state values, or a function's inputs that stand for state).
 
     ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while
-    its value is used (Load, a call that only reads, a Depend in mid-graph). ``depth`` is its place in the original
-    chain.
+    its value is used (Load, a call that only reads, a Depend in mid-graph). ``initial``: a Load of what the state holds
+    before all writes, wherever it stands in a list that is being edited.
     """
 
     node: Node
@@ -30,13 +30,19 @@ class Effect:
     writes: frozenset[Value] = frozenset()
     everything: bool = False
     io: bool = False
-    depth: float = 0.0
-    level: int = 0
     passive: bool = False
+    initial: bool = False
 
     @property
     def touched(self) -> frozenset[Value]:
         return self.reads | self.writes
+
+    def moved(self, twin: Mapping[Value, Value]) -> Effect:
+        """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it."""
+        node = twin[self.node]
+        assert isinstance(node, Node)
+        reads, writes = (frozenset(twin[v] for v in values) for values in (self.reads, self.writes))
+        return replace(self, node=node, reads=reads, writes=writes)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn
 
 from ...core.attributes import TensorValue
@@ -28,7 +29,8 @@ from ...core.op import CALL
 from ...core.predicates import is_effect, is_optimizer
 from ...core.primitives import OPS, facts
 from ...core.types import TensorType, TupleType
-from ..effects.state_access import Effect, describe, states_behind, summarize
+from ..effects.effect_list import EffectList, list_effects
+from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
 from ..functions.calls import Calls, actuals, bindings, called_functions, entered, picked_within, targets
 from .forward_side import carried_operands
 from .loss import find_loss
@@ -92,6 +94,13 @@ class TrainingAnatomy:
     parts: dict[Node, str] = field(repr=False)
     bound: dict[Input, list[Value]] = field(repr=False)
     """Function inputs and the caller's values that they stand for."""
+    known: dict[str, Summary] = field(repr=False)
+    """What each function does to state."""
+
+    @cached_property
+    def effects(self) -> EffectList:
+        """The effects of the graph as it was analysed: to be asked for before it is changed."""
+        return list_effects(self.graph, self.known)
 
     def image(self, value: Value) -> Value | None:
         """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples
@@ -151,7 +160,7 @@ class _Analysis:
             n for n, p in self.parts.items()
             if p == BACKWARD and not any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in n._operands)
         ]  # fmt: skip
-        return TrainingAnatomy(self.graph, loss, loss_path, weights, roles, seeds, self.parts, self.bound)
+        return TrainingAnatomy(self.graph, loss, loss_path, weights, roles, seeds, self.parts, self.bound, self.known)
 
     def _refuse_forward(self, updates: list[Effect]) -> NoReturn:
         """An optimizer may well stand in a graph without a backward part: it updates from something else."""

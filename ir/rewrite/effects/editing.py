@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...analysis.effects.effect_list import EffectList, list_effects
 from ...analysis.effects.liveness import live_nodes, result_value
 from ...analysis.effects.state_access import Effect, Summary, describe, summarize
 from ...analysis.effects.tokens import orders_only
@@ -27,40 +28,19 @@ from .token_chain import TokenChain
 class Effects:
     """The ordered list of effects of a graph, for editing. Nothing is final before :meth:`commit`.
 
-    ``known``: :func:`summarize` of the main graph, for who works on all of its functions.
+    ``known``: :func:`summarize` of the main graph, for who works on all of its functions. ``listed``: the effects, for
+    who has the list of this graph as it is, or of what it is a clone of (:meth:`EffectList.of_clone`).
     """
 
-    def __init__(self, graph: Graph, known: dict[str, Summary] | None = None):
+    def __init__(self, graph: Graph, known: dict[str, Summary] | None = None, *, listed: EffectList | None = None):
+        listed = list_effects(graph, known) if listed is None else listed
+        if listed.graph is not graph:
+            raise VerifyError(f"the list of effects is that of '{listed.graph.name}', not that of '{graph.name}'")
         self.graph = graph
-        self._known = summarize(graph.owner or graph) if known is None else known
+        self._known = listed.known
         self._first: dict[bool, Value] = {}
-        live = live_nodes([graph.result])
-        depth: dict[Value, int] = {}
-        order: dict[Node, int] = {}
-        self._order = order
-        self.list: list[Effect] = []
-        tail = self._tail_depends()
-        for i, node in enumerate(graph):
-            if node not in live:
-                continue
-            order[node] = i
-            depth[node] = max((depth.get(v, 0) for v in node._operands), default=0)
-            if node.op.name == "UpdateState":
-                depth[node] += 1
-            elif node not in tail:
-                effect = describe(node, self._known)
-                if effect is not None:
-                    effect.depth = depth[node]
-                    self.list.append(effect)
-        self.list.sort(key=lambda e: (e.depth, order[e.node]))
-
-    def _tail_depends(self) -> set[Node]:
-        tail = set()
-        value = self.graph.result
-        while isinstance(value, Node) and value.op.name == "Depend":
-            tail.add(value)
-            value = value.operand(0)
-        return tail
+        self._place = listed.place
+        self.list: list[Effect] = list(listed.effects)
 
     def writes(self) -> list[Effect]:
         """The effects that are not mere reads, in order."""
@@ -106,13 +86,12 @@ class Effects:
         effect = describe(node, self._known)
         if effect is None:
             raise VerifyError(f"{node!r} has no effect")
-        effect.depth = float("inf")
         self.list.append(effect)
 
     def load(self, state: Value, *, scope: str = "", initial: bool = True) -> Node:
         """A new read of a state: of its value before all writes of this graph, or after all so far."""
         node = self.graph.create("Load", [state, self.first_token()], scope=scope)
-        effect = Effect(node, reads=frozenset((state,)), passive=True, depth=-1.0 if initial else float("inf"))
+        effect = Effect(node, reads=frozenset((state,)), passive=True, initial=initial)
         self.list.append(effect)  # commit puts the initial ones first
         return node
 
@@ -125,7 +104,7 @@ class Effects:
         """
         graph = self.graph
         before = len(graph)
-        self.list.sort(key=lambda e: e.depth >= 0.0)
+        self.list.sort(key=lambda e: not e.initial)
         value = result_value(graph) if result is None else result
         kept = [e for e in self.list if not e.passive]
         live = self._live_without_tokens(value, kept)
@@ -140,7 +119,7 @@ class Effects:
                     raise VerifyError(
                         f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
                     )
-        end = TokenChain(graph, effects, live, self._order).build(self.first_token)
+        end = TokenChain(graph, effects, live, self._place).build(self.first_token)
         for io in (False, True):
             token = end[io]
             if token is not None:

@@ -271,7 +271,6 @@ class TokenChain:
         for other in waited:
             # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
             self._fence.setdefault(self._level[other] + 1, {})[other] = None
-        effect.level = at
         return at
 
     # -- tokens ----------------------------------------------------------------------------------------------
@@ -286,10 +285,10 @@ class TokenChain:
             mine = [(holder, i) for holder, i in token_slots(e.node) if holder.operand(i).type == kind]
             if not mine:
                 continue
-            slots.setdefault(e.level, []).extend(mine)
+            slots.setdefault(self._level[e.node], []).extend(mine)
             if not e.passive:
                 alive = True
-                attach.setdefault(e.level + 1, {})[e.node] = None
+                attach.setdefault(self._level[e.node] + 1, {})[e.node] = None
         if not slots:
             return None
         if not io:

@@ -118,7 +118,7 @@ def _write_nothing(fx: Effects, outputs: Node, updates: Collection[Node]) -> Non
     network takes the weights as they are."""
     current: dict[Value, Value] = {}
     gone: list[Effect] = []
-    for effect in sorted(fx.list, key=lambda e: e.depth >= 0):  # new Loads stand last, and happen first
+    for effect in sorted(fx.list, key=lambda e: not e.initial):  # new Loads stand last, and happen first
         node = effect.node
         if node.op.name == "Load":
             where = location(node.operand(0))

@@ -1,0 +1,70 @@
+"""The effects of a graph as a list, in the order in which they happen.
+
+For example::
+
+    %old = Load(%w, %u)                 reads w, passive
+    %new = Assign(%w, %x, %u)           writes w
+    %t = UpdateState(%u, %new)
+    %shown = Load(%w, %t)               reads w after the write, passive
+    return Depend(%shown, %t)           the Depends at the end only keep effects alive
+
+has the list ``%old, %new, %shown``. An :class:`EffectList` says how a graph was when it was made: who needs it for a
+graph and for its clones makes it once (:attr:`TrainingAnatomy.effects`) and carries it over with :meth:`of_clone`;
+who changes effects edits a copy (:mod:`ir.rewrite.effects.editing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...core.graph import Graph, Node, Value
+from .liveness import live_nodes
+from .state_access import Effect, Summary, describe, summarize
+
+
+@dataclass(frozen=True, eq=False)
+class EffectList:
+    """``place``: where each live node stood. ``known``: what the functions do (:func:`.state_access.summarize`)."""
+
+    graph: Graph
+    effects: tuple[Effect, ...]
+    place: Mapping[Node, int]
+    known: dict[str, Summary]
+
+    def writes(self) -> list[Effect]:
+        """The effects that are not mere reads, in order."""
+        return [e for e in self.effects if not e.passive]
+
+    def of_clone(self, clone: Graph, twin: Mapping[Value, Value]) -> EffectList:
+        """The same list for a clone of the graph, of which nothing has changed yet; ``twin`` as :meth:`Graph.clone`
+        gives it."""
+        effects = tuple(e.moved(twin) for e in self.effects)
+        place = {node: i for old, i in self.place.items() if isinstance(node := twin[old], Node)}
+        return EffectList(clone, effects, place, self.known)
+
+
+def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> EffectList:
+    """The effects that the result of ``graph`` needs, by the number of tokens before them, then by place. ``known``:
+    :func:`summarize` of the main graph, for who works on all of its functions. Linear in nodes."""
+    known = summarize(graph.owner or graph) if known is None else known
+    tail: set[Node] = set()
+    value = graph.result
+    while isinstance(value, Node) and value.op.name == "Depend":
+        tail.add(value)
+        value = value.operand(0)
+    live = live_nodes([graph.result])
+    tokens: dict[Value, int] = {}
+    place: dict[Node, int] = {}
+    effects: list[Effect] = []
+    for i, node in enumerate(graph):
+        if node not in live:
+            continue
+        place[node] = i
+        tokens[node] = max((tokens.get(v, 0) for v in node._operands), default=0)
+        if node.op.name == "UpdateState":
+            tokens[node] += 1
+        elif node not in tail and (effect := describe(node, known)) is not None:
+            effects.append(effect)
+    effects.sort(key=lambda e: (tokens[e.node], place[e.node]))
+    return EffectList(graph, tuple(effects), place, known)
