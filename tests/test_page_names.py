@@ -13,7 +13,7 @@ from boost_compile.tools import run as run_command
 from boost_compile.tools import verify as verify_command
 
 from .pages.reading import items
-from .pages.references import problem, spans
+from .pages.references import PRODUCT, problem, spans
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
@@ -46,6 +46,24 @@ def test_every_link_leads_to_a_file(page: str) -> None:
     """Anchors: the site is built strictly (test_site.py)."""
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not ((ROOT / page).parent / link).exists()] == []
+
+
+def test_the_page_of_the_architecture_lists_every_folder() -> None:
+    """As an entry of its tree, or by name in the line of the folder above; and each entry exists."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("## Folders\n\n")[2].partition("\n\n")[0]
+    above: list[str] = []
+    folders: dict[str, str] = {}
+    for indent, name, text in re.findall(r"^ {4}( *)(\w+)/(.*)$", tree, re.MULTILINE):
+        above = [*above[: len(indent) // 2], name]
+        folders["/".join(above)] = text
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    for folder, text in folders.items():
+        if folder.split("/")[0] in PRODUCT:
+            packages = {path.parent.name for path in (ROOT / folder).glob("*/*.py")}
+            entries = {name.rpartition("/")[2] for name in folders if name.rpartition("/")[0] == folder}
+            assert packages - entries - set(re.findall(r"(\w+)/", text)) == set(), folder
+    assert set(PRODUCT) < set(folders)
 
 
 RIGHT = [
