@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.analysis.training.gradient_path import STAGE, mark, updating_graphs
-from ..ir.build.cast import cast
-from ..ir.build.reduce import all_true, reduce_all
+from ..ir.builders.cast import cast
+from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.graph import Graph, Node, Value, tensor_type
 from ..ir.core.program import Program

@@ -14,8 +14,8 @@ from ..ir.analysis.training.gradient_path import (
     in_order,
     updating_graphs,
 )
-from ..ir.build.cast import cast
-from ..ir.build.reduce import reduce_sum
+from ..ir.builders.cast import cast
+from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Graph, Value, tensor_type

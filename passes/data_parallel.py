@@ -18,7 +18,7 @@ from ..ir.analysis.training.gradient_path import (
     updating_graphs,
 )
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ..ir.build.cast import cast
+from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Constant, Graph, Node, Value, tensor_type

@@ -8,7 +8,7 @@ from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.analysis.training.divisor import find_divisor
 from ..ir.analysis.training.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
 from ..ir.analysis.training.network import network_parts
-from ..ir.build.cast import cast
+from ..ir.builders.cast import cast
 from ..ir.core.attributes import TensorValue, scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Constant, Graph, Node, Value

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
-from ..ir.build.cast import cast
-from ..ir.build.reduce import reduce_mean
+from ..ir.builders.cast import cast
+from ..ir.builders.reduce import reduce_mean
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.program import Program, StateVariable

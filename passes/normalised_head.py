@@ -9,7 +9,7 @@ from ..ir.analysis.effects.tokens import orders_only
 from ..ir.analysis.functions.calls import without_tokens
 from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.analysis.training.network import BACKWARD, FORWARD
-from ..ir.build.reduce import reduce_sum
+from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError
 from ..ir.core.graph import Constant, Graph, Node, State, Value

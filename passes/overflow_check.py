@@ -9,8 +9,8 @@ from ..ir.analysis.effects.state_access import Effect
 from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ..ir.build.cast import cast
-from ..ir.build.reduce import all_finite
+from ..ir.builders.cast import cast
+from ..ir.builders.reduce import all_finite
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value

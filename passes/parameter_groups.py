@@ -9,7 +9,7 @@ from typing import Any
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
 from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
-from ..ir.build.cast import cast
+from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Input, Node, State, Value, tensor_type

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from ..analysis.effects.state_access import Summary, place
 from ..analysis.effects.tokens import orders_only
-from ..build.cast import cast
+from ..builders.cast import cast
 from ..core.graph import Constant, Graph, Input, Node, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect, written_operands

@@ -21,7 +21,7 @@ from ..analysis.functions.calls import reachable_functions
 from ..analysis.functions.closures import Closures, Path, element
 from ..analysis.training.anatomy import WeightInfo
 from ..analysis.training.network import BACKWARD, FORWARD
-from ..build.branch import plain, zeros
+from ..builders.branch import plain, zeros
 from ..core.attributes import TensorValue
 from ..core.data import to_numpy
 from ..core.graph import Constant, Graph, Input, Node, State, Value

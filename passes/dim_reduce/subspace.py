@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.build.cast import cast
-from ...ir.build.reduce import all_finite
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import all_finite
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import from_numpy
 from ...ir.core.graph import Graph, Node, Value, tensor_type

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.network import network_parts, passed_on
-from ...ir.build.cast import cast
-from ...ir.build.reduce import reduce_sum
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import reduce_sum
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
 from ...ir.core.op import CALL

@@ -4,7 +4,7 @@ overflow flag)."""
 
 from __future__ import annotations
 
-from ...ir.build.reduce import all_finite
+from ...ir.builders.reduce import all_finite
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.types import TupleType

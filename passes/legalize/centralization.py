@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.build.reduce import reduce_mean
+from ...ir.builders.reduce import reduce_mean
 from ...ir.core.graph import Constant, Graph, Node
 from ..framework.pattern import Match, Rewrite, any_value, op
 from .scope import SCOPE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.build.cast import cast
-from ...ir.build.reduce import all_finite
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node
 from ...ir.core.types import DType
 from ..framework.pattern import Match, Rewrite, any_value, op

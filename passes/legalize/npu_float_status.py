@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.finiteness import gradients_behind, is_float
-from ...ir.build.cast import cast
-from ...ir.build.reduce import all_finite
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import all_finite
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.errors import AnatomyError, PassError

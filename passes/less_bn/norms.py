@@ -9,7 +9,7 @@ from ...ir.analysis.effects.state_access import location, place
 from ...ir.analysis.functions.closures import element
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import FORWARD
-from ...ir.build.branch import plain
+from ...ir.builders.branch import plain
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.wording import counted

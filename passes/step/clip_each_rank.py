@@ -14,8 +14,8 @@ from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.divisor import find_divisor
 from ...ir.analysis.training.gradient_path import GRADIENT, RANK_CLIP, STAGE, Use, gradient_paths, mark
 from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.build.cast import cast
-from ...ir.build.reduce import reduce_sum
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import reduce_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node, Value, tensor_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.analysis.training.gradient_path import RANK_CLIP, STAGE, GradientPath, gradient_paths, updating_graphs
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy
 from ...ir.core.errors import PassError

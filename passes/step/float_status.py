@@ -4,7 +4,7 @@ numbers behind, so nothing can be seen in the gradients."""
 from __future__ import annotations
 
 from ...ir.analysis.training.network import BACKWARD, network_parts
-from ...ir.build.reduce import reduce_any
+from ...ir.builders.reduce import reduce_any
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Graph, Input, Node, Value

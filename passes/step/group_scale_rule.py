@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ...ir.build.reduce import all_finite, all_true
+from ...ir.builders.reduce import all_finite, all_true
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.build.cast import cast
-from ...ir.build.reduce import reduce_sum
+from ...ir.builders.cast import cast
+from ...ir.builders.reduce import reduce_sum
 from ...ir.core.errors import PassError, nearest
 from ...ir.core.graph import Graph, Input, Node, Value, tensor_type
 from ...ir.core.types import DType, TensorType

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
 from ...ir.analysis.training.gradient_path import STAGE, Use, mark
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.types import DType
 

@@ -11,7 +11,7 @@ from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind, is_float
 from ...ir.analysis.training.gradient_path import GradientPath
 from ...ir.analysis.training.results import writes_state
-from ...ir.build.reduce import all_finite
+from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.op import CALL
 

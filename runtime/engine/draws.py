@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Constant, Graph, Node

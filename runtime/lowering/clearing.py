@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.types import DType, TensorType
 

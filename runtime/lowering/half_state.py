@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.analysis.effects.state_access import summarize
 from ...ir.analysis.functions.calls import callees_first
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import facts

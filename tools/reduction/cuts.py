@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...ir.analysis.compare.difference import layer
 from ...ir.analysis.effects.liveness import result_value
-from ...ir.build.branch import zeros
+from ...ir.builders.branch import zeros
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.program import Program

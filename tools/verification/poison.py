@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ...ir.build.cast import cast
+from ...ir.builders.cast import cast
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, tensor

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from ...build.cast import cast
+from ...builders.cast import cast
 from ...core.attributes import Number, TensorValue
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, Value

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ...build.cast import CODES
+from ...builders.cast import CODES
 from ...core.types import DType
 
 Argument = tuple[Any, ...]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...build.branch import choose, zeros
+from ...builders.branch import choose, zeros
 from ...core.attributes import MonadValue, TensorValue, scalar_tensor
 from ...core.data import from_numpy
 from ...core.errors import Error

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from ...analysis.effects.liveness import result_value
 from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import orders_only
-from ...build.branch import plain, zeros
+from ...builders.branch import plain, zeros
 from ...core.attributes import MonadValue, scalar_tensor
 from ...core.errors import VerifyError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value

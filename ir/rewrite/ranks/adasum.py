@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...analysis.training.gradient_path import STAGE
-from ...build.branch import plain
-from ...build.cast import cast
-from ...build.reduce import reduce_sum
+from ...builders.branch import plain
+from ...builders.cast import cast
+from ...builders.reduce import reduce_sum
 from ...core.attributes import TensorValue, scalar_tensor
 from ...core.data import ZeroData
 from ...core.errors import RuntimeFailure

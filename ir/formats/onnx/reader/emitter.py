@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....build.cast import cast
+from ....builders.cast import cast
 from ....core.attributes import Attribute, TensorValue, scalar_tensor
 from ....core.data import from_numpy
 from ....core.errors import FormatError

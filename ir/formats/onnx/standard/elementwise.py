@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from ....build.cast import CODES
+from ....builders.cast import CODES
 from ....core.graph import Node
 from ....core.types import DType
 from ....core.wording import counted

@@ -16,7 +16,7 @@ import pytest
 from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from boost_compile.ir.build.cast import cast
+from boost_compile.ir.builders.cast import cast
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Graph, Node, State, Value, tensor_type

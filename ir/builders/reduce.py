@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.attributes import scalar_tensor
-from ..core.graph import Graph
+from ..core.graph import Graph, Node, Value
 from ..core.types import TensorType
-from ..core.graph import Node, Value
 
 
 def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:

@@ -4,9 +4,8 @@ constant."""
 from __future__ import annotations
 
 from ..core.errors import VerifyError
-from ..core.graph import Graph, tensor_type
+from ..core.graph import Graph, Value, tensor_type
 from ..core.types import DType, TensorType
-from ..core.graph import Value
 
 CODES: dict[DType, int] = {
     DType.BOOL: 30, DType.INT8: 32, DType.INT16: 33, DType.INT32: 34, DType.INT64: 35, DType.UINT8: 37,

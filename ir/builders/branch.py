@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from ..core.attributes import MonadValue, TensorValue
 from ..core.data import ZeroData
 from ..core.errors import VerifyError
-from ..core.graph import Graph
-from ..core.types import UMONAD, DType, ScalarType, TensorType, TupleType, Type
+from ..core.graph import Graph, Node, Value
 from ..core.op import CALL
-from ..core.graph import Node, Value
+from ..core.types import UMONAD, DType, ScalarType, TensorType, TupleType, Type
 
 _SCALARS: dict[DType, bool | int | float] = {DType.BOOL: False, DType.INT64: 0, DType.FLOAT32: 0.0}
 """Zeros of what is no tensor, in the types that Python's numbers have."""
