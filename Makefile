@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: tests that start ranks or commands wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: demo test test-slow test-random long-run crash fuzz lint types bench docs pictures licenses clean env
+.PHONY: demo test unit mutants test-slow test-random long-run crash fuzz lint types bench docs pictures licenses clean env
 
 env: $(STAMP)
 
@@ -36,6 +36,16 @@ types: $(STAMP)
 # In parts, because MindSpore keeps what it has compiled: one process for all would need 10 GB by the end. A file of tests is
 # one worker's, so that its tests share references and jobs of ranks; tests/conftest.py puts those that take long first.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# What does without MindSpore, in about a minute; tests/fast.py says which tests these are.
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --unit tests/ir tests/passes tests/tools
+
+# Breaks a module (or all of a folder) in N small ways and says which of them `make unit` would not notice; tests/mutation/.
+MODULE ?= passes/step
+N ?= 40
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutation $(MODULE) -n $(N)
 
 test: lint types
 	$(PYTEST) -m 'not slow' tests --ignore tests/passes --ignore tests/random_programs

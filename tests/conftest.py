@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests.fast import FastModule, TextIR, is_fast, stand_in_for_mindspore
+from tests.text_ir import FILES
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # a machine that is busy is no defect
 hypothesis.settings.load_profile("untimed")
@@ -98,7 +99,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:
-    return TextIR.from_parent(parent, path=file_path) if file_path.suffix == ".ir" else None
+    return TextIR.from_parent(parent, path=file_path) if file_path in FILES else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

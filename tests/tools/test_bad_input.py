@@ -117,6 +117,7 @@ def test_text_that_does_not_verify(here: Path, refused: Refused) -> None:
     refused(("bad.ir",), "not valid", "%c")
 
 
+@pytest.mark.mindspore
 def test_forward_graph(here: Path, refused: Refused) -> None:
     import mindspore as ms
 

@@ -54,6 +54,7 @@ def test_examples_are_options_that_exist(line: str) -> None:
     COMMANDS[name].make_context(name, arguments, resilient_parsing=False)
 
 
+@pytest.mark.mindspore
 def test_losses_and_optimizers_are_listed_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     losses = shell(capsys, compile_command.command, "--list-losses")
     assert "softmax-cross-entropy: mindspore.nn.SoftmaxCrossEntropyWithLogits; labels: class numbers" in losses.out
@@ -63,6 +64,7 @@ def test_losses_and_optimizers_are_listed_with_their_options(capsys: pytest.Capt
     assert "params" not in optimizers["adam"]["options"]
 
 
+@pytest.mark.mindspore
 @pytest.mark.parametrize(
     ("option", "word", "meant"),
     [

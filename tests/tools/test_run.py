@@ -189,6 +189,7 @@ def test_bad_input(
     assert {p for p in here.rglob("*") if "__pycache__" not in p.parts} <= before
 
 
+@pytest.mark.mindspore
 def test_a_graph_without_an_optimizer_is_refused_with_the_remedies(here: Path, data: str, run_: Run) -> None:
     import mindspore as ms
 
@@ -336,6 +337,7 @@ def test_a_spoiled_weight_ends_the_training_and_is_not_saved(
     assert "Training goes on, as was asked for" in second, "once, not every epoch"
 
 
+@pytest.mark.mindspore
 def test_a_forward_graph_is_evaluated_with_labels_beside_its_inputs(data: str, here: Path, run_: Run) -> None:
     import mindspore as ms
 

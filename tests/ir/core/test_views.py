@@ -114,6 +114,7 @@ VALUES = {
 """What the forms compute of the old value, by numpy; the others pass it on."""
 
 
+@pytest.mark.mindspore
 @pytest.mark.parametrize("forms", [FORMS, pytest.param(COPIES, marks=pytest.mark.slow)], ids=["views", "copies"])
 def test_a_write_waits_for_readers_through_every_primitive(forms: dict[str, str]) -> None:
     wrong = {}

@@ -62,6 +62,7 @@ def refused(path, says):
     assert "\n" not in message
 
 
+@pytest.mark.mindspore
 def test_the_small_model_is_valid(tmp_path):
     program = read_mindir(write(tmp_path, small_model()))
     assert [n.name for n in program.graphs["step"]] == ["a", "p", "r"]
@@ -105,6 +106,7 @@ def test_other_files_are_recognised(data, says, tmp_path):
     refused(write(tmp_path, data), says)
 
 
+@pytest.mark.mindspore
 def test_a_checkpoint_is_recognised(tmp_path):
     import mindspore as ms
 
@@ -113,6 +115,7 @@ def test_a_checkpoint_is_recognised(tmp_path):
     refused(path, "a MindSpore checkpoint")
 
 
+@pytest.mark.mindspore
 @pytest.mark.parametrize("mode", ["AES-GCM", "AES-CBC", "SM4-CBC"])
 def test_encrypted_files_are_recognised(mode, tmp_path):
     import mindspore as ms
@@ -229,6 +232,7 @@ EDITS = {
 }
 
 
+@pytest.mark.mindspore
 @pytest.mark.parametrize("edit", EDITS)
 def test_models_that_are_wrong(edit, tmp_path):
     change, says = EDITS[edit]
@@ -244,6 +248,7 @@ def test_models_that_are_wrong(edit, tmp_path):
     refused(home / "m.mindir", says)
 
 
+@pytest.mark.mindspore
 def test_data_beside_the_file_is_found(tmp_path):
     (tmp_path / "good").write_bytes(b"\x01" + bytes(63) + b"12345678")
     model = small_model()
@@ -251,6 +256,7 @@ def test_data_beside_the_file_is_found(tmp_path):
     assert bytes(read_mindir(write(tmp_path, model)).state["w"].data.view()) == b"12345678"
 
 
+@pytest.mark.mindspore
 def test_names_that_are_not_utf8(tmp_path):
     encoded = small_model().SerializeToString()
     for name in (b"main:x", b"main:w", b"main:a", b"main:r", b"Default", b"REF::Add:1", b"Add:1", b"value", b"main"):
@@ -264,6 +270,7 @@ def test_a_truncated_export(exported, tmp_path):
         refused(write(tmp_path, data[: int(len(data) * part)]), "truncated")
 
 
+@pytest.mark.mindspore
 def test_a_deep_chain_of_forward_references(tmp_path):
     model = small_model()
     template = model.graph.node[1]
@@ -316,6 +323,7 @@ def test_flipped_bytes(training_file, tmp_path, data):
     reads_or_refuses(tmp_path / "m.mindir", bytes(damaged))
 
 
+@pytest.mark.mindspore
 def test_every_truncation_and_every_flip_of_a_small_file(tmp_path):
     encoded = small_model().SerializeToString()
     path = tmp_path / "m.mindir"

@@ -102,6 +102,7 @@ def test_data_files_are_read_and_written_as_mindspore_does(split_export, tmp_pat
     assert all(p.raw_data for p in parse(target).graph.parameter)
 
 
+@pytest.mark.mindspore
 def test_large_constants_stay_in_the_file(tmp_path):
     values = np.arange(50_000, dtype=np.float32)
     graph = Graph("g")
@@ -203,6 +204,7 @@ def test_a_result_that_is_no_node(kind, tmp_path):
     assert (type(again), again.name, again.type) == (type(graph.result), graph.result.name, graph.result.type)
 
 
+@pytest.mark.mindspore
 def test_clashing_names_are_settled(tmp_path):
     graph = Graph("g")
     t = tensor("float32", 2)

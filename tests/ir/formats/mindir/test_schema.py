@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from boost_compile.ir.formats.mindir import schema
 
 from tests.ir.protos import mind_ir
 
 
+@pytest.mark.mindspore
 def test_messages_and_enums_equal_those_of_mindspore():
     ours, theirs = _shape(schema.ModelProto.DESCRIPTOR), _shape(mind_ir().ModelProto.DESCRIPTOR)
     assert len(ours) > 15
@@ -40,6 +42,7 @@ def _label(field):
     return field.label == field.LABEL_REPEATED, field.label == field.LABEL_REQUIRED
 
 
+@pytest.mark.mindspore
 def test_both_schemas_live_in_one_process():
     ours = schema.NodeProto(name="n", op_type="Constant").SerializeToString()
     assert mind_ir().NodeProto.FromString(ours).op_type == "Constant"

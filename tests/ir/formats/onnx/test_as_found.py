@@ -55,6 +55,7 @@ def paddle(path: Path) -> Path:
     return write(path, nodes, ["?", "?", 3], {"logits": ["?", 4]}, {})
 
 
+@pytest.mark.mindspore
 def test_weights_in_constant_nodes_and_sizes_without_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_weights_in_constant_nodes_and_sizes_without_names(
         np.testing.assert_allclose(run(tmp_path / "trained.onnx", x)[0], session.predict(x), atol=1e-6)
 
 
+@pytest.mark.mindspore
 def test_one_of_several_results_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_one_of_several_results_is_trained(
     assert shapes(onnx.load("trained.onnx")) == {"x": ["rows", 3], "place": ["rows", 2]}
 
 
+@pytest.mark.mindspore
 def test_names_that_end_in_underscores(tmp_path: Path) -> None:
     """Of two scopes of one name that ends in "_", the second gets a number."""
     nodes = [
@@ -121,6 +124,7 @@ def test_names_that_end_in_underscores(tmp_path: Path) -> None:
     np.testing.assert_allclose(session.predict(x), run(path, x)[0], atol=1e-6)
 
 
+@pytest.mark.mindspore
 def test_a_batch_that_cannot_be_open_stays_and_it_is_said(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Add", ["y", "table"], ["z"])]
     table = RNG.standard_normal((4, 4)).astype(np.float32)

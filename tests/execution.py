@@ -1,0 +1,272 @@
+"""Runs programs with numpy, so that a fast test can judge a rewrite by what the program computes.
+
+Only what the graph itself orders is ordered: nodes run in any order that operands and tokens allow, and several orders
+are tried (`ORDERS`). Memory is shared as a device may share it: a Load, and a view of it, is the state itself and not a
+copy. So where a rewrite loses an order that matters, some run computes something else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+from boost_compile.ir.core.attributes import MonadValue, TensorValue
+from boost_compile.ir.core.data import to_numpy
+from boost_compile.ir.core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from boost_compile.ir.core.op import CALL
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.types import TensorType
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Closure:
+    graph: Graph
+    bound: tuple[Any, ...] = ()
+
+
+def _in_text_order(nodes: Sequence[Node]) -> dict[Node, float]:
+    return {node: i for i, node in enumerate(nodes)}
+
+
+def _last_first(nodes: Sequence[Node]) -> dict[Node, float]:
+    return {node: -i for i, node in enumerate(nodes)}
+
+
+def _writes_first(nodes: Sequence[Node]) -> dict[Node, float]:
+    """Whatever may change memory runs as soon as it may; what reads, as late."""
+    return {node: i + len(nodes) * (node.op.name not in WRITES and node.op is not CALL) for i, node in enumerate(nodes)}
+
+
+def _shuffled(seed: int) -> Callable[[Sequence[Node]], dict[Node, float]]:
+    return lambda nodes: dict(zip(nodes, random.Random(seed).sample(range(len(nodes)), len(nodes)), strict=True))
+
+
+ORDERS = (_in_text_order, _last_first, _writes_first, _shuffled(1), _shuffled(2))
+
+
+def train(
+    program: Program,
+    state: Mapping[str, np.ndarray],
+    batches: Sequence[Sequence[np.ndarray]],
+    order: Any = _in_text_order,
+) -> tuple[list[list[Any]], Arrays]:
+    """Runs the schedule of `program` on `batches` (inputs of one micro-batch each), from `state`; names that it lacks
+    have the program's own values. Returns what each graph returned, in turn, and the state afterwards."""
+    memory = {name: initial(program, name, state) for name in program.state}
+    results = []
+    given = iter(batches)
+    turns = [entry.graph for entry in program.schedule.cycle for _ in range(entry.repeat)]
+    pending = next(given, None)
+    while pending is not None:
+        for name in turns:
+            graph = program.graphs[name]
+            inputs: Sequence[np.ndarray] = ()
+            if graph.inputs:
+                if pending is None:
+                    raise ValueError("the batches end within a cycle")
+                inputs, pending = pending, next(given, None)
+            results.append([name, run_graph(graph, inputs, memory, order)])
+    return results, memory
+
+
+def initial(program: Program, name: str, state: Mapping[str, np.ndarray]) -> np.ndarray:
+    variable = program.state[name]
+    dtype = variable.type.dtype
+    if name in state:
+        return np.array(state[name], dtype).reshape(variable.shape)
+    return np.array(to_numpy(variable.type, variable.data), dtype)
+
+
+def run_graph(graph: Graph, inputs: Sequence[Any], memory: Arrays, order: Any = _in_text_order) -> Any:
+    """The result of one call, copied; `memory` holds the state, which is written in place."""
+    return _copied(_run(graph, inputs, memory, order))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_copied(v) for v in value)
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _run(graph: Graph, inputs: Sequence[Any], memory: Arrays, order: Any) -> Any:
+    env: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+
+    def value_of(value: Value) -> Any:
+        if isinstance(value, State):
+            return memory[value.name]
+        if isinstance(value, Constant):
+            return _constant(value)
+        if isinstance(value, GraphRef):
+            return Closure(value.graph)
+        assert isinstance(value, (Node, Input))
+        return env[value]
+
+    nodes = list(graph)
+    rank = order(nodes)
+    missing = {node: sum(isinstance(o, Node) for o in set(node.operands)) for node in nodes}
+    ready = [(rank[node], i, node) for i, node in enumerate(nodes) if not missing[node]]
+    heapify(ready)
+    done = 0
+    while ready:
+        _, _, node = heappop(ready)
+        operands = [value_of(operand) for operand in node.operands]
+        env[node] = _apply(node, operands, memory, order)
+        done += 1
+        for user in node.users:
+            if user in missing:
+                missing[user] -= 1
+                if not missing[user]:
+                    heappush(ready, (rank[user], nodes.index(user), user))
+    assert done == len(nodes), "a circle of nodes"
+    return value_of(graph.result)
+
+
+def _constant(value: Constant) -> Any:
+    def plain(held: Any) -> Any:
+        if isinstance(held, TensorValue):
+            return to_numpy(held.type, held.data)
+        if isinstance(held, MonadValue):
+            return None
+        if isinstance(held, tuple):
+            return tuple(map(plain, held))
+        return getattr(held, "value", held)
+
+    return plain(value.value)
+
+
+def _apply(node: Node, operands: list[Any], memory: Arrays, order: Any) -> Any:
+    name = node.op.name
+    if node.op is CALL:
+        closure = operands[0]
+        return _run(closure.graph, [*closure.bound, *operands[1:]], memory, order)
+    if name == "Partial":
+        return Closure(operands[0].graph, (*operands[0].bound, *operands[1:]))
+    if name in WRITES:
+        return WRITES[name](node, *operands)
+    if name in VIEWS:
+        return VIEWS[name](*operands)
+    computed = PURE[name](node, *operands) if name in OF_NODE else PURE[name](*operands)
+    if isinstance(node.type, TensorType) and computed is not None:
+        return np.array(computed, node.type.dtype)
+    return computed
+
+
+def _write(change: Callable[..., Any]) -> Callable[..., Any]:
+    def run(node: Node, target: np.ndarray, *rest: Any) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            target[...] = change(target, *rest)
+        return target
+
+    return run
+
+
+def _momentum(node: Node, w: Any, m: Any, rate: Any, gradient: Any, momentum: Any, *_: Any) -> Any:
+    with np.errstate(all="ignore"):
+        m[...] = m * momentum + gradient
+        w[...] = w - rate * (gradient + momentum * m if node.attributes.get("use_nesterov") else m)
+    return w
+
+
+def _adam_weight_decay(
+    node: Node, w: Any, m: Any, v: Any, rate: Any, b1: Any, b2: Any, e: Any, decay: Any, g: Any, *_: Any
+) -> Any:
+    m[...] = m * b1 + g * (1 - b1)
+    v[...] = v * b2 + g * g * (1 - b2)
+    w[...] = w - rate * (m / (np.sqrt(v) + e) + decay * w)
+    return w
+
+
+def _adam(
+    node: Node, w: Any, m: Any, v: Any, b1p: Any, b2p: Any, rate: Any, b1: Any, b2: Any, e: Any, g: Any, *_: Any
+) -> Any:
+    m[...] = m * b1 + g * (1 - b1)
+    v[...] = v * b2 + g * g * (1 - b2)
+    w[...] = w - rate * np.sqrt(1 - b2p) / (1 - b1p) * m / (np.sqrt(v) + e)
+    return w
+
+
+WRITES: dict[str, Callable[..., Any]] = {
+    "Assign": _write(lambda target, new, *_: new),
+    "AssignAdd": _write(lambda target, new, *_: target + new),
+    "AssignSub": _write(lambda target, new, *_: target - new),
+    "InplaceAddExt": _write(lambda target, new, *_: target + new),
+    "ApplyGradientDescent": _write(lambda target, rate, gradient, *_: target - rate * gradient),
+    "ApplyMomentum": _momentum,
+    "Adam": _adam,
+    "AdamWeightDecay": _adam_weight_decay,
+}
+VIEWS: dict[str, Callable[..., Any]] = {
+    "Load": lambda state, _: state,
+    "Depend": lambda value, _: value,
+    "UpdateState": lambda *_: None,
+    "Reshape": lambda x, shape: x.reshape([int(n) for n in np.atleast_1d(np.array(shape))] if shape != () else ()),
+    "ExpandDims": lambda x, axis: np.expand_dims(x, int(axis)),
+    "Squeeze": lambda x, *axis: x.reshape([n for n in x.shape if n != 1]),
+    "StopGradient": lambda x: x,
+    "Identity": lambda x: x,
+    "MakeTuple": lambda *parts: tuple(parts),
+    "TupleGetItem": lambda parts, i: parts[int(i)],
+    "Switch": lambda which, yes, no: yes if bool(np.all(which)) else no,
+}
+
+
+def _axes(axes: Any, x: Any) -> Any:
+    if axes is None or (isinstance(axes, tuple) and not axes):
+        return None
+    return tuple(int(a) for a in np.atleast_1d(np.array(axes)))
+
+
+def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, axes=(), keep=False, *_: function(x, axis=_axes(axes, x), keepdims=bool(keep))
+
+
+def _matmul(a: Any, b: Any, ta: bool = False, tb: bool = False) -> Any:
+    return (a.swapaxes(-1, -2) if ta else a) @ (b.swapaxes(-1, -2) if tb else b)
+
+
+def _cross_entropy(node: Node, logits: Any, labels: Any) -> Any:
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    p = e / e.sum(-1, keepdims=True)
+    rows = np.arange(len(labels))
+    if node.attributes.get("is_grad"):
+        p[rows, labels] -= 1
+        return p / np.float32(len(labels))
+    return -np.log(p[rows, labels]).mean(dtype=np.float32)
+
+
+PURE: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("Mul", "Muls"), lambda a, b: a * b),
+    **dict.fromkeys(("Add", "AddExt", "AddScalar", "Adds", "BiasAdd"), lambda a, b, *_: a + b),
+    **dict.fromkeys(("Sub", "SubExt"), lambda a, b, *_: a - b),
+    **dict.fromkeys(("RealDiv", "Div", "Divs"), lambda a, b, *_: a / b),
+    "Neg": lambda a: -a, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Rsqrt": lambda a: 1 / np.sqrt(a),
+    "Square": np.square, "Reciprocal": lambda a: 1 / a, "Tanh": np.tanh, "Abs": np.abs, "Sign": np.sign,
+    "TanhGrad": lambda y, dy: dy * (1 - y * y), "Floor": np.floor, "Pow": np.power,
+    "ReLU": lambda a: np.maximum(a, 0), "ReluGrad": lambda dy, y: dy * (y > 0),
+    "BiasAddGrad": lambda dy, *_: dy.sum(tuple(range(dy.ndim - 1))),
+    "AddN": lambda parts, *_: sum(parts[1:], parts[0]),
+    "MatMul": _matmul, "BatchMatMul": _matmul,
+    "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "ReduceSum": _reduce(np.sum), "ReduceMean": _reduce(np.mean), "ReduceMax": _reduce(np.max),
+    "ReduceAll": _reduce(np.all), "ReduceAny": _reduce(np.any),
+    "SumExt": lambda x, axes, keep, *_: np.sum(x, axis=_axes(axes, x), keepdims=bool(keep)),
+    "IsFinite": np.isfinite, "LogicalNot": np.logical_not, "LogicalAnd": np.logical_and, "LogicalOr": np.logical_or,
+    "Equal": np.equal, "NotEqual": np.not_equal, "Greater": np.greater, "GreaterEqual": np.greater_equal,
+    "Less": np.less, "LessEqual": np.less_equal, "LessScalar": np.less,
+    "Maximum": np.maximum, "Minimum": np.minimum, "Select": lambda which, a, b: np.where(which, a, b),
+    "ClipByValue": lambda x, low, high: np.clip(x, low, high),
+    "ZerosLike": np.zeros_like, "OnesLike": np.ones_like, "TensorMove": np.array, "Cast": lambda x, _: x,
+    "Transpose": lambda x, order: np.transpose(x, [int(i) for i in order]),
+    "Tile": lambda x, times: np.tile(x, [int(n) for n in times]),
+    "Slice": lambda x, begin, size: x[tuple(slice(b, b + n) for b, n in zip(begin, size, strict=True))],
+    "Concat": lambda parts, axis: np.concatenate(parts, int(axis)), "Stack": lambda parts: np.stack(parts),
+    "NPUGetFloatStatusV2": np.zeros_like, "NPUClearFloatStatusV2": np.zeros_like,
+    "AllReduce": lambda x: x, "Mod": np.mod, "FloorMod": np.mod, "Fill": lambda _, shape, x: np.full(shape, x),
+}  # fmt: skip
+OF_NODE = {"SparseSoftmaxCrossEntropyWithLogits"}

@@ -1,0 +1,259 @@
+"""What passes promise of a training, held by running exported graphs before and after with numpy (tests/execution.py).
+
+Each program runs in several orders that its tokens allow, with memory shared as far as they allow: the results must not
+depend on it. The expectations are computed from runs of the graph as exported, one micro-batch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.program import Program
+from boost_compile.passes import compile_program
+
+from tests.execution import ORDERS, Arrays, train
+from tests.material import batches, material, values
+
+SAME = (
+    *("mlp", "mlp_adam_decay", "mlp_half_compute", "branch", "loop", "mlp_loss_scale_dynamic", "clip_global_norm"),
+    *("gated_update", "hand_momentum", "meters"),
+)
+AFFINE = ("mlp", "branch", "loop", "hand_momentum", "meters", "mlp_half_compute")
+"""Momentum: where a step from given state leads is an affine function of the gradient, so from the mean gradient it
+leads to the mean of where it leads from each."""
+Inputs = list[list[np.ndarray]]
+
+
+def compiled(name: str, pipeline: str) -> Program:
+    return compile_program(material(name), pipeline, reproducer_directory=None)
+
+
+def after(program: Program, state: Arrays, given: Inputs) -> Arrays:
+    """The state after training on `given`; the same in all orders."""
+    runs = [train(program, state, given, order)[1] for order in ORDERS]
+    for other in runs[1:]:
+        equal(other, runs[0], runs[0])
+    return runs[0]
+
+
+def equal(found: Arrays, wanted: Arrays, names: Iterable[str]) -> None:
+    for name in names:
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+def close(found: Arrays, wanted: Arrays, names: Iterable[str]) -> None:
+    """Up to the rounding of a few float32 additions."""
+    for name in names:
+        limit = 1e-3 if wanted[name].dtype == np.float16 else 2e-6
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=limit, err_msg=name)
+
+
+def role(program: Program, *roles: str) -> list[str]:
+    return [name for name, variable in program.state.items() if variable.role in roles]
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "", "dead-code-elimination", "common-subexpression-elimination", "effect-chain-minimization",
+        "legalize{target=cpu}", "data-parallel{fusion=0}", "data-parallel", "gradient-accumulation{steps=1}",
+        "gradient-accumulation{steps=1,split=fused}",
+    ],
+)  # fmt: skip
+def test_one_rank_one_micro_batch_trains_to_the_same_bits(name: str, pipeline: str) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 2)
+    equal(after(compiled(name, pipeline), state, given), after(source, state, given), source.state)
+
+
+@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("options", ["", ",split=fused"])
+def test_a_cycle_updates_once_from_the_mean_gradient(name: str, options: str) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 3)
+    each = [after(source, state, [batch]) for batch in given]
+    found = after(compiled(name, f"gradient-accumulation{{steps=3{options}}}"), state, given)
+    trained = role(source, "weight", "slot")
+    close(
+        found,
+        {n: np.mean([e[n] for e in each], axis=0, dtype=np.float64).astype(state[n].dtype) for n in trained},
+        trained,
+    )
+    equal(found, each[0], role(source, "hyperparameter"))  # one step is counted, not three
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_a_sum_is_a_mean_times_the_number(name: str) -> None:
+    """Of four equal micro-batches the sum is four times a gradient: as far as four steps go without momentum."""
+    source = material(name)
+    state, given = values(source), batches(source, 1)
+    state |= {n: np.zeros_like(state[n]) for n in role(source, "slot")}
+    one = after(source, state, given)
+    found = after(compiled(name, "gradient-accumulation{steps=4,reduction=sum}"), state, given * 4)
+    weights = role(source, "weight")
+    close(found, {n: state[n] + 4 * (one[n] - state[n]) for n in weights}, weights)
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("options", ["", ",split=fused"])
+def test_equal_micro_batches_train_like_one(name: str, options: str) -> None:
+    """The mean of four equal gradients is that gradient to the bit, through any optimizer."""
+    source = material(name)
+    state, given = values(source), batches(source, 1)
+    found = after(compiled(name, f"gradient-accumulation{{steps=4{options}}}"), state, given * 4)
+    wanted = after(source, state, given)
+    equal(found, wanted, role(source, "weight", "slot", "hyperparameter"))
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "branch", "loop", "hand_momentum", "mlp_half_compute"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "loss-scale{mode=static,init=8}", "group-loss-scale{groups=2,init=[4,16]}", "overflow-check",
+        "clip-gradients{limit=1e6}", "clip-gradients{by=tensor-norm,limit=1e6}", "clip-gradients{by=value,limit=1e6}",
+        "loss-scale{init=8},overflow-check", "overflow-check,clip-gradients{limit=1e6},data-parallel",
+        "gradient-accumulation{steps=1},overflow-check", "gradient-accumulation{steps=1,split=fused},overflow-check",
+        "gradient-accumulation{steps=1},overflow-check{policy=skip-micro}",
+    ],
+)  # fmt: skip
+def test_what_stands_around_the_optimizer_leaves_an_ordinary_step_alone(name: str, pipeline: str) -> None:
+    """Scales are powers of two, limits are far away, everything is finite: the bits are those of the exported graph."""
+    source = material(name)
+    state, given = values(source), batches(source, 2)
+    equal(after(compiled(name, pipeline), state, given), after(source, state, given), source.state)
+
+
+NOT_FINITE = (np.inf, -np.inf, np.nan)
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "branch", "loop", "hand_momentum", "mlp_half_compute"])
+@pytest.mark.parametrize("bad", NOT_FINITE)
+@pytest.mark.parametrize("options", ["", "{max_skipped=0}"])
+def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(name: str, bad: float, options: str) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 2)
+    given[0][0] = np.full_like(given[0][0], bad)
+    program = compiled(name, f"overflow-check{options}")
+    kept = role(source, "weight", "slot", "hyperparameter")
+    equal(after(program, state, given[:1]), state, kept)
+    equal(after(program, state, given), after(source, state, given[1:]), kept)
+
+
+@pytest.mark.parametrize("options", ["", ",split=fused"])
+@pytest.mark.parametrize("name", ["mlp", "loop", "hand_momentum"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_micro_batch_that_is_not_finite(name: str, options: str, place: int) -> None:
+    """skip-cycle: nothing of the cycle is applied. skip-micro: the update is that of the other micro-batch. The next
+    cycle begins with empty accumulators either way."""
+    source = material(name)
+    state, good = values(source), batches(source, 2)
+    bad = [np.full_like(good[0][0], np.nan), *good[0][1:]]
+    cycle = [bad, good[0]] if place == 0 else [good[0], bad]
+    accumulated = f"gradient-accumulation{{steps=2{options}}}"
+    kept = role(source, "weight", "slot", "hyperparameter")
+    skipping = compiled(name, f"{accumulated},overflow-check")
+    dropping = compiled(name, f"{accumulated},overflow-check{{policy=skip-micro}}")
+    equal(after(skipping, state, cycle), state, kept)
+    equal(after(dropping, state, cycle), after(source, state, good[:1]), kept)
+    plain = compiled(name, accumulated)
+    equal(after(skipping, state, [*cycle, *good]), after(plain, state, good), kept)
+    then = after(source, state, good[:1])
+    equal(after(dropping, state, [*cycle, *good]), after(plain, then, good), kept)
+
+
+def gradients(source: Program, state: Arrays, batch: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Of each weight, from one step of plain Momentum without momentum: what the weight lost over the learning rate."""
+    bare = state | {n: np.zeros_like(state[n]) for n in role(source, "slot")}
+    done = train(source, bare, [batch])[1]
+    served = {v.weight: n for n, v in source.state.items() if v.role == "slot"}
+    return {weight: done[slot].astype(np.float64) for weight, slot in served.items()}
+
+
+def moved(program: Program, state: Arrays, given: Inputs, source: Program) -> dict[str, np.ndarray]:
+    """The gradients that the optimizer got: the slots after one cycle from empty ones."""
+    done = after(program, state | {n: np.zeros_like(state[n]) for n in role(source, "slot")}, given)
+    return {v.weight: done[n].astype(np.float64) for n, v in source.state.items() if v.role == "slot"}
+
+
+def similar(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["mlp", "branch", "loop"])
+@pytest.mark.parametrize("before", ["", "gradient-accumulation{steps=2},", "loss-scale{mode=static,init=64},"])
+def test_clipping(name: str, before: str) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 2 if "accumulation" in before else 1)
+    each = [gradients(source, state, batch) for batch in given]
+    mean = {n: np.mean([e[n] for e in each], axis=0) for n in each[0]}
+    total = float(np.sqrt(sum(np.square(g).sum() for g in mean.values())))
+    limit = total / 4
+
+    def clip(by: str, at: float) -> dict[str, np.ndarray]:
+        return moved(compiled(name, f"{before}clip-gradients{{by={by},limit={at!r}}}"), state, given, source)
+
+    similar(clip("global-norm", limit), {n: g / 4 for n, g in mean.items()})
+    similar(clip("global-norm", total * 2), mean)
+    norms = {n: float(np.sqrt(np.square(g).sum())) for n, g in mean.items()}
+    limit = sorted(norms.values())[len(norms) // 2] * 0.99
+    similar(clip("tensor-norm", limit), {n: g * min(1.0, limit / norms[n]) for n, g in mean.items()})
+    limit = float(np.median([np.abs(g).max() for g in mean.values()])) / 2
+    similar(clip("value", limit), {n: np.clip(g, -limit, limit) for n, g in mean.items()})
+
+
+@pytest.mark.parametrize("before", ["", "gradient-accumulation{steps=2},", "loss-scale{mode=static,init=64},"])
+def test_centralization(before: str) -> None:
+    """The gradients of matrices lose their mean over all axes but the first; those of biases stay."""
+    source = material("mlp")
+    state, given = values(source), batches(source, 2 if "accumulation" in before else 1)
+    each = [gradients(source, state, batch) for batch in given]
+    mean = {n: np.mean([e[n] for e in each], axis=0) for n in each[0]}
+    program = compiled("mlp", f"{before}tag-gradient-centralization,lower-gradient-centralization")
+    wanted = {n: g - g.mean(1, keepdims=True) if g.ndim == 2 else g for n, g in mean.items()}
+    similar(moved(program, state, given, source), wanted)
+
+
+def test_an_own_learning_rate() -> None:
+    """Only the weights that match learn twice as fast; the gradients are those of the exported graph."""
+    source = material("mlp")
+    state, given = values(source), batches(source, 1)
+    plain, found = (
+        after(p, state, given) for p in (source, compiled("mlp", "parameter-groups{match=[*.bias],lr_factor=2.0}"))
+    )
+    biases = [n for n in role(source, "weight") if n.endswith(".bias")]
+    assert len(biases) == 2
+    close(found, {n: state[n] + 2 * (plain[n] - state[n]) for n in biases}, biases)
+    equal(found, plain, [n for n in source.state if n not in biases])
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "loop"])
+@pytest.mark.parametrize("accumulated", ["", "gradient-accumulation{steps=2},"])
+def test_the_dynamic_loss_scale(name: str, accumulated: str) -> None:
+    """It halves with each cycle that overflows and doubles after a window of others; weights are as without it."""
+    source = material(name)
+    n = 2 if accumulated else 1
+    state, good = values(source), batches(source, n)
+    bad = [[np.full_like(batch[0], np.nan), *batch[1:]] for batch in good]
+    program = compiled(name, f"{accumulated}loss-scale{{init=16,window=2}},overflow-check")
+    checked = compiled(name, f"{accumulated}overflow-check") if accumulated else compiled(name, "overflow-check")
+    (scale,) = [s for s in program.state if program.state[s].role == "loss-scale" and program.state[s].initial == 16]
+
+    def scale_after(*cycles: Inputs) -> float:
+        return float(after(program, state, [batch for cycle in cycles for batch in cycle])[scale])
+
+    assert scale_after(bad) == 8
+    assert scale_after(bad, bad) == 4
+    assert scale_after(good) == 16
+    assert scale_after(good, good) == 32
+    assert scale_after(good, good, good) == 32
+    assert scale_after(good, good, good, good) == 64
+    assert scale_after(good, bad, good) == 8
+    assert scale_after(good, bad, good, good) == 16
+    kept = role(source, "weight", "slot", "hyperparameter")
+    cycles = [*good, *bad, *good, *good]
+    equal(after(program, state, cycles), after(checked, state, cycles), kept)
