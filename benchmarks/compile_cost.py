@@ -52,7 +52,7 @@ def _steps(path: Path, scratch: Path) -> list[Step]:
     """The measured steps on the graph in ``path``; they use one loaded program, which none changes."""
     from boost_compile.ir.analysis.training.anatomy import anatomy
     from boost_compile.ir.formats.mindir.reader import read_mindir
-    from boost_compile.ir.formats.storage.storage import save
+    from boost_compile.ir.formats.storage.save import save
     from boost_compile.ir.text import parse_program, print_program
     from boost_compile.ir.verify.verifier import verify
     from boost_compile.passes.framework.pipeline import parse_pipeline

@@ -85,10 +85,9 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
 
     A file that is damaged is an :class:`Error` that says so. ``differentiate`` makes a training graph of a forward one.
     """
-    from .ir.formats.storage.storage import load
-    from .ir.rewrite.roles import assign_roles
+    from .ir.formats.storage.load import load
 
-    return assign_roles(load(path, dimensions))
+    return load(path, dimensions)
 
 
 def compile(
@@ -196,7 +195,7 @@ def _html_of(thing: object) -> str:
 
 
 def _save(program: Program, path: str) -> None:
-    from .ir.formats.storage.storage import save
+    from .ir.formats.storage.save import save
 
     save(program, path)
 

@@ -24,7 +24,7 @@ from boost_compile.ir.core.graph import Graph, Node, Value
 from boost_compile.ir.core.program import Entry, Program, Schedule
 from boost_compile.ir.core.types import UMONAD, tensor
 from boost_compile.ir.formats.mindir.reader import read_mindir
-from boost_compile.ir.formats.storage.storage import save
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_graph, print_program

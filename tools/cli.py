@@ -275,25 +275,10 @@ def pause_collector() -> None:
 def read_program(path: str, dimensions: Mapping[str, int] | None = None) -> Program:
     """The program in a MindIR file, an ONNX model, a program directory, a text file (``.ir``, ``.txt``), or text on
     stdin (``-``). ``dimensions``: sizes that an ONNX model leaves open."""
-    from ..ir.rewrite.roles import assign_roles
+    from ..ir.formats.storage.load import load, load_text
 
-    return assign_roles(_read_program(path, dimensions))
-
-
-def _read_program(path: str, dimensions: Mapping[str, int] | None) -> Program:
     if path == "-":
-        from ..ir.core.errors import FormatError
-        from ..ir.formats.storage.storage import refuse_dimensions
-        from ..ir.text import parse_program
-
-        try:
-            text = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError:
-            raise FormatError("standard input: not UTF-8 text, so no text form of a program") from None
-        refuse_dimensions(dimensions, "standard input is a program as text")
-        return parse_program(text, "standard input")
-    from ..ir.formats.storage.storage import load
-
+        return load_text(sys.stdin.buffer.read(), "standard input", dimensions)
     return load(path, dimensions)
 
 

@@ -247,11 +247,11 @@ class Job:
 
     def destination(self) -> tuple[str, str]:
         """(path or ``-``, what to emit), checked against each other."""
-        from ..ir.formats.storage.suffixes import form_of
+        from ..ir.formats.storage.suffixes import form_to_write, suffix_for
 
         by_suffix = None
         if self.output is not None:
-            by_suffix = "text" if self.output == "-" else form_of(self.output)
+            by_suffix = "text" if self.output == "-" else form_to_write(self.output)
         emit = self.emit or by_suffix or "program"
         if self.output is not None:
             if self.output == "-" and emit != "text":
@@ -261,7 +261,7 @@ class Job:
             return self.output, emit
         given = self.input or "-"
         stem = "program" if given == "-" else Path(given).stem
-        suffix = {"program": ".boost", "mindir": ".mindir", "text": ".ir"}[emit]
+        suffix = suffix_for(emit)
         if os.path.exists(stem + suffix) and os.path.samefile(stem + suffix, given):
             suffix = ".compiled" + suffix
         return stem + suffix, emit

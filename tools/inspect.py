@@ -185,7 +185,7 @@ def command(
 
     program = cli.read_program(file, dimensions)
     if check:
-        from ..ir.formats.storage.storage import check_state
+        from ..ir.formats.storage.load import check_state
 
         check_state(program)
     if forward:
@@ -240,7 +240,7 @@ def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
         from .views.onnx import write_standard_onnx
 
         return write_standard_onnx(network, output)
-    from ..ir.formats.storage.storage import save
+    from ..ir.formats.storage.save import save
 
     save(network.program, output)
     return network

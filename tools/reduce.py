@@ -109,9 +109,9 @@ def _check(
 
 def _named_in(file: str) -> str | None:
     """The passes that the head of a crash file names."""
-    from ..ir.formats.storage.suffixes import TEXT_SUFFIXES
+    from ..ir.formats.storage.suffixes import form_of
 
-    if not file.endswith(TEXT_SUFFIXES):
+    if form_of(file) != "text":
         return None
     found = _RERUN.search(Path(file).read_text(encoding="utf-8", errors="replace")[:4096])
     return found[1] if found else None

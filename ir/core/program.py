@@ -26,6 +26,7 @@ ROLES = (
 """``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles. ``loss-scale``: the
 factor on the loss, and what decides when it changes. ``fixed``: part of the program, which no graph writes and no
 checkpoint holds."""
+TARGETS = ("cpu", "gpu", "ascend")
 CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})
 """State of the cycle itself, written whether the weights are updated or not."""
 

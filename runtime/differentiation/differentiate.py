@@ -114,10 +114,9 @@ def _check_forward(program: Program) -> None:
 
 
 def _read(path: Path) -> Program:
-    from ...ir.formats.storage.storage import load
-    from ...ir.rewrite.roles import assign_roles
+    from ...ir.formats.storage.load import load
 
-    made = assign_roles(load(path))
+    made = load(path)
     for variable in made.state.values():
         variable.data.view()  # maps the file, which goes away
     return made

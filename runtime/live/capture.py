@@ -66,10 +66,9 @@ def program_of(source: Any, inputs: Sequence[Any] = ()) -> Program:
 
 
 def _load(path: str | os.PathLike[str]) -> Program:
-    from ...ir.formats.storage.storage import load
-    from ...ir.rewrite.roles import assign_roles
+    from ...ir.formats.storage.load import load
 
-    return assign_roles(load(path))
+    return load(path)
 
 
 def _read(path: Path) -> Program:

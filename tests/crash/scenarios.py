@@ -13,7 +13,8 @@ from boost_compile.ir.core.data import from_numpy
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.files import atomic
 from boost_compile.ir.formats.mindir.writer import write_mindir
-from boost_compile.ir.formats.storage.storage import check_state, load, save
+from boost_compile.ir.formats.storage.load import check_state, load
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.runtime.state.checkpoint import read_state_and_notes, write_state
 from boost_compile.runtime.training.retention import previous_states, save_and_retain
 

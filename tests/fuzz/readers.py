@@ -10,7 +10,8 @@ from typing import Any
 
 from boost_compile.ir.core.errors import Error
 from boost_compile.ir.core.program import Program
-from boost_compile.ir.formats.storage.storage import PROGRAM, STATE, load
+from boost_compile.ir.formats.storage.directory import PROGRAM, STATE
+from boost_compile.ir.formats.storage.load import load
 
 from . import mutations, seeds
 from .use import spell, use

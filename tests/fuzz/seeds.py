@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.formats.mindir.reader import read_mindir
-from boost_compile.ir.formats.storage.storage import PROGRAM, load, save
+from boost_compile.ir.formats.storage.directory import PROGRAM
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.ir.text import parse_program, print_program
 
 ROOT = Path(__file__).parent.parent

@@ -176,7 +176,7 @@ def test_reports_of_hostile_names_do_no_harm(
 
 def test_files_of_a_program_directory_are_its_own(tmp_path: Path) -> None:
     """A link out of it could bring somebody's file into what is compiled; a pipe would be read for ever."""
-    from boost_compile.ir.formats.storage.storage import load
+    from boost_compile.ir.formats.storage.load import load
 
     def refused(says: str) -> None:
         with pytest.raises(Error, match=says):

@@ -11,7 +11,8 @@ from pathlib import Path
 from boost_compile.ir.core.errors import Error
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.formats.python.decompile import decompile
-from boost_compile.ir.formats.storage.storage import load, save
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.verify.verifier import verify

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import parse_program
 from boost_compile.passes import REGISTRY, Pass, PassResult, parse_pipeline
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.passes import REGISTRY, NoMatchWarning, Pass, option, parse_pipeline
 from boost_compile.passes.configuration.configuration import read_configuration
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from boost_compile.ir.core.op import Op
-from boost_compile.ir.formats.storage.storage import load, save
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 from boost_compile.tools.views.page_file import page_file

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import FormatError
-from ...core.program import ROLES, Entry, Program, Schedule, StateVariable
+from ...core.program import ROLES, TARGETS, Entry, Program, Schedule, StateVariable
 from ...files.document import Document
 
 NOTE, FORM = "boost_compile.program", "boost_compile.form"
@@ -86,7 +86,7 @@ def _heed(program: Program, note: Document) -> None:
     )
     program.pipeline = note["pipeline"].text()
     program.source = {key: value.text() for key, value in note["source"].items()}
-    program.target = note["target"].one_of(("cpu", "gpu", "ascend"))
+    program.target = note["target"].one_of(TARGETS)
     for name, entry in note["roles"].items():
         if name not in program.state:
             raise entry.wrong("the role of a state of the file")

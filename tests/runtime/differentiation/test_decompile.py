@@ -11,7 +11,7 @@ import pytest
 from boost_compile.ir.analysis.compare.diff import diff
 from boost_compile.ir.core.errors import Error
 from boost_compile.ir.formats.python.identifiers import RESERVED
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.runtime.engine.engine import Engine
 from boost_compile.tools.inspect import command
 from mindspore import nn

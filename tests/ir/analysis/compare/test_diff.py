@@ -18,7 +18,8 @@ from boost_compile.ir.core.program import Entry, Program, Schedule
 from boost_compile.ir.core.types import FunctionType, TupleType, Type, tensor
 from boost_compile.ir.formats.mindir.reader import read_mindir
 from boost_compile.ir.formats.mindir.writer import write_mindir
-from boost_compile.ir.formats.storage.storage import load, save
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.formats.storage.save import save
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.passes.framework.manager import compile_program
 from hypothesis import given, settings

@@ -9,8 +9,7 @@ import pytest
 from boost_compile.ir.analysis.cost.memory import ACTIVATION, GRADIENT, graph_memory, program_memory, value_kinds
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.core.graph import Graph, Node
-from boost_compile.ir.formats.storage.storage import load
-from boost_compile.ir.rewrite.roles import assign_roles
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import parse_program
 
 from benchmarks.synthetic import layers, wide
@@ -161,7 +160,7 @@ def test_a_closure_holds_what_it_was_bound_to() -> None:
 
 
 def test_kinds_of_values_add_up_to_the_whole(exported: Callable[[str], Path]) -> None:
-    program = assign_roles(load(str(exported("lenet_bn"))))
+    program = load(str(exported("lenet_bn")))
     graph = program.graphs["step"]
     plain, split = graph_memory(graph), graph_memory(graph, kinds(graph))
     assert split.peak == plain.peak

@@ -15,7 +15,7 @@ from boost_compile.ir.core.types import tensor
 from boost_compile.ir.formats.python.check import UnsafeSource, check_source
 from boost_compile.ir.formats.python.decompile import decompile
 from boost_compile.ir.formats.python.source import prelude
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 
 HARM = "__import__('os').system('touch harmed')"
 CORPUS = (

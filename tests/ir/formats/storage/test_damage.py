@@ -11,10 +11,11 @@ import pytest
 from boost_compile.ir.core.errors import FormatError
 from boost_compile.ir.files import atomic
 from boost_compile.ir.files.atomic import clear_leftovers, replacing_file, scratch_directory, unfinished
-from boost_compile.ir.formats.storage.storage import check_state, load, save
+from boost_compile.ir.formats.storage.load import check_state, load
+from boost_compile.ir.formats.storage.save import save
 
 from tests.exact_resume import error_of
-from tests.ir.formats.storage.test_storage import two_graphs
+from tests.ir.formats.storage.test_directory import two_graphs
 
 
 @pytest.mark.parametrize("file", ["program.json", "apply.mindir", "accumulate.mindir", "state.safetensors"])

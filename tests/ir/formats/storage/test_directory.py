@@ -18,7 +18,8 @@ from boost_compile.ir.core.program import Entry, Program, Schedule, StateVariabl
 from boost_compile.ir.core.report import Miss, PassResult
 from boost_compile.ir.core.types import DType, TensorType, tensor
 from boost_compile.ir.files import atomic
-from boost_compile.ir.formats.storage.storage import load, save
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.formats.storage.save import save
 
 T = tensor("float32", 3)
 
