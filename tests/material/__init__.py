@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from boost_compile.ir.core.program import Program
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.rewrite.roles import assign_roles
 
 from tests.execution import Arrays, initial

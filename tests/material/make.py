@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from boost_compile.ir.core.data import BytesData
-from boost_compile.ir.formats.storage.storage import load
+from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import print_program
 
 from tests.conftest import export_once, zoo_folder
