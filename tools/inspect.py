@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from ..ir.rewrite.evaluation import Evaluation
     from .views.shown import Shown
 
-FORMATS = ("summary", "anatomy", "text", "json", "dot", "svg", "onnx", "python", "mindir", "model-explorer", "html")
+ANALYSES = ("anatomy", "paths", "effects", "batch", "seeds")
+FORMATS = ("summary", *ANALYSES, "text", "json", "dot", "svg", "onnx", "python", "mindir", "model-explorer", "html")
 SUFFIXES = {
     ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx", ".mindir": "mindir",
     ".json": "json", ".html": "html",
 }  # fmt: skip
-NAMED_LIKE = {"summary": (".txt",), "anatomy": (".txt",), "model-explorer": (".json",), "python": ("",)}
+NAMED_LIKE = {**dict.fromkeys(("summary", *ANALYSES), (".txt",)), "model-explorer": (".json",), "python": ("",)}
 """The suffixes of formats that -o does not choose by itself."""
 
 
@@ -58,9 +59,7 @@ class BatchSize(click.ParamType):
 @click.option(
     "--original", metavar="FILE", type=Place(), help="With html: what the program was compiled from, to compare with."
 )
-@click.option(
-    "--annotations", is_flag=True, help="With text: scopes, origins, recorded names (a file has them anyway)."
-)
+@click.option("--annotations", is_flag=True, help="With text: scopes, origins, names; with anatomy, seeds: every node.")
 @click.option("--open", "open_", is_flag=True, help="With model-explorer: start Model Explorer on it.")
 @click.option(
     "--diff",
@@ -118,7 +117,11 @@ def command(
 
     \b
     summary         graphs, schedule, state, costs, what every pass did
-    anatomy         gradient, update and slots of every weight
+    anatomy         loss; gradient, update, slots of every weight; roles of state
+    paths           what happens to each gradient on its way, and who takes it
+    effects         what reads and writes state, in order, and the tokens
+    batch           which axes hold the batch, and what keeps it from changing
+    seeds           where the derivative of the loss starts; random seeds
     text            one line a node; with -o the full form, which reads back
     json            summary and anatomy as one document
     dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
@@ -133,12 +136,13 @@ def command(
     chosen = _format(format_, output, memory)
     for given, flag, needs in (
         (original, "--original", "html"),
-        (annotations, "--annotations", "text"),
         (open_, "--open", "model-explorer"),
         (standard, "--standard", "onnx"),
     ):
         if given and chosen != needs:
             raise click.UsageError(f"{flag} goes with --format {needs}, not with {chosen}")
+    if annotations and chosen not in ("text", "anatomy", "seeds"):
+        raise click.UsageError(f"--annotations goes with --format text, anatomy or seeds, not with {chosen}")
     if other is not None:
         if graph_name or scope or around:
             raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
@@ -179,7 +183,8 @@ def command(
         raise click.UsageError("--original compares whole programs: leave out --graph, --scope and --around")
     cli.pause_collector()
     if output is not None and output != "-":
-        check_output(output, (file, original, state), force=force, recognised=chosen not in ("summary", "anatomy"))
+        check_output(output, (file, original, state), force=force, recognised=chosen not in ("summary", *ANALYSES))
+    from .views.selection import chosen as chosen_nodes
     from .views.selection import narrowed, only_graph
     from .views.shown import shown
 
@@ -207,7 +212,15 @@ def command(
         return
     if graph_name is not None:
         program = only_graph(program, graph_name, file)
-    view = narrowed(shown(program, file), scope, around, radius)
+    whole = shown(program, file)
+    if chosen in ANALYSES:
+        from .views.analyses import print_analysis
+
+        nodes, _ = chosen_nodes(whole, scope, around, radius)
+        _write(print_analysis(whole, chosen, nodes, full=annotations), output)
+        _say_written(output)
+        return
+    view = narrowed(whole, scope, around, radius)
     if chosen == "html":
         from .verification.stored import read_verification
         from .views.original import read_original
@@ -278,15 +291,15 @@ def _doctor(program: Program, data: str | None, format_: str, output: str | None
 
 
 def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:
-    if format_ in ("summary", "anatomy", "json"):
-        from .views.summary import describe, print_anatomy, print_summary
+    if format_ in ("summary", "json"):
+        from .views.summary import describe, print_summary
 
         document = describe(view)
         if format_ == "json":
             _write(cli.json_text(document), output)
         else:
             with cli.console_to(output) as out:
-                (print_anatomy if format_ == "anatomy" else print_summary)(document, out)
+                print_summary(document, out)
     elif format_ == "text":
         from .views.text import highlighted, text_of
 

@@ -33,6 +33,6 @@ Values: ``true``, ``5`` (int64), ``0.5`` (float32; ``0.1d`` a float64 that is no
 """
 
 from .parser import parse_graph, parse_program
-from .printer import print_graph, print_program
+from .printer import print_graph, print_program, value_names
 
-__all__ = ["parse_graph", "parse_program", "print_graph", "print_program"]
+__all__ = ["parse_graph", "parse_program", "print_graph", "print_program", "value_names"]

@@ -53,6 +53,11 @@ def node_printer(graph: Graph) -> Callable[[Node], str]:
     return lambda node: printer.node(node, names, width=16)
 
 
+def value_names(graph: Graph) -> Callable[[Value], str]:
+    """A function that gives a value of the graph the name that it has in the graph's display form."""
+    return _Names(graph, _Printer(annotations=False, resources=False))
+
+
 class _Names:
     """The name of each value of one graph: as recorded, made unique; constants that stand where used as their value."""
 

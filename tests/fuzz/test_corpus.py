@@ -27,7 +27,8 @@ from .trial import trial
 FINDINGS = sorted(path for folder in CORPUS.iterdir() for path in folder.iterdir())
 ROOT = Path(__file__).parents[2]
 FORMATS = {
-    "summary": "x.txt", "anatomy": "x.txt", "text": "x.txt", "json": "x.json", "dot": "x.dot", "svg": "x.svg",
+    **dict.fromkeys(("summary", "anatomy", "paths", "effects", "batch", "seeds", "text"), "x.txt"),
+    "json": "x.json", "dot": "x.dot", "svg": "x.svg",
     "html": "x.html", "model-explorer": "x.json", "python": "x",
 }  # fmt: skip
 """Of boost-inspect, with the name of a file for each."""
@@ -147,7 +148,7 @@ def test_hostile_names_do_no_harm(
     before = {*tmp_path.rglob("*")}
     done = shell(capsys, inspect_command, name, "--format", format_, "-o", to)
     assert_plain(done)
-    assert done.code == (2 if format_ == "anatomy" else 0)
+    assert done.code == (2 if format_ in ("anatomy", "paths") else 0)
     new = {*tmp_path.rglob("*")} - before
     assert all((tmp_path / to) in (path, *path.parents) for path in new)
     assert bool(new) == (to != "-" and done.code == 0)

@@ -18,12 +18,13 @@ from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.framework.manager import compile_program
 from boost_compile.tools import cli
+from boost_compile.tools.views.analyses import ANALYSES, print_analysis
 from boost_compile.tools.views.dot import dot_of
 from boost_compile.tools.views.model_explorer import document_of
 from boost_compile.tools.views.onnx import write_onnx_of
 from boost_compile.tools.views.report import html_of
 from boost_compile.tools.views.shown import shown
-from boost_compile.tools.views.summary import describe, print_anatomy, print_summary
+from boost_compile.tools.views.summary import describe, print_summary
 from boost_compile.tools.views.text import text_of
 
 PIPELINES = (
@@ -70,8 +71,9 @@ def _show(program: Program, folder: Path) -> None:
     json.loads(cli.json_text(document))
     out = Console(file=io.StringIO(), highlight=False, width=160)
     print_summary(document, out)
-    with suppress(Error):  # no training graph
-        print_anatomy(document, out)
+    for format_ in ANALYSES:
+        with suppress(Error):  # no training graph, no batch
+            print_analysis(view, format_, None, full=True)
     text_of(view, True, data=False).encode()
     dot_of(view).encode()
     json.dumps(document_of(view), ensure_ascii=False).encode()

@@ -65,9 +65,75 @@ def test_json_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> N
 
 def test_anatomy(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
     done = inspect_(exported("lenet_bn"), "--format", "anatomy")
-    (row,) = [line for line in done.out.splitlines() if line.split()[:1] == ["conv1.weight"]]
-    assert "(ApplyMomentum)" in row
-    assert "moments.conv1.weight" in row
+    said = statements(done.out)["weight %conv1.weight"]
+    assert [line.split()[0] for line in said] == ["gradient", "update", "slot"]
+    assert said[1].endswith("(ApplyMomentum)")
+    assert said[2] == "slot %moments.conv1.weight"
+    assert "  state %moments.conv1.weight: slot" in done.out.splitlines()
+
+
+def statements(out: str) -> dict[str, list[str]]:
+    """What is said of each weight, or each other thing, of the only graph: the lines that are indented below it."""
+    found: dict[str, list[str]] = {}
+    head = ""
+    for line in out.splitlines()[1:]:
+        if line.startswith("    "):
+            found[head].append(line.strip())
+        else:
+            head = line.strip()
+            found[head] = []
+    return found
+
+
+ANALYSES = ("anatomy", "paths", "effects", "batch", "seeds")
+
+
+@pytest.mark.parametrize("format_", ANALYSES)
+def test_analyses_of_one_graph_in_every_form(
+    format_: str, inspect_: Inspect, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """MindIR, program directory and text of one graph say the same, on the terminal and in a file."""
+    given = exported("lenet_bn")
+    program = bc.load(given)
+    program.save(tmp_path / "lenet.boost")
+    assert inspect_(given, "--format", "text", "-o", tmp_path / "lenet.ir").code == 0
+    said = inspect_(given, "--format", format_)
+    assert (said.code, said.err) == (0, "")
+    assert len(said.out.splitlines()) > 2
+    for other in (tmp_path / "lenet.boost", tmp_path / "lenet.ir"):
+        assert inspect_(other, "--format", format_).out == said.out
+    assert inspect_(given, "--format", format_, "-o", tmp_path / "said.txt").code == 0
+    assert (tmp_path / "said.txt").read_text() == said.out
+
+
+@pytest.mark.parametrize("format_", ANALYSES)
+def test_analyses_of_a_piece(format_: str, inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    """The whole graph is analysed: each line about a piece is one that stands in the whole."""
+    arguments = (exported("lenet_bn"), "--format", format_, *["--annotations"] * (format_ == "seeds"))
+    whole = inspect_(*arguments).out.splitlines()
+    piece = inspect_(*arguments, "--around", "conv1.weight", "--radius", "1")
+    assert (piece.code, piece.err) == (0, "")
+    lines = piece.out.splitlines()
+    assert 1 < len(lines) < len(whole)
+    assert set(lines) <= set(whole)
+
+
+def test_analyses_say_something_of_every_node(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    given = exported("mlp")
+    nodes = {f"%{node.name} ({node.op.name})" for body in bc.load(given).graphs["step"].all_graphs() for node in body}
+    said = inspect_(given, "--format", "anatomy", "--annotations").out.splitlines()
+    parts = [line.split(maxsplit=1) for line in said]
+    assert {what for part, what in parts if part in ("forward", "backward", "optimizer", "other")} == nodes
+    assert "carries the derivative" in inspect_(given, "--format", "seeds", "--annotations").out
+    refused = inspect_(given, "--format", "effects", "--annotations")
+    assert_one_error(refused, "boost-inspect", "--annotations goes with --format text, anatomy or seeds")
+
+
+def test_an_analysis_with_nothing_to_say_of_a_piece(inspect_: Inspect, exported: Callable[[str], Path]) -> None:
+    given = exported("mlp")
+    (loss,) = [line.split("%")[1] for line in inspect_(given, "--format", "anatomy").out.splitlines() if "loss" in line]
+    done = inspect_(given, "--format", "paths", "--around", loss.split(",")[0], "--radius", "0")
+    assert_one_error(done, "boost-inspect", "--format paths has nothing to say of the nodes")
 
 
 def test_a_compiled_program_has_no_anatomy(inspect_: Inspect, exported: Callable[[str], Path], tmp_path: Path) -> None:
@@ -85,11 +151,11 @@ def test_stages_and_tags(
     passes = "tag-gradient-centralization"
     assert shell(capsys, compile_command, exported("lenet_bn_decay"), "--passes", passes, "-q", "-o", path).code == 0
     assert "conv1.weight centralize=[1, 2, 3]" in inspect_(path).out
-    rows = {line.split()[0]: line for line in inspect_(path, "--format", "anatomy").out.splitlines() if line.split()}
-    assert "weight-decay %" in rows["conv1.weight"]
-    assert "centralize=[1, 2, 3]" in rows["conv1.weight"]
-    assert "weight-decay %" in rows["fc1.bias"]
-    assert "centralize" not in rows["fc1.bias"]
+    weights = statements(inspect_(path, "--format", "anatomy").out)
+    assert any(line.startswith("weight-decay %") for line in weights["weight %conv1.weight"])
+    assert "tag centralize = [1, 2, 3]" in weights["weight %conv1.weight"]
+    assert any(line.startswith("weight-decay %") for line in weights["weight %fc1.bias"])
+    assert not any("centralize" in line for line in weights["weight %fc1.bias"])
     document = inspect_(path, "--format", "json").document
     tags = {v["name"]: v["tags"] for v in document["state"] if v["tags"]}
     assert tags["fc1.weight"] == {"centralize": [1]}

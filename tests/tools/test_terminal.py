@@ -81,23 +81,15 @@ def test_a_report_breaks_no_word(tmp_path: Path, exported: Callable[[str], Path]
 
 
 def test_a_table_that_does_not_fit_becomes_a_list(tmp_path: Path, exported: Callable[[str], Path]) -> None:
-    shutil.copy(exported("gpt_tied_sgd"), tmp_path / "gpt.mindir")
-    names = [w["name"] for w in anatomy_of(tmp_path / "gpt.mindir")]
-    for width in (80, 60):
-        screen = on_terminal("inspect", "gpt.mindir", "--format", "anatomy", width=width, folder=tmp_path)
-        words = screen.text.split()
-        for name in names:
-            assert {name, f"accum.{name}", f"stat.{name}"} <= {word.rstrip(",") for word in words}, name
-        assert max(len(line) for line in screen.lines if len(line.split()) > 2) <= width
-    wide = on_terminal("inspect", "gpt.mindir", "--format", "anatomy", width=200, folder=tmp_path)
-    assert any(line.split()[:1] == [names[0]] and f"stat.{names[0]}" in line for line in wide.lines)
-
-
-def anatomy_of(path: Path) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = process("inspect", path, "--format", "json").document["graphs"]["step"]["anatomy"][
-        "weights"
-    ]
-    return found
+    names = ("gradient-accumulation", "effect-chain-minimization")
+    done = process("compile", exported("mlp"), "--accumulate", "4", "--passes", names[1], "-o", tmp_path / "mlp.boost")
+    assert done.code == 0
+    for width in (80, 50):
+        screen = on_terminal("inspect", "mlp.boost", width=width, folder=tmp_path)
+        table = screen.lines[screen.lines.index("Passes that made it") :]
+        assert max(map(len, table)) <= width
+        assert set(names) <= {word for line in table for word in line.split()}
+        assert any("changed" in line.split() and "what" in line.split() for line in table) is (width == 80)
 
 
 def test_in_a_file_lines_stay_whole(tmp_path: Path, exported: Callable[[str], Path]) -> None:

@@ -24,10 +24,16 @@ def only_graph(program: Program, name: str, file: str) -> Program:
 
 
 def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -> Shown:
-    """What lies in ``scope`` and around the node ``around``: at most ``radius`` edges from it, in either direction.
-    OptionError if that is nothing."""
+    """What :func:`chosen` tells, cut out as graphs of their own."""
+    nodes, words = chosen(shown, scope, around, radius)
+    return shown if nodes is None else _cut(shown, nodes, words)
+
+
+def chosen(shown: Shown, scope: str | None, around: str | None, radius: int) -> tuple[dict[Node, None] | None, str]:
+    """The nodes that lie in ``scope`` and around the node ``around``: at most ``radius`` edges from it, in either
+    direction; None where neither is given. With it, what was chosen in words. OptionError if that is nothing."""
     if scope is None and around is None:
-        return shown
+        return None, ""
     nodes: dict[Node, None] = {n: None for g in shown.program.graphs.values() for body in g.all_graphs() for n in body}
     words = []
     if scope is not None:
@@ -43,7 +49,7 @@ def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -
         words.append(f"{counted(radius, 'edge')} around %{around.removeprefix('%')}")
         if not nodes:
             raise OptionError(f"no node of scope '{scope}' is {words[-1]}: a larger --radius may reach one")
-    return _cut(shown, nodes, ", ".join(words))
+    return nodes, ", ".join(words)
 
 
 def in_scope(node: Node, pattern: str) -> bool:
@@ -171,4 +177,4 @@ def _graph_of(body: Graph, members: dict[Node, None], name: str, shown: Shown, p
     return cut
 
 
-__all__ = ["in_scope", "narrowed", "neighbourhood", "only_graph"]
+__all__ = ["chosen", "in_scope", "narrowed", "neighbourhood", "only_graph"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.cost.memory import GraphMemory
 from ...ir.analysis.training.gradient_path import GradientPath, gradient_paths
-from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Node
 from ...ir.core.types import readable
 from ...ir.core.wording import counted, print_bytes, print_count
@@ -194,36 +193,3 @@ def _sizes(variables: list[Document]) -> tuple[str, str, str]:
 
     elements = sum(prod(v["shape"]) for v in variables)
     return str(len(variables)), f"{elements:,}", print_bytes(sum(v["bytes"] for v in variables))
-
-
-def print_anatomy(document: Document, out: Console) -> None:
-    """One table a training graph. AnatomyError, with the reason, if no graph of the file is one."""
-    tags = {v["name"]: _tags(v) for v in document["state"] if v["tags"]}
-    reasons = []
-    for name, graph in document["graphs"].items():
-        if graph["anatomy"] is None:
-            reasons.append(graph["anatomy_error"])
-            continue
-        loss = graph["anatomy"]["loss"]
-        title = cli.escape(f"Graph '{name}', " + ("returns no loss" if loss is None else f"loss %{loss}"))
-        columns = ["weight", "gradient", "update", "slots", "on the way", *(["tags"] if tags else [])]
-        shown = cli.table(title, *columns)
-        for w in graph["anatomy"]["weights"]:
-            shown.add_row(
-                cli.escape(w["name"]),
-                cli.escape(" + ".join(f"%{g}" for g in w["gradient"])),
-                cli.escape(", ".join(f"%{u['name']} ({u['op']})" for u in w["updates"])),
-                cli.escape(", ".join(w["slots"])),
-                cli.escape(", ".join(f"{s['kind']} %{s['name']}" for s in w["stages"])),
-                *([cli.escape(tags.get(w["name"], ""))] if tags else []),
-            )
-        out.print(shown)
-    if len(reasons) == len(document["graphs"]):
-        if document["pipeline"]:
-            raise AnatomyError(
-                f"no graph of this program is a whole training step, as it was compiled already by "
-                f"{document['pipeline']}. Ask for the anatomy of the file that it was compiled from"
-                + (f": {file}" if (file := document["source"].get("file")) else "")
-            )
-        reasons = reasons if len(reasons) == 1 else ["no graph of this program is a whole training step:", *reasons]
-        raise AnatomyError("\n  ".join(reasons))
