@@ -37,7 +37,7 @@ RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Pl
 HEAD = """# API
 
 `import boost_compile as bc`. `python docs/make_api.py` writes this page from the docstrings, and a test holds it to
-them. What is not listed here is internal and may change. Every error that a user can cause is a `bc.Error`; its
+them. Names that it does not list are internal and may change. Every error that a user can cause is a `bc.Error`; its
 subclasses stand in `boost_compile.ir.core.errors`. `bc.__version__` is the version, `bc.boost` holds signposts for the
 names of `mindspore.boost` ([from-mindspore-boost.md](from-mindspore-boost.md)).
 """
@@ -71,7 +71,7 @@ def page() -> str:
 
 
 def _function(name: str, function: Callable[..., Any], level: str = "###") -> str:
-    return f"{level} `{name}{_signature(function)}`\n\n{prose(function)}\n"
+    return f"{level} `{name}`\n\n`{name}{_signature(function)}`\n\n{prose(function)}\n"
 
 
 def _class(name: str, cls: type) -> str:
@@ -85,13 +85,13 @@ def _class(name: str, cls: type) -> str:
     for member, value in members.items():
         if inspect.isfunction(value):
             alias = "" if value.__name__ == member else f"\n\nThe same as `{value.__name__}`."
-            parts.append(f"#### `{member}{_signature(value)}`{alias or chr(10) * 2 + prose(value)}\n")
+            parts.append(f"#### `{member}`\n\n`{member}{_signature(value)}`{alias or chr(10) * 2 + prose(value)}\n")
         elif isinstance(value, (staticmethod, classmethod)):
             parts.append(_function(member, value.__func__, "####"))
         elif isinstance(value, property) or hasattr(value, "func"):
             getter = value.fget if isinstance(value, property) else value.func
             kind = _text(inspect.signature(getter).return_annotation)
-            parts.append(f"#### `{member}`: `{kind}`\n\n{prose(value)}\n")
+            parts.append(f"#### `{member}`\n\n`{member}: {kind}`\n\n{prose(value)}\n")
     return "\n".join(parts)
 
 

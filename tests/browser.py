@@ -48,9 +48,16 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """A click of the mouse, as a user does it, on the first element that matches and is seen."""
+        self._call(f"element/{self._seen(selector)}/click", post=True)
+
+    def type(self, selector: str, text: str) -> None:
+        """Keys pressed in the first element that matches and is seen."""
+        self._call(f"element/{self._seen(selector)}/value", text=text)
+
+    def _seen(self, selector: str) -> str:
         found = self._call("elements", using="css selector", value=selector)
-        seen = [e for e in (next(iter(f.values())) for f in found) if self._call(f"element/{e}/displayed")]
-        self._call(f"element/{seen[0]}/click", post=True)
+        elements = (str(next(iter(f.values()))) for f in found)
+        return next(e for e in elements if self._call(f"element/{e}/displayed"))
 
     def errors(self) -> list[str]:
         """What the page has complained about since the last call."""

@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from .browser import browser, needs_browser
 
 pytest.importorskip("material", reason="mkdocs-material is not installed")
 
@@ -67,6 +70,22 @@ def test_each_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> None
     styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
     assert styles
     assert [found for text in styles for found in re.findall(r"url\([\"']?(?:https?:)?//[^)]*\)", text)] == []
+
+
+@needs_browser
+def test_the_search_works_from_a_disk_and_no_page_is_wider_than_its_window(site: Path) -> None:
+    with browser() as window:
+        window.open(site / "index.html", 1400, 900)
+        window.type(".md-search__input", "adasum")
+        found = "return [...document.querySelectorAll('.md-search-result__item a')].map(a => a.pathname).join(' ')"
+        until = time.monotonic() + 30
+        while "distributed.html" not in window.run(found) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert "/distributed.html" in window.run(found)
+        for page in ("promises.html", "ten-nodes.html", "benchmarks.html"):
+            window.open(site / page, 420, 900)
+            assert window.run("return document.documentElement.scrollWidth") == 420, page
+        assert window.errors() == []
 
 
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
