@@ -56,7 +56,3 @@ def main() -> None:
                 session.step(*batch)
             values.update({f"{run.name}/{c}/{name}": value for name, value in session.state().items()})
     report(values)
-
-
-if __name__ == "__main__":
-    main()

@@ -29,7 +29,9 @@ def combine(steps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class LocalTraining:
-    """MindSpore training one case by itself: what one group of ranks does to its weights in a cycle."""
+    """MindSpore training one case by itself: what one group of ranks does to its weights in a cycle.
+
+    It serves one group after the other, each from its own state."""
 
     def __init__(self, case: Case) -> None:
         self.built = build(case)
@@ -59,8 +61,7 @@ class LocalTraining:
 
     def set(self, values: State) -> None:
         for parameter in self.step.get_parameters():
-            if parameter.name in values:
-                ops.assign(parameter, ms.Tensor(values[parameter.name]))
+            ops.assign(parameter, ms.Tensor(values[parameter.name]))
 
 
 def train_groups(
@@ -68,19 +69,20 @@ def train_groups(
 ) -> list[list[State]]:
     """Training of several groups of ranks: `cycles[c][g]` holds the batches of group g in cycle c, whose gradients are
     averaged. Returns every state of each group after each cycle. All groups skip the `skipped` cycles."""
-    groups = [LocalTraining(CASES[name]) for _ in cycles[0]]
+    training = LocalTraining(CASES[name])
+    groups = [training.state()] * len(cycles[0])
     states: list[list[State]] = []
-    for c, of_group in enumerate(cycles):
+    for c, of_cycle in enumerate(cycles):
         if c not in skipped:
-            old = groups[0].state()
-            for group, batches in zip(groups, of_group, strict=True):
-                group.cycle(batches)
-            new = [group.state() for group in groups]
+            old, new = groups[0], []
+            for state, batches in zip(groups, of_cycle, strict=True):
+                training.set(state)
+                training.cycle(batches)
+                new.append(training.state())
             combined: State = {}
-            for weight in groups[0].weights:
+            for weight in training.weights:
                 steps = [old[weight].astype(np.float64) - state[weight] for state in new]
                 combined[weight] = (old[weight] - combine(steps)).astype(old[weight].dtype)
-            for group in groups:
-                group.set(combined)
-        states.append([group.state() for group in groups])
+            groups = [{**state, **combined} for state in new]
+        states.append(groups)
     return states

@@ -20,10 +20,11 @@ from tests.reference import overflowing
 
 Values = dict[str, np.ndarray]
 
-EXACT = ("mlp", "gpt_tied_sgd", "mlp_half_weights")
+EXACT = ("mlp", "shared_weights", "mlp_half_weights")
 FOLDED = ("mlp_momentum_decay", "mlp_sens")
 """MindSpore folds 1/ranks with other factors, or adds the weight decay before it sums: the program rounds otherwise."""
-NATIVE = (*EXACT, *FOLDED)
+NATIVE = {2: (*EXACT, *FOLDED), 4: ("gpt_tied_sgd",)}
+"""By ranks: a weight that is used twice does on two what one of a transformer does, which takes long to compile."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ def main() -> None:
     for run in runs:
         session = bc.Session(bc.load(run.program), check_replicas=2)
         _train(run, session, values)
+    rank, ranks = session.ranks.rank, session.ranks.size
+    for name in NATIVE[ranks]:
+        _native(name, folder, rank, ranks, values)
     if "further" in sys.argv:
-        _native(folder, session.ranks.rank, session.ranks.size, values)
+        _own_check(folder, rank, ranks, values)
         _replicas(runs[0], values)
         _checkpoints(folder, runs, values)
         _trace(folder, runs[1], values)
@@ -99,29 +103,34 @@ def _train(run: Run, session, values: Values, part: str = "") -> None:
         values.update({f"{key}/state/{name}": value for name, value in session.state().items()})
 
 
-def _native(folder: Path, rank: int, ranks: int, values: Values) -> None:
+def _native(name: str, folder: Path, rank: int, ranks: int, values: Values) -> None:
     """MindSpore's own data parallelism, and the program made from its export."""
     import mindspore as ms
 
     import boost_compile as bc
     from tests.networks import build, state_of
 
-    for name in NATIVE:
-        run = Run(f"native {name}", name, "", cycles=3)
-        mine = [of_rank[rank] for of_rank in run.batches(ranks)]
-        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, device_num=ranks)
-        step = build(CASES[name]).train_step
-        for (batch,) in mine:
-            step(*map(ms.Tensor, batch))
-        values.update({f"native/{name}/{n}": value for n, value in state_of(step).items()})
-        path = folder / f"{name}_{rank}.mindir"
-        _export(name, path)
-        ms.reset_auto_parallel_context()
-        session = bc.Session(bc.compile(bc.load(str(path)), "data-parallel"))
-        for (batch,) in mine:
-            session.step(*batch)
-        values.update({f"exported/{name}/{n}": value for n, value in session.state().items()})
-    # A training cell whose own loss scale skips what overflows.
+    mine = [of_rank[rank] for of_rank in Run(f"native {name}", name, "", cycles=3).batches(ranks)]
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, device_num=ranks)
+    step = build(CASES[name]).train_step
+    for (batch,) in mine:
+        step(*map(ms.Tensor, batch))
+    values.update({f"native/{name}/{n}": value for n, value in state_of(step).items()})
+    path = folder / f"{name}_{rank}.mindir"
+    _export(name, path)
+    ms.reset_auto_parallel_context()
+    session = bc.Session(bc.compile(bc.load(str(path)), "data-parallel"))
+    for (batch,) in mine:
+        session.step(*batch)
+    values.update({f"exported/{name}/{n}": value for n, value in session.state().items()})
+
+
+def _own_check(folder: Path, rank: int, ranks: int, values: Values) -> None:
+    """A training cell whose own loss scale skips what overflows."""
+    import mindspore as ms
+
+    import boost_compile as bc
+
     run = Run("own", "mlp_loss_scale_dynamic", "", cycles=4, hits=((1, ranks - 1, 0), (2, 0, 0)))
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, device_num=ranks)
     path = folder / f"own_{rank}.mindir"
@@ -231,7 +240,3 @@ def _dropout(folder: Path, values: Values) -> None:
     batch = CASES["dropout"].batches(1)[0]
     for attempt in (0, 1):
         values[f"dropout/{attempt}"] = np.array(bc.Session(program, seed=7).step(*batch).loss)
-
-
-if __name__ == "__main__":
-    main()

@@ -44,7 +44,3 @@ def main() -> None:
         basis = [p for n, p in session._engine.parameters.items() if n.startswith("dim_reduce.basis.")]
         seen[f"{path.stem}/rows"] = np.array([p.shape[0] for p in basis])
     report(seen)
-
-
-if __name__ == "__main__":
-    main()

@@ -190,4 +190,9 @@ def isolated(function: Callable[..., T], *arguments: Any) -> T:
     Cases must be given by name, since their functions do not travel between processes.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        return pool.submit(_alone, function, *arguments).result()
+
+
+def _alone(function: Callable[..., T], *arguments: Any) -> T:
+    gc.freeze()  # MindSpore collects garbage before each compilation, and its modules are many objects
+    return function(*arguments)

@@ -1,12 +1,14 @@
 """Real ranks for tests: a module of tests run by `msrun` on this machine, and what each rank reported.
 
-A job is a module with a `main`; it calls `report` with its arrays. Starting a rank costs some ten seconds of processor
-time, so put many checks into one job.
+A job is a module with a `main`; it calls `report` with its arrays. Starting a rank costs seconds of processor time, so
+put many checks into one job.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import os
 import signal
 import socket
@@ -24,8 +26,9 @@ RESULTS = "BOOST_COMPILE_TEST_RESULTS"
 
 
 def run_ranks(module: str, ranks: int, *arguments: str, timeout: float = 300.0) -> list[dict[str, np.ndarray]]:
-    """Runs `python -m module arguments…` on `ranks` ranks and returns what each reported, in their order.
+    """Runs the `main` of a module on `ranks` ranks, with the arguments in `sys.argv[1:]`.
 
+    Returns what each reported, in their order.
     A rank that fails or a job that takes longer than `timeout` seconds is an AssertionError with the end of the logs;
     no process of the job outlives the call.
     """
@@ -49,6 +52,14 @@ def report(values: Mapping[str, np.ndarray]) -> None:
     unfinished.rename(path)
 
 
+def _rank() -> None:
+    """What a rank runs: the job of the module that its first argument names."""
+    del sys.argv[0]
+    job = importlib.import_module(sys.argv[0])
+    gc.freeze()  # MindSpore collects garbage before each compilation, and its modules are many objects
+    job.main()
+
+
 def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | None:
     """The exit code of msrun; None where it had to be stopped."""
     binaries = Path(sys.executable).parent
@@ -61,7 +72,7 @@ def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | 
         "OMP_NUM_THREADS": "1",
     }
     arguments = ["--worker_num", str(ranks), "--local_worker_num", str(ranks), "--master_port", str(free_port())]
-    arguments += ["--join", "True", "--log_dir", str(folder / "logs"), "python", "-m", *command]
+    arguments += ["--join", "True", "--log_dir", str(folder / "logs"), "python", "-m", "tests.ranks", *command]
     with open(folder / "msrun.txt", "w") as output:
         job = subprocess.Popen(
             [str(binaries / "msrun"), *arguments],
@@ -108,3 +119,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 def _logs(folder: Path) -> str:
     files = [folder / "msrun.txt", *sorted((folder / "logs").glob("*.log"))]
     return "\n".join(f"== {f.name}\n" + "\n".join(f.read_text(errors="replace").splitlines()[-25:]) for f in files)
+
+
+if __name__ == "__main__":
+    _rank()

@@ -34,7 +34,3 @@ def main() -> None:
             again.fit(data, epochs=EPOCHS, seed=1, resume=True)
             values.update({f"{name}/{step}/{n}": value for n, value in again.state().items()})
     report(values)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,7 @@ import boost_compile as bc
 from tests.adasum_job import Run, write
 from tests.adasum_reference import LocalTraining, train_groups
 from tests.compare import assert_close, assert_equal
-from tests.native import State, initial_state, isolated, train_accumulated
+from tests.native import State, initial_state, train_accumulated
 from tests.networks import CASES
 from tests.ranks import run_ranks
 
@@ -62,7 +62,7 @@ class Job:
         write(list(self.runs.values()), description)
         self.reported = run_ranks("tests.adasum_job", ranks, str(description))
         trainable = [run for run in self.runs.values() if CASES[run.case].runs_on_cpu]
-        self.expected = isolated(references, trainable, ranks)
+        self.expected = references(trainable, ranks)
 
     def state(self, name: str, cycle: int, rank: int) -> State:
         prefix = f"{name}/{cycle}/"
