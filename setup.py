@@ -24,7 +24,8 @@ def make_links() -> bool:
     try:
         package.mkdir(parents=True, exist_ok=True)
         for link in package.iterdir():
-            link.unlink()
+            if link.is_symlink():  # Python leaves a __pycache__ here
+                link.unlink()
         for source in (*(ROOT / name for name in FOLDERS), *api):
             (package / source.name).symlink_to(source, target_is_directory=source.is_dir())
     except OSError:
