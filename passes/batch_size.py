@@ -15,11 +15,13 @@ from .framework.options import option
 class BatchSize(Pass):
     """Rewrites a graph for another batch size than it was exported with, or for any.
 
-    The batch is followed from the inputs through every node; what cannot be followed, or cannot change, is an error
-    that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors in
-    derivatives of means follow; see :mod:`..ir.analysis.batch.scalars` for numbers that nothing proves.
+    The pass follows the batch from the inputs through every node. If it cannot follow or change a node, it raises an
+    error that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors
+    in derivatives of means follow. ``constants`` decides about numbers that nothing proves.
 
     Changes training: a step sees another number of samples.
+
+    Source: the native export at the new size, which the result equals node by node.
     """
 
     name = "batch-size"

@@ -38,24 +38,26 @@ _HALF = (DType.FLOAT16, DType.BFLOAT16)
 class ClipGradients(Pass):
     """Limits the gradients of a cycle: their norm together, the norm of each, or every element.
 
-    ``by=global-norm`` multiplies all gradients by limit / max(norm, limit), the norm being that of all of them as one
-    vector; ``by=tensor-norm`` does so for each gradient by its own norm; ``by=value`` puts every element between
-    -limit and limit. Norms are taken in float32. A gradient within the limit keeps every bit, and one of zeros stays
-    zero.
+    ``by=global-norm`` takes the norm of all gradients as one vector and multiplies all of them by limit / max(norm,
+    limit). ``by=tensor-norm`` does so for each gradient by its own norm. ``by=value`` puts every element between -limit
+    and limit. Norms are taken in float32. A gradient within the limit keeps every bit, and one of zeros stays zero.
 
-    Clipped is what is left after averaging and unscaling, before weight decay; once a cycle, whatever the order in
-    which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their update.
+    The pass clips the gradients after averaging and unscaling, before weight decay. It does so once a cycle, whatever
+    the order in which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their
+    update.
 
     With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them over ranks, as
-    MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``): the update then takes a mean of
+    MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``). The update then takes a mean of
     clipped gradients. In a process that is alone this is the same.
 
     Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping; with
     ``each_rank`` that of the rank's own.
 
-    Changes training wherever it clips. Semantics: ``mindspore.ops.clip_by_global_norm``, which multiplies by the limit
-    first and so rounds gradients within it too; Pascanu et al., On the difficulty of training recurrent neural
-    networks, 2013.
+    Changes training wherever it clips.
+
+    Source: Pascanu et al., On the difficulty of training recurrent neural networks, 2013.
+    ``mindspore.ops.clip_by_global_norm`` does the same, but multiplies by the limit first, and so rounds gradients
+    within it too.
     """
 
     name = "clip-gradients"

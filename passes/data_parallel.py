@@ -47,23 +47,28 @@ MEGABYTE = 2**20
 class DataParallel(Pass):
     """Sums the gradients of all ranks, once a cycle, before anything else is done to them.
 
-    Each gradient that updates a weight is replaced by its sum over the ranks of the job, in float32 where it is half;
-    what follows (unscaling, finite check, clipping, weight decay, update) sees the same on every rank, so weights
-    that began equal stay equal in every bit. With accumulation the sums of a whole cycle are exchanged. ``mean``
-    divides by what all ranks counted together (micro-batches, their weights, or ranks), which is exchanged too: the
-    program knows no number of ranks, and short cycles and dropped micro-batches weigh what they should. With
-    ``mean=false`` the gradient is that mean times the number of ranks. Decisions that ranks take from numbers of
-    their own (``overflow-check`` with ``policy=skip-micro`` or ``detect=status``) are taken from sums over all.
+    The pass replaces each gradient that updates a weight by its sum over the ranks of the job, in float32 where the
+    gradient is half. Everything after it (unscaling, finite check, clipping, weight decay, update) sees the same on
+    every rank. So weights that began equal stay equal in every bit. With accumulation the sums of a whole cycle are
+    exchanged.
 
-    An export made in DATA_PARALLEL mode reduces its gradients itself: these reductions and the factor 1/ranks behind
-    them are taken out, and the program's own put where they belong. ``mean`` is then what the file does if not given,
-    else true.
+    ``mean`` divides by the count of all ranks together (micro-batches, their weights, or ranks), which is exchanged
+    too. So the program knows no number of ranks, and short cycles and dropped micro-batches weigh what they should.
+    With ``mean=false`` the gradient is that mean times the number of ranks. Ranks take some decisions from numbers of
+    their own (``overflow-check`` with ``policy=skip-micro`` or ``detect=status``): the program takes them from sums
+    over all.
 
-    Gradients smaller than ``fusion`` megabytes are exchanged together, in the order in which the backward part has
-    them ready, each bucket of at most that size; those that ``parameter-groups`` has numbered, group by group.
+    An export made in DATA_PARALLEL mode reduces its gradients itself. The pass takes out these reductions and the
+    factor 1/ranks behind them, and puts the program's own where they belong. If ``mean`` is not given, it follows such
+    a file, and is true elsewhere.
 
-    Preserves: the weights are those of one process that trains on the concatenated micro-batches of all ranks (with
-    losses that are means over samples), but for rounding. BatchNorm takes its statistics from each rank's own data.
+    Gradients smaller than ``fusion`` megabytes are exchanged together, in the order in which the backward part has them
+    ready, each bucket of at most that size. Those that ``parameter-groups`` has numbered go group by group.
+
+    Preserves training: the weights are those of one process that trains on the concatenated micro-batches of all ranks
+    (with losses that are means over samples), up to rounding. BatchNorm takes its statistics from each rank's own data.
+
+    Source: MindSpore's ``DistributedGradReducer``, once a cycle instead of once a micro-batch.
     """
 
     name = "data-parallel"

@@ -13,12 +13,16 @@ from .framework.base import Pass
 class DeadCodeElimination(Pass):
     """Removes nodes, functions and state of the cycle that no graph's result needs.
 
-    Reachability backwards from the return of each graph (as any compiler does it; LLVM's ADCE is the name for the
-    optimistic form, which on a graph without free control flow is this one). An effect lives through its token: one
-    that does not reach the return never ran in MindSpore either, so removing it preserves training. Inputs stay, they
-    are the graph's signature. Accumulators, counters and carried values that no graph uses any more go, and the
-    statistics name them; what the file brought stays, since checkpoints hold it by name. A loss scale stays too: the
-    rule that changes it may still be put in, by the pass that comes second.
+    The pass keeps everything from which the return of a graph can be reached. An effect lives through its token: an
+    effect whose token does not reach the return never ran in MindSpore either. Inputs stay, because they are the
+    graph's signature. Accumulators, counters and carried values that no graph uses any more go, and the statistics name
+    them. State that the file brought stays, since checkpoints hold it by name. A loss scale stays too: the pass that
+    comes second may still put in the rule that changes it.
+
+    Preserves training bit for bit.
+
+    Source: reachability, as in any compiler. LLVM's ADCE is the optimistic form, which equals this one on a graph
+    without free control flow.
     """
 
     name = "dead-code-elimination"

@@ -13,10 +13,13 @@ from .framework.base import Pass
 class EffectChainMinimization(Pass):
     """Rebuilds the effect tokens from what every effect reads and writes.
 
-    An exported graph chains its reads with its updates and lists plain values that only ordered its buffers. Afterwards
-    the updates stand in one sequence and reads beside it; dead reads, chain links and packaging nodes are gone. The
-    dependences of the state itself (write after write, write after all readers, read after write) remain, so training
-    is preserved bit for bit.
+    An exported graph chains its reads with its updates, and lists plain values that only ordered its buffers.
+    Afterwards the updates stand in one sequence and the reads beside it. Dead reads, chain links and packaging nodes
+    are gone. The dependences of the state itself remain: write after write, write after all readers, read after write.
+
+    Preserves training bit for bit.
+
+    Source: this project's own; docs/architecture.md gives the rules of the chain.
     """
 
     name = "effect-chain-minimization"

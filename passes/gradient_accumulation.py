@@ -57,20 +57,21 @@ class Split:
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
 
-    The step graph is cut where gradients cross from backward to the update side. ``accumulate`` keeps forward and
-    backward and adds every gradient to its accumulator (state ``accum.<weight>``); the update side starts from the
-    accumulators' mean and clears them. What the update side already did to a gradient (all-reduce, unscaling,
-    clipping, weight decay) stays there and so happens once a cycle, on the mean.
+    The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
+    and backward and adds every gradient to its accumulator (state ``accum.<weight>``). The update side starts from the
+    mean of the accumulators and clears them. It keeps everything that it does to a gradient (all-reduce, unscaling,
+    clipping, weight decay). So this happens once a cycle, on the mean.
 
-    ``split=apply``: N runs of ``accumulate``, then the small graph ``apply``. ``split=fused``: N-1 runs of
-    ``accumulate``, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a
-    short last cycle. The mean divides by the number of micro-batches that were really added (state
-    ``accumulation.count``).
+    ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
+    times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
+    cycle. The mean divides by the number of micro-batches that were really added (state ``accumulation.count``).
 
-    Preserves: with N equal micro-batches the weights after a cycle are those of one original step; with different ones,
-    those of native accumulation with averaged gradients. BatchNorm statistics advance once a micro-batch; step count,
-    learning rate and slots once a cycle. Semantics: MindSpore tutorial "Gradient accumulation" (which sums without
-    dividing: ``reduction=sum``); ``mindspore.boost`` divides by N.
+    Preserves training: with N equal micro-batches the weights after a cycle are those of one original step; with
+    different ones, those of native accumulation with averaged gradients. BatchNorm statistics advance once a
+    micro-batch; step count, learning rate and slots once a cycle.
+
+    Source: MindSpore's tutorial "Gradient accumulation", which sums without dividing (``reduction=sum``), and
+    ``mindspore.boost.GradientAccumulation``, which divides by N.
     """
 
     name = "gradient-accumulation"

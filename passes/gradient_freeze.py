@@ -36,26 +36,28 @@ ROUND_ROBIN = "round-robin"
 class GradientFreeze(Pass):
     """Leaves the first layers as they are in some cycles, and does not compute their gradients.
 
-    The trained weights are ordered by where the forward part first uses them, and put into layers (a matrix or filter
-    with the vectors after it, so that a convolution and its BatchNorm stay together). Of the ``groups`` variants of the
-    program, number k freezes the first k/groups of the layers: their weights and slots keep every bit, and whatever
-    only their gradients needed is gone from the backward part. Statistics of frozen BatchNorms go on, as natively.
+    The pass orders the trained weights by where the forward part first uses them, and puts them into layers: a matrix
+    or filter with the vectors after it, so that a convolution and its BatchNorm stay together. The program gets
+    ``groups`` variants. Number k freezes the first k/groups of the layers: their weights and slots keep every bit, and
+    the backward part lacks everything that only their gradients needed. Statistics of frozen BatchNorms go on, as
+    natively.
 
-    ``train`` gives the groups by hand instead: globs over the names of weights (several in one: ``"fc*|head*"``), each
-    of which says what its cycles train, so that ``train=["*","fc*"]`` alternates between everything and the dense
-    layers. A group that trains everything is variant 0.
+    ``train`` gives the groups by hand instead: globs over the names of weights (several in one: ``"fc*|head*"``). Each
+    says what its cycles train, so ``train=["*","fc*"]`` alternates between everything and the dense layers. A group
+    that trains everything is variant 0.
 
-    Which variant a cycle runs follows ``mindspore.boost.GradientFreeze``: ``type=continuous`` trains everything for a
+    The variant of a cycle follows ``mindspore.boost.GradientFreeze``. ``type=continuous`` trains everything for a
     while, then freezes more and more, cycle by cycle; ``type=interval`` alternates. ``probability`` is the share of
     cycles that train everything, ``total_steps`` the cycles that the sequence is made for (and 1 % more).
     ``type=round-robin`` takes the groups in turn, without end. ``strategy`` lists the group of each cycle, from 0, by
     hand. Cycles after the sequence train everything; with ``after=repeat``, as upstream, the sequence begins again.
+    State: ``freeze.cycle`` counts cycles.
 
-    Unlike upstream, groups follow depth and not names, a small network gets as many groups as it has layers,
-    accumulation, overflow check and clipping work with it (a norm is that of the gradients that are trained), and slots
-    are not kept once for each group.
+    Changes training.
 
-    Changes training. State: ``freeze.cycle`` counts cycles.
+    Source: ``mindspore.boost.GradientFreeze``. Here groups follow depth and not names, a small network gets as many
+    groups as it has layers, slots are not kept once for each group, and accumulation, overflow check and clipping work
+    with it (a norm is that of the trained gradients).
     """
 
     name = "gradient-freeze"

@@ -35,29 +35,30 @@ Use = tuple[Node, int]
 class GroupLossScale(Pass):
     """Keeps an own dynamic loss scale for each group of layers.
 
-    A scale that suits the last layers may be too small for the gradients of the first ones, or too large. Here the
-    gradients of each group are computed from that group's multiple of the loss: at the seeds the derivative is
-    multiplied by the scale of the group next to the loss, and where it passes from one group to another by the ratio
-    of their scales. Where that is follows from the graph: the places at which a factor reaches all gradients of a group
-    and of those nearer to the input, and no others, proven operator by operator as for ``loss-scale``. So branches,
-    residual sums, weights that are used in several groups, and functions are right, or the pass refuses. Each gradient
-    is divided by its group's scale once, before all else.
+    A scale that suits the last layers may be too small for the gradients of the first ones, or too large. Here each
+    group computes its gradients from its own multiple of the loss. At the seeds the derivative is multiplied by the
+    scale of the group next to the loss. Where it passes from one group to another it is multiplied by the ratio of
+    their scales. The graph tells these places: a factor there reaches all gradients of a group and of those nearer to
+    the input, and no others. The pass proves this operator by operator, as ``loss-scale`` does. So branches, residual
+    sums, weights that are used in several groups, and functions are right, or the pass refuses. Each gradient is
+    divided by its group's scale once, before all else.
 
-    ``groups`` puts about as many layers into each group, by depth; ``match`` names the weights of each group instead,
+    ``groups`` puts about as many layers into each group, by depth. ``match`` names the weights of each group instead,
     by globs (several in one group: ``"conv*|bn*"``; the first that matches counts). Groups are numbered from 0, in the
     order given, or from the input to the loss.
 
-    After each cycle a group whose gradients are not all finite divides its scale by √2, the others multiply theirs by
-    2^(1/``window``); any overflow skips the update of all weights, and so ``overflow-check`` comes along. An infinity
-    flows on to all groups nearer to the input: it counts as an overflow of the group nearest to the loss. The scale
-    that is applied is the power of two below, so that it changes no bit. ``min`` and ``max`` are powers of two.
+    After each cycle a group whose gradients are not all finite divides its scale by √2, and the others multiply theirs
+    by 2^(1/``window``). Any overflow skips the update of all weights, so the pass brings ``overflow-check`` along. An
+    infinity spreads to every group nearer the input, so it counts as an overflow of the group nearest the loss. The
+    scale that is applied is the power of two below, so it changes no bit. ``min`` and ``max`` are powers of two.
     ``init`` is one number, or one for each group.
 
-    Outputs: ``loss_scale_0`` …, the scales that the step's gradients had (``StepResult.loss_scales``). State:
+    Outputs: ``loss_scale_0`` …, the scales of the step's gradients (``StepResult.loss_scales``). State:
     ``loss_scale.group0.value``, ``loss_scale.group0.steps``, ….
 
-    Preserves: training is the same, bit for bit, where nothing under- or overflows. Replaces
-    ``mindspore.boost.GroupLossScaleManager``.
+    Preserves training bit for bit where nothing under- or overflows.
+
+    Source: ``mindspore.boost.GroupLossScaleManager``.
     """
 
     name = "group-loss-scale"

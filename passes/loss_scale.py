@@ -29,21 +29,23 @@ INITIAL = {"static": 1024.0, "dynamic": 65536.0}
 class LossScale(Pass):
     """Multiplies the seeds of the backward part by a scale and divides the gradients by it once, before all else.
 
-    Gradients that float16 would round to zero survive so. The file's loss is as it was: the scale enters where the
-    derivative of the loss does, at the seeds, which an export has folded into the first backward nodes; that all
-    gradients are linear in them is proven on the graph, operator by operator, else the pass refuses. ``assume_linear``
-    names operators of your own that are.
+    So gradients survive that float16 would round to zero. The file's loss stays as it was: the scale enters where the
+    derivative of the loss does, at the seeds, which an export has folded into the first backward nodes. The pass proves
+    on the graph, operator by operator, that all gradients are linear in the seeds, or refuses. ``assume_linear`` names
+    operators of your own that are.
 
-    ``mode=dynamic``: the scale is divided by ``factor`` after a cycle with overflow and multiplied by it after
-    ``window`` cycles in a row without, within ``min`` and ``max``: the rule of ``nn.DynamicLossScaleUpdateCell``, but
-    one scale and one decision for a whole cycle. It needs to know of overflows and so brings ``overflow-check`` along.
-    ``init`` is 1024 (static) or 65536 (dynamic) if not given.
+    With ``mode=dynamic`` the scale is divided by ``factor`` after a cycle with overflow, and multiplied by it after
+    ``window`` cycles in a row without, within ``min`` and ``max``. This is the rule of
+    ``nn.DynamicLossScaleUpdateCell``, but with one scale and one decision for a whole cycle. It needs to know of
+    overflows, so the pass brings ``overflow-check`` along. Without ``init`` the scale begins at 1024 (static) or 65536
+    (dynamic).
 
-    Outputs: ``loss_scale``, the scale that the step's gradients had. State: ``loss_scale.value``,
+    Outputs: ``loss_scale``, the scale of the step's gradients. State: ``loss_scale.value``,
     ``loss_scale.clean_cycles``.
 
-    Preserves: training is the same but for rounding, and exactly so with powers of two where nothing under- or
-    overflows. Source: Micikevicius et al., Mixed Precision Training, 2018.
+    Preserves training up to rounding, and exactly with powers of two where nothing under- or overflows.
+
+    Source: Micikevicius et al., Mixed Precision Training, 2018.
     """
 
     name = "loss-scale"

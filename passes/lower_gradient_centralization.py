@@ -24,13 +24,15 @@ SCOPE = "gradient-centralization"
 class LowerGradientCentralization(Pass):
     """Takes the mean over all axes but the first away from the gradient of every tagged weight.
 
-    Its place is where MindSpore's optimizers have theirs: behind clipping and behind the weight decay that an optimizer
-    adds to its gradients, before the update. Decay inside the update's primitive comes after. Made of ReduceMean and
-    Sub, which every target has; half-precision gradients are centralized in float32.
+    Its place is that of MindSpore's optimizers: behind clipping and behind the weight decay that an optimizer adds to
+    its gradients, before the update. Decay inside the update's primitive comes after. It is made of ReduceMean and Sub,
+    which every target has, and works on half-precision gradients in float32.
 
-    Needs the tags of ``tag-gradient-centralization`` and brings that along where a program has none.
+    The pass needs the tags of ``tag-gradient-centralization``, and brings that pass along where a program has none.
 
-    Changes training. Source: Yong et al., Gradient Centralization, 2020; ``nn.Optimizer.gradients_centralization``.
+    Changes training.
+
+    Source: Yong et al., Gradient Centralization, 2020; ``nn.Optimizer.gradients_centralization``.
     """
 
     name = "lower-gradient-centralization"

@@ -46,28 +46,30 @@ OWN = "own_check"
 class OverflowCheck(Pass):
     """Skips the whole update of a cycle in which any gradient is not finite.
 
-    Every gradient is tested as the optimizer would get it, averaged and unscaled: infinities and NaNs survive every
-    sum, so one test a cycle sees those of each micro-batch. The update side (weights, slots, step count, everything
-    that it writes) becomes a function that a Switch calls or leaves alone: no value leaves the device for the decision.
-    Accumulators and counters are cleared either way. What the forward pass writes (BatchNorm statistics) is written as
-    MindSpore does natively, also by a micro-batch that overflows.
+    The pass tests every gradient as the optimizer would get it, averaged and unscaled. Infinities and NaNs survive
+    every sum, so one test a cycle sees those of each micro-batch. The update side (weights, slots, step count,
+    everything that it writes) becomes a function that a Switch calls or leaves alone: no value leaves the device for
+    the decision. Accumulators and counters are cleared either way. The forward pass writes its state (BatchNorm
+    statistics) as MindSpore does natively, also for a micro-batch that overflows.
 
     ``policy=skip-micro`` drops only the micro-batches that overflow: they add nothing, and the mean is taken over the
-    others; the update is skipped if none is left. With ``reduction=sum`` the rest is summed.
+    others. The update is skipped if none is left. With ``reduction=sum`` the rest is summed.
 
-    ``detect=status``: for an Ascend in saturation mode, where overflows leave finite numbers, each micro-batch asks the
-    device's overflow flag instead. (Emitted and checked by structure; not run.)
+    ``detect=status`` is for an Ascend in saturation mode, where overflows leave finite numbers: each micro-batch asks
+    the device's overflow flag instead. (Emitted and checked by structure; not run.)
 
     A file that skips its update by itself (``if not overflow: self.optimizer(grads)``) keeps its own check, which also
-    drives its own loss scale. The pass makes it look at the gradients that it does not see (a clipping by value in
-    front of it hides infinities), and adds the outputs and the limit. Only ``policy=skip-cycle`` can do that.
+    drives its own loss scale. The pass makes this check look at the gradients that it does not see (a clipping by value
+    in front of it hides infinities), and adds the outputs and the limit. Only ``policy=skip-cycle`` can do that.
 
     Outputs: ``overflow`` (bool; with ``skip-micro`` also of each accumulating step), ``skipped_cycles`` (how many
     updates were skipped in a row, 0 after one that happened). A session ends with an error after more than
     ``max_skipped`` of them.
 
-    Preserves: training is the same as long as all gradients are finite. Replaces ``NPUGetFloatStatus`` and its kin,
-    which exist on Ascend alone.
+    Preserves training as long as all gradients are finite.
+
+    Source: ``nn.TrainOneStepWithLossScaleCell``, without ``NPUGetFloatStatus`` and its kin, which exist on Ascend
+    alone.
     """
 
     name = "overflow-check"

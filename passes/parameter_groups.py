@@ -36,16 +36,18 @@ _DIVIDES_BY_RATE = frozenset({"ApplyFtrl"})
 class ParameterGroups(Pass):
     """Gives some weights a learning rate, a weight decay and tags of their own.
 
-    ``match`` are globs over names (``*.bias``), ``rank`` restricts to matrices and filters, or to vectors; each use of
-    the pass forms one group, later ones come on top. ``lr_factor`` multiplies the learning rate as the optimizer takes
-    it, whatever its schedule; with an optimizer that is not one primitive, or a factor of zero where it divides by the
-    rate (FTRL), it multiplies the step of the weight.
-    ``weight_decay`` replaces the decay: the term that is added to the gradient, or the optimizer's own coefficient.
-    ``centralize`` tags for ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose
-    gradients are communicated together; ``split_points`` numbers groups by position, 1 before the first of them.
+    ``match`` are globs over names (``*.bias``), and ``rank`` restricts to matrices and filters, or to vectors. Each use
+    of the pass forms one group; later ones come on top. ``lr_factor`` multiplies the learning rate as the optimizer
+    takes it, whatever its schedule. It multiplies the step of the weight instead if the optimizer is not one primitive,
+    or if the factor is zero and the optimizer divides by the rate (FTRL). ``weight_decay`` replaces the decay: the term
+    that is added to the gradient, or the optimizer's own coefficient. ``centralize`` tags for
+    ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose gradients are
+    communicated together. ``split_points`` numbers groups by position, 1 before the first of them.
 
-    Changes training. As parameter groups of MindSpore's optimizers, and ``ParameterProcess`` and ``OptimizerProcess``
-    of ``mindspore.boost``, which need them when the optimizer is built.
+    Changes training.
+
+    Source: the parameter groups of MindSpore's optimizers; ``ParameterProcess`` and ``OptimizerProcess`` of
+    ``mindspore.boost``, which need them when the optimizer is built.
     """
 
     name = "parameter-groups"

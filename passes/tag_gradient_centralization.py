@@ -39,18 +39,20 @@ RECURRENT = frozenset({
 class TagGradientCentralization(Pass):
     """Tags the weights of convolutions and matrix products: their gradients are to lose their mean.
 
-    The tag is a note of the weight, ``centralize = [axes]``: all axes but the first, over which
-    ``lower-gradient-centralization`` takes the mean. It shows in the text form and in ``boost-inspect``, and may be
-    edited in between.
+    The tag is a note of the weight, ``centralize = [axes]``: all axes but the first. ``lower-gradient-centralization``
+    takes the mean over them. The text form and ``boost-inspect`` show the tag, and you may edit it in between.
 
-    Tagged is a trained weight of more than one axis that the forward part gives to a convolution or matrix product, or
-    joins with others for a recurrent layer (LSTM). Not tagged are those of depthwise and grouped convolutions, what is
-    looked up (embeddings, also where a product shares them: each row is a value of its own and no weight of a product,
-    and the paper's rule is for products; ``parameter-groups{centralize=true}`` tags them), and what reaches a product
-    only behind other arithmetic, such as a normalised head. Decided by who takes the weight, never by names.
+    The pass tags a trained weight of more than one axis that the forward part gives to a convolution or matrix product,
+    or joins with others for a recurrent layer (LSTM). It does not tag weights of depthwise and grouped convolutions,
+    and weights that reach a product only behind other arithmetic, such as a normalised head. Nor does it tag tables
+    that are looked up (embeddings, also where a product shares them): each row is a value of its own and no weight of a
+    product, and the paper's rule is for products. ``parameter-groups{centralize=true}`` tags them. The node that takes
+    the weight decides, never its name.
 
-    Changes nothing by itself. Rules: ``mindspore.boost`` (``OptimizerProcess.add_grad_centralization``), which decides
-    by names and layer classes, tags embeddings too, and leaves dimensions that 16 does not divide, and Adam, out.
+    Preserves training: alone it changes nothing.
+
+    Source: ``mindspore.boost`` (``OptimizerProcess.add_grad_centralization``), which decides by names and layer
+    classes, tags embeddings too, and leaves out dimensions that 16 does not divide, and Adam.
     """
 
     name = "tag-gradient-centralization"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from boost_compile.passes.framework.registry import CLASSES, REGISTRY
 
 import boost_compile as bc
 
@@ -22,6 +24,16 @@ def test_the_pages_that_scripts_write_are_current(script: str) -> None:
     command = [sys.executable, f"docs/{script}", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_a_pass_says_what_it_promises_and_where_it_comes_from(name: str) -> None:
+    """One sentence, then what it does, then its promise, then its source."""
+    cls = REGISTRY[name]
+    first, *_, promise, source = (inspect.getdoc(cls) or "").split("\n\n")
+    assert re.fullmatch(r"[A-Z][^.]*(\.\w[^.]*)*\.", first), "one sentence"
+    assert promise.startswith("Preserves training" if cls.preserves else "Changes training")
+    assert source.startswith("Source: ")
 
 
 def test_the_page_lists_every_public_name_with_what_it_does() -> None:

@@ -42,22 +42,24 @@ from .trial import loss_of, make_trial, return_draws, scalar_loss
 class DimReduce(Pass):
     """Replaces the optimizer by a quasi-Newton line search in the subspace of a principal component analysis.
 
-    The weights move in the directions in which earlier trainings moved them: the gradient is projected on the rows of
+    The weights move in the directions in which earlier trainings moved them. The gradient is projected on the rows of
     ``basis``, a BFGS matrix of their number makes a direction of it, and its length shrinks by ``rho`` until the loss
-    falls by ``sigma`` of what the gradient promises. What of the gradient lies outside of the subspace moves the
-    weights by momentum (``gamma``, ``alpha``). Formulas: passes/dim_reduce/subspace.py.
+    falls by ``sigma`` of the decrease that the gradient promises. The part of the gradient outside of the subspace
+    moves the weights by momentum (``gamma``, ``alpha``). Formulas: passes/dim_reduce/subspace.py.
 
-    The optimizer of the file goes, with its slots, learning rate, weight decay and gradient centralization, as
-    upstream, which puts SGD with a rate of one in its place. The gradient is the one after accumulation, all-reduce,
-    unscaling and clipping. A cycle with a gradient that is not finite changes nothing; nothing else asks for overflows.
+    The optimizer of the file goes, with its slots, learning rate, weight decay and gradient centralization. Upstream
+    puts SGD with a rate of one in its place. The gradient is the one after accumulation, all-reduce, unscaling and
+    clipping. A cycle with a gradient that is not finite changes nothing, and nothing else asks for overflows.
 
-    The search is in the schedule: after the updating graph of a cycle, ``trial`` (the forward part alone, at other
-    weights) runs for each micro-batch of the cycle, then ``judge``, until one is accepted. So the losses compared are
-    those that the gradients were taken of, no graph has control flow, and each compiles as fast as it did. Trials use
-    the same Dropout masks and write no statistics. Where no trial is accepted, only the momentum step is made, and the
-    BFGS matrix stays as it was.
+    The search is in the schedule. After the updating graph of a cycle, ``trial`` (the forward part alone, at other
+    weights) runs for each micro-batch of the cycle. Then ``judge`` runs, and both repeat until one trial is accepted.
+    So the compared losses are those that the gradients were taken of, no graph has control flow, and each compiles as
+    fast as it did. Trials use the same Dropout masks and write no statistics. Where no trial is accepted, only the
+    momentum step is made, and the BFGS matrix stays as it was.
 
-    Changes training. Source: ``mindspore.boost.DimReduce``.
+    Changes training.
+
+    Source: ``mindspore.boost.DimReduce``.
     """
 
     name = "dim-reduce"

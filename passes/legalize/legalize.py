@@ -52,20 +52,22 @@ makes of one depends on the others."""
 class Legalize(Pass):
     """Replaces primitives that the target has no kernel for by others that compute the same.
 
-    Training cells hold what fits the machine that exported them: ``nn.TrainOneStepWithLossScaleCell`` reads Ascend's
-    overflow status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The
-    status becomes a test of the gradients (IsFinite), FloatStatus and AllFinite one of their operands, Centralization a
-    subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error; one that the table
+    A training cell fits the machine that exported it. ``nn.TrainOneStepWithLossScaleCell`` reads Ascend's overflow
+    status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The status
+    becomes a test of the gradients (IsFinite), FloatStatus and AllFinite a test of their operands, Centralization a
+    subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error. One that the table
     of primitives (ir/core/primitives.py) does not know is left alone.
 
-    In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so that
-    passes see what happens to a gradient. One that would write into a constant gets a copy of it: MindSpore 2.10 writes
-    into the constant itself, and the next step would start from there.
+    In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so
+    passes see what happens to a gradient. An operation that would write into a constant gets a copy of it: MindSpore
+    2.10 writes into the constant itself, and the next step would start from there.
 
-    A result that is the overflow flag, or the loss scale, is named so (``StepResult.overflow``, ``.loss_scale``).
+    The pass names the results that are the overflow flag and the loss scale (``StepResult.overflow``, ``.loss_scale``).
 
-    Preserves: the status of a saturating Ascend also reports overflows that leave all gradients finite, the test does
-    not; else the same steps are skipped.
+    Preserves training: the same steps are skipped, with one exception. The status of a saturating Ascend also reports
+    overflows that leave all gradients finite, and the test does not.
+
+    Source: the supported platforms in the documentation of ``mindspore.ops`` 2.10.
     """
 
     name = "legalize"
