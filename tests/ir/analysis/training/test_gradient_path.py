@@ -1,0 +1,330 @@
+"""The path of a gradient, stage by stage, through what exporters and passes put on it."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.analysis.training.gradient_path import (
+    GradientPath,
+    Point,
+    gradient_paths,
+    in_order,
+    updating_graphs,
+)
+from boost_compile.ir.core.errors import AnatomyError
+from boost_compile.ir.core.graph import Graph
+from boost_compile.passes import compile_program
+
+from tests.graphs import graph, node
+from tests.material import material
+
+STEP = """
+state %w: float32[2]
+state %m: float32[2]
+state %rate: float32[]
+state %scale: float32[]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %g = Mul(%x, %x) @b
+BODY
+  %u = UpdateState(umonad, %y)
+  %up = UPDATE
+  %end = UpdateState(%u, %up)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+MOMENTUM = "ApplyMomentum(%w, %m, %rate, %to, %rate, %u) : float32[2]"
+
+
+def path(body: str, update: str = MOMENTUM) -> tuple[Graph, GradientPath]:
+    g = graph(STEP.replace("BODY", body).replace("UPDATE", update))
+    (found,) = gradient_paths(g)
+    return g, found
+
+
+def stages(found: GradientPath) -> list[str]:
+    return [point.stage for point in found.points]
+
+
+def names(point: Point) -> list[str]:
+    return [value.name for value in point.values]
+
+
+SQUARES = "%sq = Square(%g)\n%sum = ReduceSum(%sq, (), false)\n%norm = Sqrt(%sum)\n"
+ONE_STAGE = {
+    "unscaled": ("%s0 = Load(%scale, umonad)\n%to = RealDiv(%g, %s0)", ["", "unscale"]),
+    "scaled by the reciprocal": (
+        "%s0 = Load(%scale, umonad)\n%i = Reciprocal(%s0) : float32[]\n%to = Mul(%g, %i)",
+        ["", "unscale"],
+    ),
+    "reduced": ("%to = AllReduce(%g)", ["", "all-reduce"]),
+    "cast": ("%c = Cast(%g, 42) : float16[2]\n%to = Cast(%c, 43) : float32[2]", ["", "", ""]),
+    "clipped by value": ("%to = ClipByValue(%g, float32[]<-1.0>, float32[]<1.0>) : float32[2]", ["", "clip"]),
+    "clipped by norm": (SQUARES + "%to = RealDiv(%g, %norm)", ["", "clip"]),
+    "decayed": ("%d = Mul(%w0, float32[]<0.1>)\n%p = MakeTuple(%g, %d)\n%to = AddN(%p)", ["", "weight-decay"]),
+    "decayed by Add": ("%d = Mul(%w0, float32[]<0.1>)\n%to = Add(%d, %g)", ["", "weight-decay"]),
+    "added to what is no weight": ("%to = Add(%g, %x)", [""]),
+    "added to zeros": ("%z = ZerosLike(%g)\n%to = Add(%g, %z)", ["", ""]),
+    "without its mean": ("%mean = ReduceMean(%g, (0,), true) : float32[1]\n%to = Sub(%g, %mean)", ["", "centralize"]),
+    "taken away from its mean": ("%mean = ReduceMean(%g, (0,), true) : float32[1]\n%to = Sub(%mean, %g)", [""]),
+    "divides": ("%s0 = Load(%scale, umonad)\n%to = RealDiv(%s0, %g)", [""]),
+    "times a tensor": ("%to = Mul(%g, %x)", [""]),
+    "squared": ("%to = Mul(%g, %g)", [""]),
+    "used twice": ("%n = Neg(%g)\n%to = Mul(%n, %g)", [""]),
+    "asked whether it is finite": (
+        "%f = IsFinite(%g)\n%all = ReduceAll(%f, (), false)\n%s0 = Load(%scale, umonad)\n%to = RealDiv(%g, %s0)",
+        ["", "unscale"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "wanted"), ONE_STAGE.values(), ids=ONE_STAGE)
+def test_what_a_stage_is_told_by(body: str, wanted: list[str]) -> None:
+    _, found = path(body)
+    assert stages(found) == wanted
+    assert names(found.points[0]) == ["g"]
+    if len(wanted) > 1:
+        assert names(found.points[-1]) == ["to"]
+        assert [(u.name, i) for u, i in found.points[-1].takers] == [("up", 3)]
+        assert in_order(found.points)
+    assert found.is_sum
+
+
+def test_a_hand_written_step_is_no_unscaling() -> None:
+    """`w -= rate * g`: the factor is the learning rate, and the path ends before it."""
+    _, found = path("%r0 = Load(%rate, umonad)\n%to = Mul(%g, %r0)", "AssignSub(%w, %to, %u)")
+    assert stages(found) == [""]
+    assert [u.name for u, _ in found.points[0].takers] == ["to"]
+
+
+CLIPPED = (
+    "%s0 = Load(%scale, umonad)\n%un = RealDiv(%g, %s0)\n" + SQUARES.replace("%g", "%un") + "%to = RealDiv(%un, %norm)"
+)
+
+
+def test_unscaling_stands_before_the_norm() -> None:
+    g, found = path(CLIPPED)
+    assert stages(found) == ["", "unscale", "clip"]
+    unscaled = found.points[1]
+    assert [u.name for u, _ in unscaled.measures] == ["sq"]
+    assert [u.name for u, _ in unscaled.takers] == ["to"]
+    assert found.at("unscale") is unscaled
+    assert found.at("finite-check") is unscaled  # the last before that stage
+    assert found.at("update") is found.points[2]
+    assert found.at("accumulate") is found.points[0]
+    assert found.has("clip")
+    assert not found.has("weight-decay")
+    assert unscaled.graph is g
+
+
+def test_a_factor_between_the_measured_gradient_and_the_clip_is_part_of_the_clip() -> None:
+    """The norm is that of the raw gradient: a scaling behind the measure belongs to the division by the norm."""
+    _, found = path("%s0 = Load(%scale, umonad)\n" + SQUARES + "%h = Mul(%g, %s0)\n%to = RealDiv(%h, %norm)")
+    assert stages(found) == ["", "clip", "clip"]
+    assert names(found.points[1]) == ["h"]
+
+
+def test_a_factor_that_passes_marked_is_not_claimed() -> None:
+    body = (
+        "%s0 = Load(%scale, umonad)\n"
+        + SQUARES
+        + '%h = Mul(%g, %s0) marks {stage = "unscale"}\n%to = RealDiv(%h, %norm)'
+    )
+    _, found = path(body)
+    assert stages(found) == ["", "unscale", "clip"]
+
+
+def test_nothing_is_claimed_where_nothing_measures() -> None:
+    _, found = path(
+        "%s0 = Load(%scale, umonad)\n%h = Mul(%g, %s0)\n"
+        "%to = ClipByValue(%h, float32[]<-1.0>, float32[]<1.0>) : float32[2]"
+    )
+    assert stages(found) == ["", "unscale", "clip"]
+
+
+def test_only_what_lies_behind_the_measure_is_claimed() -> None:
+    """all-reduce, then a measured point, a factor, the clip: the all-reduce before the measure stays what it is."""
+    _, found = path(
+        "%s0 = Load(%scale, umonad)\n%a = AllReduce(%g)\n" + SQUARES.replace("%g", "%a")
+        + "%h = Mul(%a, %s0)\n%to = RealDiv(%h, %norm)"
+    )  # fmt: skip
+    assert stages(found) == ["", "all-reduce", "clip", "clip"]
+
+
+def test_summands_that_meet() -> None:
+    """A weight used twice: two gradients, unscaled side by side, added up for the update."""
+    _, found = path(
+        "%g2 = Neg(%g) @b\n%s0 = Load(%scale, umonad)\n%a = RealDiv(%g, %s0)\n%b = RealDiv(%g2, %s0)\n"
+        "%p = MakeTuple(%a, %b)\n%to = AddN(%p)"
+    )
+    assert stages(found) == ["", "unscale", ""]
+    assert names(found.points[0]) == ["g", "g2"]
+    assert names(found.points[1]) == ["a", "b"]
+    assert names(found.points[2]) == ["to"]
+    assert found.is_sum
+    total = found.points[1].total()
+    assert total.op.name == "Add"
+    assert [o.name for o in total.operands] == ["a", "b"]  # type: ignore[attr-defined]
+
+
+def test_summands_that_go_different_ways_are_no_point() -> None:
+    _, found = path(
+        "%g2 = Neg(%g) @b\n%s0 = Load(%scale, umonad)\n%a = RealDiv(%g, %s0)\n%b = AllReduce(%g2)\n"
+        "%p = MakeTuple(%a, %b)\n%to = AddN(%p)"
+    )
+    assert stages(found) == [""]
+    assert not found.is_sum
+
+
+def test_a_gradient_of_two_uses_ends_where_the_update_begins() -> None:
+    """Adam by hand: moments take the gradient in two ways."""
+    _, found = path(
+        "%s0 = Load(%scale, umonad)\n%h = RealDiv(%g, %s0)\n%sq = Square(%h)\n%ms = Mul(%sq, %s0)\n%to = Mul(%h, %ms)"
+    )
+    assert stages(found) == ["", "unscale"]
+    assert [u.name for u, _ in found.points[1].takers] == ["sq", "to"]
+
+
+def test_into_a_function_that_one_call_gives_the_gradient() -> None:
+    g = graph("""
+state %w: float32[2]
+state %m: float32[2]
+state %rate: float32[]
+graph @step(%x: float32[2], %no: bool[]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %g = Mul(%x, %x) @b
+  %u = UpdateState(umonad, %y)
+  %p = Partial(@update, %w, %m, %rate, %g, %u)
+  %q = Partial(@nothing)
+  %s = Switch(%no, %q, %p) : union<@update, @nothing>
+  %c = call(%s) : float32[]
+  %v = UpdateState(%u, %c)
+  %r = Depend(%loss, %v)
+  return %r
+  func @update(%weight: float32[2]@w, %slot: float32[2]@m, %lr: float32[]@rate, %gr: float32[2], %t: umonad) {
+    %l = Load(%weight, %t)
+    %d = Mul(%l, float32[]<0.1>)
+    %pair = MakeTuple(%gr, %d)
+    %sum = AddN(%pair)
+    %t1 = UpdateState(%t, %d)
+    %up = ApplyMomentum(%weight, %slot, %lr, %sum, %lr, %t1) : float32[2]
+    %t2 = UpdateState(%t1, %up)
+    %z = Depend(float32[]<0.0>, %t2)
+    return %z
+  }
+  func @nothing() {
+    return float32[]<0.0>
+  }
+}""")
+    (found,) = gradient_paths(g)
+    assert stages(found) == ["", "", "weight-decay"]
+    assert names(found.points[1]) == ["gr"]
+    update = next(f for f in g.all_graphs() if f.name == "update")
+    assert found.points[1].graph is update
+    assert found.at("update").values[0] is node(g, "sum")
+    assert found.at("update", g) is found.points[0]
+    assert found.at("update", update) is found.points[2]
+
+
+def test_put_replaces_the_value_for_all_who_take_it_on() -> None:
+    g, found = path(CLIPPED)
+    before = [value.name for value in node(g, "up").operands]
+    changed = found.put("unscale", lambda of, value: of.create("Neg", [value]))
+    assert changed is g
+    taken = node(g, "to").operand(0)
+    assert taken.op.name == "Neg"
+    assert taken.marks["stage"] == "unscale"  # type: ignore[attr-defined]
+    assert taken.operand(0) is node(g, "un")  # type: ignore[attr-defined]
+    assert node(g, "sq").operand(0) is taken  # what measures it measures what is taken on
+    assert [value.name for value in node(g, "up").operands] == before
+    (again,) = gradient_paths(g)
+    assert stages(again) == ["", "unscale", "unscale", "clip"]
+
+
+def test_put_on_a_gradient_that_nothing_uses() -> None:
+    _, found = path("%to = AllReduce(%g)")
+    found.points[-1].takers.clear()
+    with pytest.raises(AnatomyError, match="the gradient of weight 'w' is used by nothing"):
+        found.put("update", lambda of, value: of.create("Neg", [value]))
+
+
+def test_a_marked_gradient_starts_where_its_mark_is() -> None:
+    """After a cut there is no backward part: the marks tell, and number the summands."""
+    g = graph(
+        STEP.replace(" @b", ' marks {gradient = "w", gradient_part = 1}').replace(" @f", "")
+        .replace("BODY", '%h = Exp(%x) marks {gradient = "w"}\n%p = MakeTuple(%g, %h)\n%to = AddN(%p)')
+        .replace("UPDATE", MOMENTUM)
+    )  # fmt: skip
+    (found,) = gradient_paths(g)
+    assert found.weight == "w"
+    assert names(found.points[0]) == ["h", "g"]
+    assert stages(found) == ["accumulate", ""]
+
+
+def test_one_gradient_of_two_weights_goes_to_each_by_its_own_path() -> None:
+    g = graph(
+        "state %v: float32[2]\nstate %m2: float32[2]\n"
+        + STEP.replace(
+            "BODY",
+            "%v0 = Load(%v, umonad) @f\n%z = Mul(%v0, %y) @f\n%to = AllReduce(%g)\n"
+            "%other = ApplyMomentum(%v, %m2, %rate, %g, %rate, umonad) : float32[2]",
+        ).replace("UPDATE", MOMENTUM)
+    )
+    found = {p.weight: p for p in gradient_paths(g)}
+    assert set(found) == {"v", "w"}
+    assert stages(found["w"]) == ["", "all-reduce"]
+    assert stages(found["v"]) == [""]
+    assert [u.name for u, _ in found["v"].points[0].takers] == ["other"]
+    assert [u.name for u, _ in found["w"].points[0].takers] == ["to"]
+
+
+CONSTANT = (
+    "%v0 = Load(%v, umonad) @f\n%z = Mul(%v0, %x) @f\n%to = AllReduce(%g)\n"
+    "%other = ApplyMomentum(%v, %m2, %rate, float32[2]<VALUES>, %rate, umonad) : float32[2]\n"
+    "%o = UpdateState(umonad, %other)\n%kept = Depend(%loss, %o)"
+)
+
+
+@pytest.mark.parametrize(("constant", "wanted"), [("1.0, 2.0", {"v", "w"}), ("0.0, 0.0", {"w"})])
+def test_a_constant_gradient_has_a_path_unless_it_is_zero(constant: str, wanted: set[str]) -> None:
+    text = "state %v: float32[2]\nstate %m2: float32[2]\n" + STEP.replace("BODY", CONSTANT.replace("VALUES", constant))
+    assert {p.weight for p in gradient_paths(graph(text.replace("UPDATE", MOMENTUM)))} == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("mlp", [""]),
+        ("mlp_adam_decay", ["", "weight-decay"]),
+        ("mlp_half_compute", ["", ""]),
+        ("mlp_loss_scale_dynamic", ["", "unscale", ""]),
+        ("clip_global_norm", ["", "clip", "clip"]),  # times the limit, then divided by the norm
+    ],
+)
+def test_exported_graphs(name: str, wanted: list[str]) -> None:
+    """What the networks of the zoo do themselves; a bias has no weight decay in none of them but where all have."""
+    program = material(name)
+    for found in gradient_paths(program.graphs["step"]):
+        assert [s for s in stages(found) if s] == [s for s in wanted if s], found.weight
+
+
+@pytest.mark.parametrize(("split", "graphs"), [("apply", ["apply"]), ("fused", ["apply", "step"])])
+def test_paths_go_on_after_a_cut(split: str, graphs: list[str]) -> None:
+    """fused: a short cycle ends with @apply, any other with @step."""
+    pipeline = f"gradient-accumulation{{steps=2,split={split}}},clip-gradients,overflow-check"
+    program = compile_program(material("mlp_adam_decay"), pipeline, reproducer_directory=None)
+    assert [g.name for g in updating_graphs(program)] == graphs
+    for updating in updating_graphs(program):
+        paths = gradient_paths(updating)
+        assert {p.weight for p in paths} == {n for n, v in program.state.items() if v.trainable}
+        for found in paths:
+            assert [s for s in stages(found) if s] == ["accumulate", "clip", "weight-decay"]
+            assert in_order(found.points)
+
+
+def test_the_graph_of_a_program_that_is_not_split_updates() -> None:
+    program = material("mlp")
+    assert updating_graphs(program) == [program.graphs["step"]]
