@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.analysis.training.gradient_path import STAGE, mark, updating_graphs
+from ..ir.analysis.training.gradient_path import updating_graphs
+from ..ir.analysis.training.stages import STAGE
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
@@ -17,6 +18,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.adasum import SCOPE, Job, adasum, expand_adasum, is_combination, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, collective_of
 from ..ir.rewrite.ranks.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
+from ..ir.rewrite.stages import mark
 from .data_parallel import DataParallel
 from .framework.base import Pass
 from .framework.options import option

@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import (
-    GRADIENT,
-    GradientPath,
-    Point,
-    gradient_paths,
-    in_order,
-    updating_graphs,
-)
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.stages import GRADIENT, GradientPath, Point, in_order
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import scalar_tensor
@@ -24,6 +18,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import merge, put, summed
 from .framework.base import Pass
 from .framework.options import option
 from .step.clip_each_rank import clip_each_rank
@@ -145,7 +140,7 @@ class ClipGradients(Pass):
         if self.by == "value":
             totals: dict[tuple[Value, ...], Value] = {}
             for path in paths:
-                path.merge("clip", totals)
+                merge(path, "clip", totals)
         if self.by != "value" or self.report_norm:
             squares = _squares([path.at("clip") for path in paths])
         norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None
@@ -157,7 +152,7 @@ class ClipGradients(Pass):
             factors = [own[square] for square in squares]
         made: dict[Value, Value] = {}
         for path, factor in zip(paths, factors, strict=True):
-            path.put("clip", partial(self._limited, made, factor))
+            put(path, "clip", partial(self._limited, made, factor))
         reported = [(NORM, norm)] if self.report_norm and norm is not None else []
         try:
             for fx in effects:
@@ -197,7 +192,7 @@ def _squares(points: Sequence[Point]) -> list[Value]:
     for point in points:
         graph = point.graph
         if graph is not None and point.values not in made:
-            total = point.total(scope=SCOPE)
+            total = summed(point, scope=SCOPE)
             wide = cast(graph, total, _wide(tensor_type(total).dtype), scope=SCOPE)
             square = graph.create("Square", [wide], scope=SCOPE, sources=point.values)
             made[point.values] = cast(graph, reduce_sum(graph, square, scope=SCOPE), DType.FLOAT32, scope=SCOPE)

@@ -7,21 +7,13 @@ from dataclasses import dataclass, replace
 
 from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.divisor import NORMALISATION, find_divisor
-from ..ir.analysis.training.gradient_path import (
-    GRADIENT,
-    PART,
-    STAGE,
-    GradientPath,
-    Use,
-    gradient_paths,
-    mark,
-    updating_graphs,
-)
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ..ir.analysis.training.stages import GRADIENT, PART, STAGE, GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
-from ..ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ..ir.core.graph import Constant, Graph, Node, Use, Value, tensor_type
 from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
@@ -31,6 +23,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.adasum import ADASUM, DEVICES, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
 from ..ir.rewrite.ranks.collectives import LOCAL, SUMMED, WORLD, all_reduce, cycle_traffic, group_of, is_collective
+from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .parameter_groups import FUSION

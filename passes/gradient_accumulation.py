@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.analysis.training.divisor import find_divisor
-from ..ir.analysis.training.gradient_path import GRADIENT, PART, STAGE, gradient_paths, mark
+from ..ir.analysis.training.gradient_path import gradient_paths
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.stages import GRADIENT, PART, STAGE
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import TensorValue, scalar_tensor
 from ..ir.core.errors import OptionError, PassError
@@ -19,6 +20,7 @@ from ..ir.core.wording import counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.seeds import separate_draws
 from ..ir.rewrite.settle_results import settle_results
+from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .overflow_check import EACH, SKIPPED

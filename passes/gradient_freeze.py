@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from ..ir.analysis.cost.flops import estimated_flops
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.calls import bindings
-from ..ir.analysis.training.gradient_path import GRADIENT, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.stages import GRADIENT
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Input, Node, State, Value

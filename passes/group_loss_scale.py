@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from ..ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
-from ..ir.analysis.training.gradient_path import GRADIENT, STAGE, gradient_paths, mark, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.stages import GRADIENT, STAGE
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.core.graph import Constant, Graph, Node, Value
@@ -18,6 +19,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .overflow_check import SKIPPED

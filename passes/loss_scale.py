@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.analysis.derivative.linearity import find_seeds, scale_seeds
-from ..ir.analysis.training.gradient_path import GRADIENT, updating_graphs
+from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.stages import GRADIENT
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Graph, Node

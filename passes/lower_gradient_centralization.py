@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_mean
 from ..ir.core.errors import PassError
@@ -15,6 +16,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import put
 from .framework.base import Pass
 from .tag_gradient_centralization import TAG, TagGradientCentralization
 
@@ -61,7 +63,7 @@ class LowerGradientCentralization(Pass):
                     missed[path.weight] = reason
             effects = [Effects(owner) for owner in dict.fromkeys(p.at("centralize").graph for p in chosen) if owner]
             for path in chosen:
-                path.put("centralize", partial(_centralized, tags[path.weight]))
+                put(path, "centralize", partial(_centralized, tags[path.weight]))
                 done[path.weight] = None
             for fx in effects:
                 fx.commit()

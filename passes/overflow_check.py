@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from ..ir.analysis.effects.state_access import Effect
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import GRADIENT, STAGE, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ..ir.analysis.training.stages import GRADIENT, STAGE
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_finite
 from ..ir.core.attributes import scalar_tensor

@@ -6,17 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.functions.calls import reachable_functions
-from ...ir.analysis.training.gradient_path import (
-    GRADIENT,
-    PART,
-    STAGE,
-    STAGES,
-    GradientPath,
-    gradient_paths,
-    mark,
-    updating_graphs,
-)
+from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.analysis.training.stages import GRADIENT, PART, STAGE, STAGES, GradientPath
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
@@ -26,6 +18,7 @@ from ...ir.core.report import PassResult
 from ...ir.core.types import TensorType, tensor
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.stages import mark, summed
 from ..framework.base import Pass
 from ..framework.options import option
 from ..gradient_accumulation import WEIGHT
@@ -233,7 +226,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
     """Replaces the update side of a graph by the beginning of a search."""
     if not any(GRADIENT in node.marks for node in graph):
         _mark_gradients(graph, paths)
-    gradients = {path.weight: path.at("clip", graph).total(scope=SCOPE) for path in paths}
+    gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
     results = named_results(graph)
     images = passed_on(graph, [value for _, value in results])
     own: Value | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
 
-from ...ir.analysis.training.gradient_path import STAGES
+from ...ir.analysis.training.stages import STAGES
 from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ...ir.core.primitives import EVERYWHERE
 from ...ir.core.program import Program

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.analysis.effects.state_access import location
-from ...ir.analysis.training.gradient_path import GRADIENT, STAGE
 from ...ir.analysis.training.network import BACKWARD
+from ...ir.analysis.training.stages import GRADIENT, STAGE
 from ...ir.core.graph import Graph, Node, State, Value
 
 

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.divisor import find_divisor
-from ...ir.analysis.training.gradient_path import GRADIENT, RANK_CLIP, STAGE, Use, gradient_paths, mark
+from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.analysis.training.stages import GRADIENT, RANK_CLIP, STAGE
 from ...ir.builders.cast import cast
 from ...ir.builders.reduce import reduce_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
-from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
 from ...ir.core.program import Program
 from ...ir.core.types import DType
 from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.stages import mark
 from .crossings import takes_value
 from .exported_reductions import is_inverse
 from .normalisation import division_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.analysis.training.gradient_path import RANK_CLIP, STAGE, GradientPath, gradient_paths, updating_graphs
+from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ...ir.analysis.training.stages import RANK_CLIP, STAGE, GradientPath
 from ...ir.builders.cast import cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
-from ...ir.analysis.training.gradient_path import STAGE, Use, mark
+from ...ir.analysis.training.stages import STAGE
 from ...ir.builders.cast import cast
-from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
 from ...ir.core.types import DType
+from ...ir.rewrite.stages import mark
 
 COUNTED = "counts_micro_batches"
 """Mark of a divisor that holds the number of micro-batches as a factor."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...ir.analysis.training.gradient_path import STAGE
+from ...ir.analysis.training.stages import STAGE
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.wording import agreed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.training.gradient_path import GRADIENT, gradient_paths
+from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.stages import GRADIENT
 from ...ir.core.graph import Node
 from ...ir.core.naming import spell
 from .analysed import Analysed

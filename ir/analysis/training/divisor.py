@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.graph import Graph, Node
-from .gradient_path import STAGE
+from .stages import STAGE
 
 NORMALISATION = "normalisation"
 """Its stage."""

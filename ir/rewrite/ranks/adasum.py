@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...analysis.training.gradient_path import STAGE
+from ...analysis.training.stages import STAGE
 from ...builders.branch import plain
 from ...builders.cast import cast
 from ...builders.reduce import reduce_sum

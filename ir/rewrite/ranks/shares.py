@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ...analysis.training.gradient_path import STAGE
+from ...analysis.training.stages import STAGE
 from ...core.attributes import TensorValue
 from ...core.data import from_numpy
 from ...core.errors import RuntimeFailure
