@@ -9,8 +9,8 @@ from ...ir.analysis.effects.liveness import live_nodes
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind, is_float
+from ...ir.analysis.training.gradient_path import GradientPath
 from ...ir.analysis.training.results import writes_state
-from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.op import CALL

@@ -28,8 +28,6 @@ COLLECTIVES = frozenset({
 })  # fmt: skip
 WORLD = {CPU: "mccl_world_group", GPU: "nccl_world_group", ASCEND: "hccl_world_group"}
 """The group of all ranks, by target."""
-LOCAL = "local"
-"""Note of a state that each rank keeps for itself, so that it need not be the same on all."""
 SUMMED = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 """What AllReduce adds up."""
 
