@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..ir.analysis.training.gradient_path import STAGES
+    from ..ir.analysis.training.stages import STAGES
     from ..ir.core.report import Miss, PassResult
     from .adasum import AdaSum
     from .batch_size import BatchSize
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Miss": "..ir.core.report",
     "PassResult": "..ir.core.report",
-    "STAGES": "..ir.analysis.training.gradient_path",
+    "STAGES": "..ir.analysis.training.stages",
     "Pass": ".framework.base",
     "InternalError": ".framework.manager",
     "NoMatchWarning": ".framework.manager",

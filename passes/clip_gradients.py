@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import GradientPath, Point, gradient_paths, in_order, is_fed, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.stages import GRADIENT, GradientPath, Point, in_order
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import scalar_tensor
@@ -17,6 +18,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import merge, put, summed
 from .framework.base import Pass
 from .framework.options import option
 from .step.clip_each_rank import clip_each_rank
@@ -25,6 +27,7 @@ from .step.split import refuse_sparse, sparse_gradients
 
 SCOPE = "clip-gradients"
 NORM = "gradient_norm"
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
 class ClipGradients(Pass):
@@ -86,7 +89,7 @@ class ClipGradients(Pass):
         return result
 
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
-        if not is_fed(graph):
+        if not any(GRADIENT in node.marks for node in graph):
             for value, users in sparse_gradients(anatomy(graph)).items():
                 shown = ", ".join(f"%{user.name}" for user in users[:3])
                 refuse_sparse(value, shown, "has a norm that no sum of its elements gives: rows may come twice")
@@ -137,7 +140,7 @@ class ClipGradients(Pass):
         if self.by == "value":
             totals: dict[tuple[Value, ...], Value] = {}
             for path in paths:
-                path.merge("clip", totals)
+                merge(path, "clip", totals)
         if self.by != "value" or self.report_norm:
             squares = _squares([path.at("clip") for path in paths])
         norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None
@@ -149,7 +152,7 @@ class ClipGradients(Pass):
             factors = [own[square] for square in squares]
         made: dict[Value, Value] = {}
         for path, factor in zip(paths, factors, strict=True):
-            path.put("clip", partial(self._limited, made, factor))
+            put(path, "clip", partial(self._limited, made, factor))
         reported = [(NORM, norm)] if self.report_norm and norm is not None else []
         try:
             for fx in effects:
@@ -170,7 +173,7 @@ class ClipGradients(Pass):
         """What replaces ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
         if value not in made:
             dtype = tensor_type(value).dtype
-            wide = dtype.widened
+            wide = _wide(dtype)
             x = cast(graph, value, wide, scope=SCOPE)
             if factor is None:
                 for op, bound in (("Minimum", self.limit), ("Maximum", -self.limit)):
@@ -189,8 +192,8 @@ def _squares(points: Sequence[Point]) -> list[Value]:
     for point in points:
         graph = point.graph
         if graph is not None and point.values not in made:
-            total = point.total(scope=SCOPE)
-            wide = cast(graph, total, tensor_type(total).dtype.widened, scope=SCOPE)
+            total = summed(point, scope=SCOPE)
+            wide = cast(graph, total, _wide(tensor_type(total).dtype), scope=SCOPE)
             square = graph.create("Square", [wide], scope=SCOPE, sources=point.values)
             made[point.values] = cast(graph, reduce_sum(graph, square, scope=SCOPE), DType.FLOAT32, scope=SCOPE)
     return [made[point.values] for point in points]
@@ -210,3 +213,8 @@ def _owner(path: GradientPath) -> Graph:
     if owner is None:
         raise PassError(f"the gradient of weight '{path.weight}' is used by nothing")
     return owner
+
+
+def _wide(dtype: DType) -> DType:
+    """The type to compute in: squares of half-precision numbers leave their range, and so may a limit."""
+    return DType.FLOAT32 if dtype in _HALF else dtype

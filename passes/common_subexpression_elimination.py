@@ -13,6 +13,7 @@ from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import FunctionType, TensorType, Type
 from ..ir.core.wording import agreed, counted
+from ..ir.rewrite.ranks.collectives import is_collective
 from .framework.base import Pass
 
 
@@ -115,8 +116,8 @@ def _is_closure(type_: Type) -> bool:
 
 
 def _is_collective(node: Node) -> bool:
-    """Communication primitives, the user's own too, name a group of ranks (a convolution's ``group`` is a number)."""
-    return isinstance(node.op.attributes.get("group"), str)
+    """The user's own communication primitives name a group of ranks (a convolution's ``group`` is a number)."""
+    return is_collective(node) or isinstance(node.op.attributes.get("group"), str)
 
 
 def _is_undated_state(value: Value) -> bool:

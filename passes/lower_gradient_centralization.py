@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_mean
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
+from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import put
 from .framework.base import Pass
-from .step.names import TAG
+from .tag_gradient_centralization import TAG, TagGradientCentralization
 
 SCOPE = "gradient-centralization"
 
@@ -40,7 +43,7 @@ class LowerGradientCentralization(Pass):
 
     def needs(self, program: Program) -> Sequence[str]:
         tagged = any(TAG in variable.info for variable in program.state.values())
-        return [] if tagged else ["tag-gradient-centralization"]
+        return [] if tagged else [TagGradientCentralization.name]
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -60,7 +63,7 @@ class LowerGradientCentralization(Pass):
                     missed[path.weight] = reason
             effects = [Effects(owner) for owner in dict.fromkeys(p.at("centralize").graph for p in chosen) if owner]
             for path in chosen:
-                path.put("centralize", partial(_centralized, tags[path.weight]))
+                put(path, "centralize", partial(_centralized, tags[path.weight]))
                 done[path.weight] = None
             for fx in effects:
                 fx.commit()
@@ -93,6 +96,7 @@ def _reason_against(path: GradientPath) -> str | None:
 
 def _centralized(axes: Sequence[int], graph: Graph, gradient: Value) -> Value:
     dtype = tensor_type(gradient).dtype
-    x = cast(graph, gradient, dtype.widened, scope=SCOPE)
+    wide = DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
+    x = cast(graph, gradient, wide, scope=SCOPE)
     mean = reduce_mean(graph, x, axes, keep=True, scope=SCOPE)
     return cast(graph, graph.create("Sub", [x, mean], scope=SCOPE, sources=[gradient]), dtype, scope=SCOPE)

@@ -13,9 +13,9 @@ from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError
 from ..ir.core.graph import Constant, Graph, Node, State, Value
-from ..ir.core.names import BACKWARD_ID, FORWARD_ID
 from ..ir.core.op import CALL, Op
 from ..ir.core.predicates import is_effect
+from ..ir.core.primitives import Family, named
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, TensorType, tensor
@@ -29,8 +29,9 @@ from .framework.pattern import Match, Rewrite, any_value, op
 from .step.step import the_step
 
 SCOPE = "normalised-head"
-PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Matmul", "Mm", "Addmm"})
+PRODUCTS = named(Family.MATMUL, Family.AFFINE)
 """Ops by which a dense layer may be exported; of these, MatMul and Dense can be rewritten."""
+BIAS_GRADIENTS = named(Family.TOTAL) | {"BiasAddGrad"}
 ONE_NUMBER = tensor("float32", 1)
 EPSILON = 9.999999747378752e-05
 """The least square of a length: 1e-4 in float32, as MindSpore's L2Normalize has it by default."""
@@ -173,7 +174,7 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
             continue
         if user.op.name == "MatMul" and weight in user.operands:
             dx.append(user)
-        elif bias_add is not None and user.op.name in ("BiasAddGrad", "ReduceSum", "SumExt"):
+        elif bias_add is not None and user.op.name in BIAS_GRADIENTS:
             dbias.append(user)
         else:
             raise _refusal(product, f"%{user.name} ({user.op.name}) takes the gradient of its result too")
@@ -308,7 +309,7 @@ class _Builder:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.backward = False
+        self.part = "unique_id"
         self.count = 0
 
     def make(self, op: Op | str, operands: Sequence[Value], type_: TensorType, source: Value) -> Node:
@@ -317,7 +318,7 @@ class _Builder:
 
     def mark(self, node: Node) -> Node:
         self.count += 1
-        node.primal = {BACKWARD_ID if self.backward else FORWARD_ID: f"{SCOPE}.{self.count}"}
+        node.primal = {self.part: f"{SCOPE}.{self.count}"}
         return node
 
     def through_length(self, gradient: Node, value: Value, unit: Value, axis: int) -> Node:
@@ -346,7 +347,7 @@ def _rewrite(graph: Graph, head: Head, name: str) -> tuple[Node, Node]:
     for user, i in users:
         user.set_operand(i, y)
 
-    build.backward = True
+    build.part = "forward_unique_id"
     dz = build.make("Mul", [multiplier, head.dz], z_type, head.dz)
     for node in (head.dweight, *head.dx, *head.dbias):
         for i, operand in enumerate(node.operands):

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
-from ..ir.analysis.training.gradient_path import GradientPath, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError, nearest
@@ -20,11 +21,13 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import DType
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.stages import put, summed
 from .framework.base import Pass
 from .framework.options import option
-from .step.names import FUSION, TAG
+from .tag_gradient_centralization import TAG
 
 SCOPE = "parameter-groups"
+FUSION = "fusion"
 _DECAY_OPERAND = {"AdamWeightDecay": 7}
 """Optimizers that decay the weight themselves, by an operand."""
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
@@ -142,7 +145,7 @@ class _Group:
         self.rates: dict[tuple[Graph, Value], Value] = {}
 
     def run(self) -> list[str]:
-        updates = {name: list(self._updates(name)) for name in self.graph.states if name in self.names}
+        updates = {name: list(self._updates(name)) for name in self.names & self.graph.states.keys()}
         paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
         for name, found in updates.items():
             if self.weight_decay is not None and found:
@@ -234,7 +237,7 @@ class _Group:
                 node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
         elif path is not None and all(facts(node.op).gradient is not None for node in updates):
             if self.weight_decay:
-                path.put("weight-decay", lambda body, value: self._decayed(body, value, updates))
+                put(path, "weight-decay", lambda body, value: self._decayed(body, value, updates))
         else:
             raise PassError(
                 f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays "
@@ -246,7 +249,7 @@ class _Group:
         before, decayed = path.points[at - 1], path.points[at]
         body = decayed.graph
         assert body is not None
-        total = before.total(scope=SCOPE)
+        total = summed(before, scope=SCOPE)
         new = self._decayed(body, total, updates) if self.weight_decay else total
         for user, i in decayed.takers:
             user.set_operand(i, new)

@@ -9,29 +9,20 @@ from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import BACKWARD, mark
 from ..ir.analysis.training.weight_uses import BRINGING, Use, forward_uses
 from ..ir.core.graph import Constant, Node
+from ..ir.core.primitives import Family, facts, named
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
 from .framework.base import Pass
-from .step.names import TAG
 
-MATRIX_PRODUCTS = frozenset({
-    "MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt", "Dense", "Mm", "Addmm", "Addbmm", "Baddbmm",
-})  # fmt: skip
-CONVOLUTIONS = frozenset({
-    "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose", "Conv2DBackpropInput", "Conv3DBackpropInput",
-    "Conv1DExt", "Conv2DExt", "Conv3DExt", "Conv1DPadding", "Conv2DPadding", "Conv3DPadding", "Convolution",
-    "ConvolutionStr",
-})  # fmt: skip
-"""Their operands: input, weight, …; where they are functions, the number of groups last. In a forward part the gradient
-of a convolution by its input is a transposed convolution."""
-LOOKUPS = frozenset({
-    "Gather", "GatherNd", "GatherD", "SparseGatherV2", "Embedding", "EmbeddingLookup", "EmbeddingApply", "IndexSelect",
-})  # fmt: skip
-RECURRENT = frozenset({
-    "LSTM", "LSTMV2", "GRU", "GRUV2", "DynamicRNN", "DynamicGRUV2", "RNN", "CudnnGRU",
-})  # fmt: skip
-"""Layers of matrix products in one primitive, which takes its weights joined."""
+TAG = "centralize"
+"""Note of a state variable: the axes over which the mean of its gradient is taken away."""
+
+MATRIX_PRODUCTS = named(Family.MATMUL, Family.AFFINE)
+CONVOLUTIONS = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
+"""Where they are functions, the number of groups is the last operand."""
+LOOKUPS = named(Family.LOOKUP, in_place=True)
+RECURRENT = named(Family.RECURRENT)
 
 
 class TagGradientCentralization(Pass):
@@ -91,9 +82,10 @@ def _reason_against(uses: Iterable[Use]) -> str | None:
         name = node.op.name
         if name in LOOKUPS:
             return f"looked up by {name} (%{node.name}): an embedding (parameter-groups{{centralize=true}} tags it)"
-        if name == "DepthwiseConv2dNative" or (name in CONVOLUTIONS and i == 1 and _groups(node) > 1):
+        convolved = name in CONVOLUTIONS and i == facts(node.op).factors[1]
+        if name == "DepthwiseConv2dNative" or (convolved and _groups(node) > 1):
             return f"weight of a grouped or depthwise convolution (%{node.name})"
-        products += name in MATRIX_PRODUCTS or (name in CONVOLUTIONS and i == 1) or _serves_recurrence(node)
+        products += name in MATRIX_PRODUCTS or convolved or _serves_recurrence(node)
     if products:
         return None
     names = ", ".join(dict.fromkeys(node.op.name for node, _ in uses))
@@ -104,7 +96,7 @@ def _serves_recurrence(node: Node) -> bool:
     """Whether a recurrent layer is all that takes what ``node`` joins."""
     if node.op.name in RECURRENT:
         return True
-    if node.op.name not in ("Concat", "Stack"):
+    if facts(node.op).family is not Family.JOIN:
         return False
     takers: list[Node] = []
     stack = [node]

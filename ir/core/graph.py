@@ -21,7 +21,7 @@ from .display import Displayed
 from .errors import VerifyError
 from .inference import infer
 from .naming import printable
-from .op import CALL, NO_ATTRIBUTES, RETURN, Op
+from .op import NO_ATTRIBUTES, RETURN, Op
 from .primitives import make_op
 from .types import UMONAD, UNKNOWN, FunctionType, TensorType, Type, readable
 from .wording import counted
@@ -220,6 +220,9 @@ class Node(Value):
         more = ", …" if len(self._operands) > 8 else ""
         return f"<%{self.name} = {self.op.name}({shown}{more}): {self.type}>"
 
+
+Use = tuple[Node, int]
+"""A use of a value: who takes it, as which operand."""
 
 _SHOWN = 4
 """How many inputs and outputs ``repr`` names."""
@@ -598,12 +601,6 @@ class Graph(Displayed):
         node._prev = node._next = None
         node.graph = None
         self._count -= 1
-
-
-def callee(node: Node) -> Value:
-    """What a ``call`` node calls."""
-    assert node.op is CALL
-    return node.operand(0)
 
 
 def tensor_type(value: Value) -> TensorType:

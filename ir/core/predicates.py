@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .graph import Input, Node, State
+from .graph import Constant, Input, Node, State
 from .op import CALL
-from .primitives import OPS, facts
+from .primitives import facts
 from .types import is_monad
 
 
@@ -38,11 +38,11 @@ def is_effect(node: Node) -> bool:
 
 
 def written_operands(node: Node) -> tuple[int, ...]:
-    """Positions of the operands that the node writes in place. For an unlisted effect: its states, and what its
-    result or a function's input is said to alias."""
-    fact = OPS.get(node.op.name)
-    if fact is not None:
-        return tuple(i for i in fact.writes if i < node.num_operands)
+    """Positions of the operands that the node writes in place. For an effect of which the table says no writes: its
+    states, and what its result or a function's input is said to alias."""
+    writes = facts(node.op).writes
+    if writes:
+        return tuple(i for i in writes if i < node.num_operands)
     if node.op is CALL or not is_effect(node):
         return ()
     own = getattr(node.type, "ref", "")
@@ -54,9 +54,21 @@ def written_operands(node: Node) -> tuple[int, ...]:
     return tuple(found) or ((0,) if own else ())
 
 
+def rests(node: Node) -> bool:
+    """Whether it is a BatchNorm in inference mode, as an export without ``set_train`` leaves it: it uses its statistics
+    as they are and learns none."""
+    at = facts(node.op).training
+    if at is None:
+        return False
+    if at >= node.num_operands:
+        return node.op.attributes.get("is_training") is False
+    mode = node.operand(at)
+    return isinstance(mode, Constant) and mode.value is False
+
+
 def is_optimizer(node: Node) -> bool:
     """Whether this is an optimizer's primitive: it updates a weight, its first operand, from a gradient."""
-    return facts(node.op).gradient is not None or node.op.name.startswith(("SparseApply", "FusedSparse"))
+    return facts(node.op).gradient is not None
 
 
 def is_pure(node: Node) -> bool:

@@ -18,14 +18,11 @@ from ..builders.cast import cast
 from ..core.graph import Constant, Graph, Input, Node, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect, written_operands
+from ..core.primitives import PRIMITIVES
 from ..core.types import TensorType, is_monad
 from .effects.editing import Effects
 
-PURE = {
-    "InplaceAddExt": "AddExt", "InplaceAddsExt": "AddScalar", "InplaceSubExt": "SubExt",
-    "InplaceSubScalar": "SubScalar", "InplaceMul": "Mul", "InplaceMuls": "Muls", "InplaceDiv": "Div",
-    "InplaceDivs": "Divs",
-}  # fmt: skip
+PURE = {name: facts.pure for name, facts in PRIMITIVES.items() if facts.any_tensor and facts.pure}
 """The primitive that computes what an in-place one writes, from the same operands."""
 
 

@@ -27,6 +27,7 @@ from ..core.data import to_numpy
 from ..core.graph import Constant, Graph, Input, Node, State, Value
 from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect
+from ..core.primitives import Family, named
 from ..core.types import IOMONAD, TensorType, TupleType, Type, is_monad
 from .effects.editing import Effects
 
@@ -34,8 +35,8 @@ _MERGING = frozenset({"Add", "AddExt", "LogicalAnd", "LogicalOr", "Maximum"})
 """Ops of two operands by which sums, norms and checks over all gradients are formed."""
 _MERGING_IN_PLACE = frozenset({"InplaceAddExt", "AssignAdd"})
 _MERGING_TUPLE = frozenset({"AddN", "AllFinite"})
-_STACKING = frozenset({"Stack", "StackExt", "Concat"})
-_SUMMING = frozenset({"Norm", "LpNorm", "LinalgVectorNorm", "ReduceSum", "SumExt"})
+_STACKING = named(Family.JOIN)
+_SUMMING = named(Family.TOTAL, Family.NORM)
 """Ops that give the same for a stack of numbers with a zero in it as without; in front of them, what keeps a zero."""
 _KEEPING_ZERO = frozenset({"Square", "Abs", "Cast"})
 

@@ -12,10 +12,9 @@ import hashlib
 from ..core.attributes import Attribute
 from ..core.graph import Constant, Graph, Node
 from ..core.predicates import is_random
+from ..core.primitives import facts
 from ..core.program import Program
 
-SEED_OPERANDS = {"Dropout": (2, 3)}
-"""Operand positions of the two seeds, for primitives that take them as operands (MindSpore 2.10)."""
 SEED_ATTRIBUTES = (("seed", "seed2"), ("Seed0", "Seed1"), ("seed0", "seed1"))
 
 
@@ -31,8 +30,8 @@ def _names(node: Node) -> tuple[str, str] | None:
 
 def seeds_of(node: Node) -> tuple[Attribute, ...] | None:
     """The two seeds of a random node; None where they are no constants at a place that is known."""
-    positions = SEED_OPERANDS.get(node.op.name)
-    if positions is not None:
+    positions = facts(node.op).seeds
+    if positions:
         if positions[-1] >= node.num_operands:
             return None
         values = [v.value for at in positions if isinstance(v := node.operand(at), Constant)]
@@ -43,9 +42,9 @@ def seeds_of(node: Node) -> tuple[Attribute, ...] | None:
 
 def set_seeds(node: Node, number: int) -> bool:
     """Gives a random node other seeds; False where nobody knows the place of its own."""
-    positions = SEED_OPERANDS.get(node.op.name)
+    positions = facts(node.op).seeds
     names = _names(node)
-    if positions is not None and node.graph is not None:
+    if positions and node.graph is not None:
         for at in positions:
             node.set_operand(at, node.graph.constant(number))
     elif names is not None:

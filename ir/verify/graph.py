@@ -10,8 +10,8 @@ from ..core.errors import VerifyError
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ..core.inference import RULES, Rule, converted, infer
 from ..core.op import CALL, Op
-from ..core.predicates import has_token, is_effect
-from ..core.primitives import OPS, UNLISTED
+from ..core.predicates import has_token, is_effect, rests
+from ..core.primitives import facts
 from ..core.types import (
     UNKNOWN,
     DType,
@@ -313,10 +313,12 @@ class _Sweeper:
 
     def _writes(self, node: Node, token: bool) -> None:
         """In-place writes go to state, and a token says when."""
-        facts = OPS.get(node.op.name, UNLISTED)
+        known = facts(node.op)
+        if known.any_tensor or not known.writes or not _is_training(node):
+            return
         operands = node._operands
-        for i in facts.writes:
-            if i >= len(operands) or not _is_training(node):
+        for i in known.writes:
+            if i >= len(operands):
                 continue
             value = operands[i]
             if isinstance(value, Input):
@@ -327,7 +329,7 @@ class _Sweeper:
                     self.sweep.written.setdefault(value, node)
             elif not isinstance(value, State) and not (isinstance(value.type, TensorType) and value.type.ref):
                 self._bad_write(node, i, value)
-        if facts.writes and not token and _is_training(node):
+        if not token:
             self.report(
                 Rank.EFFECT, node, f"{node.op.name} writes in place but has no token, so its moment is undefined",
                 "give it a token as last operand, or append it through Effects",
@@ -393,19 +395,13 @@ _CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
 
 
 def _profile(op: Op) -> _Profile:
-    effect = bool(op.attributes.get("side_effect_mem") or OPS.get(op.name, UNLISTED).writes)
+    effect = bool(op.attributes.get("side_effect_mem") or facts(op).writes)
     return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), effect)
 
 
 def _is_training(node: Node) -> bool:
     """BatchNorm leaves the statistics alone when told so; every other primitive with writes always writes."""
-    if node.op.name != "BatchNorm":
-        return True
-    flag = node.op.attributes.get("is_training")
-    if flag is None and node.num_operands > 5:
-        operand = node.operand(5)
-        flag = operand.value if isinstance(operand, Constant) else None
-    return flag is not False or has_token(node)
+    return not rests(node) or has_token(node)
 
 
 def agree(expected: Type, found: Type) -> bool:

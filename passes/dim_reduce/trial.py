@@ -13,13 +13,11 @@ from ...ir.builders.reduce import reduce_sum
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
 from ...ir.core.op import CALL
-from ...ir.core.predicates import is_effect, is_random, written_operands
+from ...ir.core.predicates import is_effect, is_random, rests, written_operands
+from ...ir.core.primitives import facts
 from ...ir.core.types import DType, TensorType, TupleType, is_monad
 from ...ir.rewrite.effects.editing import Effects
 from ..step.results import named_results, with_results
-
-OWN_STATISTICS = frozenset({"BatchNorm", "InstanceNorm", "SyncBatchNorm"})
-"""Ops that, in training, write statistics that their other results do not depend on."""
 
 
 @dataclass(slots=True)
@@ -122,7 +120,8 @@ def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
     reading = [*needed, *(n for f in graph.functions.values() for n in f)]
     touched: dict[str, Node] = {}
     for node in reading:
-        own = _written(node) if node.op.name in OWN_STATISTICS and is_effect(node) else ()
+        # What a normalisation learns in training, its other results do not depend on.
+        own = _written(node) if facts(node.op).statistics and is_effect(node) else ()
         if node.op is CALL or node.op.name in ("Partial", "Switch", "UpdateState"):
             continue
         for i, operand in enumerate(node.operands):
@@ -139,12 +138,7 @@ def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
 
 def _written(node: Node) -> tuple[int, ...]:
     """Operands that a node writes; none of a BatchNorm that takes its statistics as they are."""
-    if node.op.name == "BatchNorm":
-        flag = node.operand(5) if node.num_operands > 5 else None
-        training = flag.value if isinstance(flag, Constant) else node.op.attributes.get("is_training")
-        if training is False:
-            return ()
-    return written_operands(node)
+    return () if rests(node) else written_operands(node)
 
 
 def _take_draws(

@@ -13,7 +13,7 @@ from ...ir.analysis.training.network import network_parts
 from ...ir.analysis.training.results import name_outputs
 from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.graph import Graph, Node
-from ...ir.core.primitives import ASCEND, CPU, GPU, OPS
+from ...ir.core.primitives import ASCEND, CPU, GPU, PRIMITIVES
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import TupleType
@@ -30,7 +30,7 @@ from .npu_float_status import lower_npu_float_status
 
 Rule = Callable[[Graph, list[Node]], None]
 """Makes everyone who uses the given nodes of a main graph and its functions use something else; the pass then removes
-the nodes. A rule emits only what every target has, and what :data:`~..ir.ops.OPS` lists."""
+the nodes. A rule emits only what every target has, and what the table of primitives lists."""
 
 _STATUS = (
     "NPUAllocFloatStatus",
@@ -56,7 +56,7 @@ class Legalize(Pass):
     status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The status
     becomes a test of the gradients (IsFinite), FloatStatus and AllFinite a test of their operands, Centralization a
     subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error. One that the table
-    of primitives (ir/core/primitives.py) does not know is left alone.
+    of primitives (ir/core/primitives/) does not know is left alone.
 
     In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so
     passes see what happens to a gradient. An operation that would write into a constant gets a copy of it: MindSpore
@@ -77,36 +77,17 @@ class Legalize(Pass):
         None, help="where the program is to run; none: as the program says", choices=(CPU, GPU, ASCEND)
     )
 
-    @classmethod
-    def check_target(cls, program: Program, target: str) -> None:
-        for name, graph in program.graphs.items():
-            for node in lacking(graph, target):
-                if node.op.name not in RULES:
-                    raise PassError(refusal(node, name, target))
-
-    @classmethod
-    def needed_for(cls, program: Program, target: str) -> list[Node]:
-        found: list[Node] = []
-        for graph in program.graphs.values():
-            bodies = list(graph.all_graphs())
-            found += [node for node in lacking(graph, target) if node.op.name in RULES]
-            found += [node for body in bodies for node, _ in written_constants(body)]
-            if _writes_values(graph):
-                network = network_parts(graph).keys()
-                found += [node for body in bodies for node in replaceable_writes(body, network)]
-        return found
-
     def run(self, program: Program) -> PassResult:
         result = self.result()
         target = self.target or program.target
         found = {name: lacking(graph, target) for name, graph in program.graphs.items()}
-        self.check_target(program, target)
+        check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
         copied = replaced = 0
         for name, graph in program.graphs.items():
             for body in graph.all_graphs():
-                unlisted.update(node.op.name for node in body if node.op.name not in OPS)
+                unlisted.update(node.op.name for node in body if node.op.name not in PRIMITIVES)
             lowered.update(node.op.name for node in found[name])
             lower(graph, found[name])
             for body in graph.all_graphs():
@@ -127,6 +108,27 @@ def _name_outputs(program: Program, graph: Graph) -> None:
     if graph.has_result and isinstance(graph.result.type, TupleType):
         with suppress(AnatomyError):
             name_outputs(program, graph, anatomy(graph))
+
+
+def check_target(program: Program, target: str) -> None:
+    """PassError if the program can never run on ``target``: a primitive that it lacks and that no rule replaces."""
+    for name, graph in program.graphs.items():
+        for node in lacking(graph, target):
+            if node.op.name not in RULES:
+                raise PassError(refusal(node, name, target))
+
+
+def needs_legalization(program: Program, target: str) -> list[Node]:
+    """The nodes that :class:`Legalize` replaces for a target."""
+    found: list[Node] = []
+    for graph in program.graphs.values():
+        bodies = list(graph.all_graphs())
+        found += [node for node in lacking(graph, target) if node.op.name in RULES]
+        found += [node for body in bodies for node, _ in written_constants(body)]
+        if _writes_values(graph):
+            network = network_parts(graph).keys()
+            found += [node for body in bodies for node in replaceable_writes(body, network)]
+    return found
 
 
 def _writes_values(graph: Graph) -> bool:

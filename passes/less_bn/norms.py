@@ -12,12 +12,11 @@ from ...ir.analysis.training.network import FORWARD
 from ...ir.builders.branch import plain
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.predicates import is_effect, written_operands
+from ...ir.core.primitives import Family, named
 from ...ir.core.wording import counted
 
-FORMS = frozenset({"BatchNorm", "BatchNormExt", "SyncBatchNorm"})
-"""Operands: x, gamma, beta, moving mean, moving variance; element 0 of the result is the normalised x."""
-GRADS = frozenset({"BatchNormGrad", "BatchNormGradExt", "SyncBatchNormGrad"})
-"""Operands: dy, x, gamma, ...; the result is (dx, dgamma, dbeta)."""
+FORMS = named(Family.BATCH_NORM, in_place=True)
+GRADS = named(Family.BATCH_NORM_GRADIENT)
 PARAMETERS = ("gamma", "beta", "moving mean", "moving variance")
 
 

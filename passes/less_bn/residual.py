@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import FORWARD
 from ...ir.core.graph import Graph, Input, Node, Value
+from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
 from .norms import FORMS
 
-ADDS = frozenset({"Add", "AddExt", "InplaceAddExt"})
-CONVOLUTIONS = frozenset({
-    "Conv2D", "Conv3D", "Conv1DExt", "Conv2DExt", "Conv3DExt", "Conv1DPadding", "Conv2DPadding", "Conv3DPadding",
-    "Convolution", "ConvolutionStr", "ConvTranspose2D", "DepthwiseConv2dNative", "Conv2DTranspose", "Conv3DTranspose",
-    "Conv2DBackpropInput", "Conv3DBackpropInput",
-})  # fmt: skip
-"""The last two are transposed convolutions where they stand in forward."""
+ADDS = named(Family.SUM, in_place=True)
+CONVOLUTIONS = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +72,11 @@ class _Search:
         if node not in self.place or not isinstance(node.type, TensorType) or len(node.type.shape) < 3:
             return []
         operands: Sequence[Value] = ()
-        if node.op.name in ADDS:
-            operands = node.operands[:2]
-        elif node.op.name == "AddN":
+        if node.op.name == "AddN":
             items = node.operand(0)
             operands = items.operands if isinstance(items, Node) and items.op.name == "MakeTuple" else node.operands
+        elif node.op.name in ADDS:
+            operands = node.operands[:2]
         same = all(
             v in self.place and isinstance(v.type, TensorType) and v.type.shape == node.type.shape for v in operands
         )

@@ -9,16 +9,15 @@ from ...ir.analysis.effects.liveness import live_nodes
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind, is_float
-from ...ir.analysis.training.gradient_path import GradientPath
 from ...ir.analysis.training.results import writes_state
+from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.op import CALL
+from ...ir.core.primitives import Family, named
 
-ASKS_FOR_OVERFLOW = frozenset({
-    "IsFinite", "IsInf", "IsNan", "AllFinite", "FloatStatus", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
-})  # fmt: skip
-_TRUE_ON_OVERFLOW = frozenset({"IsInf", "IsNan", "AllFinite"})
+ASKS_FOR_OVERFLOW = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
+_TRUE_ON_OVERFLOW = named(Family.OVERFLOWED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.training.gradient_path import mark
 from ...ir.core.graph import Graph, Node
-from .names import TALLY
+from ...ir.rewrite.stages import mark
+
+TALLY = "tally"
+"""Mark of a tally's node: what is counted."""
 
 
 def declare_tally(node: Node, what: str) -> Node:

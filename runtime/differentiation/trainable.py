@@ -10,12 +10,10 @@ from ...ir.analysis.functions.calls import bindings
 from ...ir.core.errors import OptionError, nearest
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.predicates import written_operands
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.wording import agreed, counted
-
-_STATISTICS = {"BatchNorm": (3, 4), "InstanceNorm": (3, 4), "BatchNormExt": (3, 4)}
-"""Operands that hold statistics, written by the forward part in training mode only."""
 
 
 def statistics(graph: Graph) -> set[str]:
@@ -25,7 +23,7 @@ def statistics(graph: Graph) -> set[str]:
         state.name
         for part in graph.all_graphs()
         for node in part
-        for i in {*written_operands(node), *_STATISTICS.get(node.op.name, ())}
+        for i in {*written_operands(node), *facts(node.op).statistics}
         if i < node.num_operands
         for state in states_behind(_unread(node.operand(i)), bound)
     }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.analysis.training.inference_mode import IS_TRAINING, rests
 from ...ir.core.graph import Graph
+from ...ir.core.predicates import rests
+from ...ir.core.primitives import Family, facts
 from ...ir.core.report import PassResult
-
-_DROPOUT = frozenset({"Dropout", "DropoutExt", "Dropout2D", "Dropout3D"})
 
 
 def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
@@ -19,11 +18,15 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
     for node in resting:
         if switch:
             assert node.graph is not None
-            node.set_operand(IS_TRAINING[node.op.name], node.graph.constant(True))
+            at = facts(node.op).training
+            assert at is not None
+            node.set_operand(at, node.graph.constant(True))
         else:
             report.miss(
                 node.scope or node.name,
                 "BatchNorm in inference mode keeps its statistics (boost-compile --training-mode)",
             )
     report.statistics["batch_norms_switched"] = len(resting) if switch else 0
-    report.statistics["dropouts"] = sum(n.op.name in _DROPOUT for part in graph.all_graphs() for n in part)
+    report.statistics["dropouts"] = sum(
+        facts(n.op).family is Family.DROPOUT for part in graph.all_graphs() for n in part
+    )

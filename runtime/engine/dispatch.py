@@ -6,6 +6,7 @@ import os
 
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.core.graph import Graph
+from ...ir.core.primitives import Family, named
 
 FEW_KERNELS = 100
 """Graphs of at most so many kernels are run in the calling thread, where MindSpore's pool has one thread for actors."""
@@ -13,7 +14,7 @@ ONE_ACTOR_THREAD = 12
 """Cores below which it has: 0.18 threads a core, at least one."""
 WORTHWHILE = 4e6
 """Floating-point operations (estimated) from which the gain is larger than what a call costs, 0.1 to 0.3 ms."""
-_NO_KERNEL = frozenset({"Load", "UpdateState", "Depend", "MakeTuple", "TupleGetItem"})
+_NO_KERNEL = named(Family.ORDER, Family.TUPLE)
 
 
 def as_function(graph: Graph, device: str) -> bool:

@@ -15,7 +15,7 @@ from ...ir.core.data import MappedData, from_numpy, to_numpy
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
 from ...ir.core.predicates import is_random
-from ...ir.core.primitives import RUNS_CODE
+from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TupleType, Type
 from ...ir.core.wording import sentence
@@ -231,7 +231,7 @@ class Engine:
 def _refuse_foreign_code(program: Program) -> None:
     """Files are data: what MindSpore would run because a file names it (an expression, a library) is not started."""
     for graph in program.graphs.values():
-        for node in (node for part in graph.all_graphs() for node in part if node.op.name in RUNS_CODE):
+        for node in (node for part in graph.all_graphs() for node in part if facts(node.op).family is Family.CODE):
             raise RuntimeFailure(
                 f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
                 f"runs code that the file names, which a session does not do. Export the network without it."

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 
-from ...ir.analysis.cost.flops import FORWARD_CONVOLUTIONS, INPUT_GRADIENTS
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
+from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
 
 log = logging.getLogger("boost_compile")
@@ -67,7 +67,7 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
 def _convolves(graph: Graph) -> bool:
     """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input, of more than one point.
     Gradients of weights, and convolutions of one point, are matrix products to it."""
-    kinds = FORWARD_CONVOLUTIONS | INPUT_GRADIENTS
+    kinds = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
     nodes = (node for part in graph.all_graphs() for node in part if node.op.name in kinds)
     weights = (node.operand(1).type for node in nodes if node.num_operands > 1)
     return any(not isinstance(w, TensorType) or any(size != 1 for size in w.shape[2:]) for w in weights)

@@ -21,6 +21,7 @@ from ...ir.analysis.cost.memory import graph_memory
 from ...ir.core.display import Displayed
 from ...ir.core.graph import Graph, Node
 from ...ir.core.predicates import is_effect, is_ordering
+from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ..lowering.clearing import compute_zeros
@@ -31,8 +32,8 @@ ENGINE = 30 << 20
 """Bytes that the first graph costs, whatever it is."""
 NODE = 20 << 10
 """Bytes that a node of a graph costs once MindSpore has compiled it."""
-_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt"})
-_FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
+_PRODUCTS = named(Family.MATMUL)
+_FILTER_GRADIENTS = named(Family.FILTER_GRADIENT)
 
 
 @dataclass(frozen=True, slots=True)

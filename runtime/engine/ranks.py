@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ...ir.analysis.training.stages import STAGE
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
-from ...ir.core.names import STAGE
 from ...ir.core.wording import agreed
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.ranks.adasum import Job, expand_adasum, needs_job

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.core.graph import Node
-from boost_compile.ir.core.primitives import OPS
+from boost_compile.ir.core.primitives import PRIMITIVES
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
 from boost_compile.passes.gradient_accumulation import GradientAccumulation
-from boost_compile.passes.legalize import Legalize
+from boost_compile.passes.legalize import Legalize, needs_legalization
 
 import boost_compile as bc
 from tests import native
@@ -157,13 +157,13 @@ def test_only_primitives_that_the_target_has(exported: Exported, tmp_path: Path,
     import mindspore as ms
 
     source = bc.load(str(exported(name)))
-    needed = Legalize.needed_for(source, target)
+    needed = needs_legalization(source, target)
     program = bc.compile(source, [Legalize(target=target)])
     assert program.reports[0].changed == len(needed)
-    assert Legalize.needed_for(program, target) == []
+    assert needs_legalization(program, target) == []
     for primitive in primitives(program):
-        assert primitive not in OPS or target in OPS[primitive].targets
-        assert primitive in OPS or primitive in primitives(source)
+        assert primitive not in PRIMITIVES or target in PRIMITIVES[primitive].targets
+        assert primitive in PRIMITIVES or primitive in primitives(source)
     assert program.target == target
     program.save(str(tmp_path / "alone.mindir"))
     ms.load(str(tmp_path / "alone.mindir"))
@@ -185,7 +185,7 @@ def test_what_passes_insert_runs_everywhere() -> None:
         "Slice", "Sqrt", "Square", "Sub", "ZerosLike",
     ]  # fmt: skip
     for name in inserted:
-        assert OPS[name].targets == set(TARGETS)
+        assert PRIMITIVES[name].targets == set(TARGETS)
         words = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
         documented = set()
         for place, known in ((mindspore.ops.operations, name), (mindspore.ops, wrapped.get(name, words))):
@@ -263,7 +263,7 @@ def test_what_cannot_be_replaced_is_named(
         legal(exported(name), target)
     with pytest.raises(bc.Error, match=reason):
         bc.compile(bc.load(str(exported(name))), "gradient-accumulation", target=target)
-    assert Legalize.needed_for(bc.load(str(exported(name))), target) == []
+    assert needs_legalization(bc.load(str(exported(name))), target) == []
     assert legal(exported(name), "ascend").reports[0].changed == 0
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from boost_compile.ir.analysis.training.gradient_path import GradientPath
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD
+from boost_compile.ir.analysis.training.stages import GradientPath
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Graph, Node, Value
 from boost_compile.ir.core.predicates import is_random

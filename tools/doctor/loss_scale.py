@@ -11,13 +11,14 @@ from ...ir.core.attributes import Number, TensorValue
 from ...ir.core.data import to_numpy
 from ...ir.core.errors import Error
 from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from .finding import Finding
 
 LEAST = 16
 """The least factor that is taken for a scale: the derivative of a power multiplies by small numbers too (a squared
 error by 2)."""
-_MULTIPLIES = ("Mul", "Muls")
+_MULTIPLIES = named(Family.PRODUCT)
 _PASSING = ("Depend", "Cast")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.training.inference_mode import IS_TRAINING, rests
 from ...ir.analysis.training.trains import what_is_missing
+from ...ir.core.predicates import rests
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from .finding import Finding
@@ -14,7 +15,7 @@ from .finding import Finding
 def forgotten_training_mode(program: Program) -> Iterator[Finding]:
     """Of a program that trains, whose BatchNorms all rest. Where some do, their layers were frozen on purpose."""
     for name, graph in program.graphs.items():
-        found = [n for part in graph.all_graphs() for n in part if n.op.name in IS_TRAINING]
+        found = [n for part in graph.all_graphs() for n in part if facts(n.op).training is not None]
         if not found or not all(map(rests, found)) or what_is_missing(program) is not None:
             continue
         every = "its BatchNorm is" if len(found) == 1 else f"all its {counted(len(found), 'BatchNorm')} are"

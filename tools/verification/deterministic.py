@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from ...ir.core.graph import Constant
+from ...ir.core.graph import Constant, Node
 from ...ir.core.predicates import is_random
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program
-
-DROPOUT = frozenset({"Dropout", "Dropout2D", "Dropout3D"})
 
 
 def without_dropout(program: Program) -> Program:
     """A copy in which every dropout keeps all elements; the program itself if it has none."""
-    if not any(_drops(n.op.name) for g in program.graphs.values() for f in g.all_graphs() for n in f):
+    if not any(_drops(n) for g in program.graphs.values() for f in g.all_graphs() for n in f):
         return program
     copy = program.copy()
     for graph in copy.graphs.values():
         for function in graph.all_graphs():
             for node in function:
-                if not _drops(node.op.name):
+                if not _drops(node):
                     continue
                 if "keep_prob" in node.attributes:
                     node.set_attribute("keep_prob", 1.0)
@@ -32,8 +31,8 @@ def without_dropout(program: Program) -> Program:
 def chances(program: Program) -> list[str]:
     """The random primitives that no switch makes certain."""
     nodes = (n for g in program.graphs.values() for f in g.all_graphs() for n in f)
-    return sorted({n.op.name for n in nodes if is_random(n) and not _drops(n.op.name)})
+    return sorted({n.op.name for n in nodes if is_random(n) and not _drops(n)})
 
 
-def _drops(name: str) -> bool:
-    return name in DROPOUT or name.startswith("DropoutGrad")
+def _drops(node: Node) -> bool:
+    return facts(node.op).keep is not None or node.op.name.startswith("DropoutGrad")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ...ir.analysis.functions.calls import called_functions
 from ...ir.core.graph import Constant, Graph, GraphRef, Input, Node, Value
 from ...ir.core.op import CALL
+from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
 
-_PASSING = frozenset({
-    "Cast", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Depend", "Flatten", "TensorMove", "Identity",
-    "BroadcastTo", "Tile", "StridedSlice", "Slice", "Split", "Unstack", "Unpack", "TupleGetItem", "MakeTuple",
-    "Concat", "Stack", "Pack", "Select", "ReshapeExt", "View", "Contiguous", "Load", "StopGradient", "MaskedFill",
-})  # fmt: skip
+_PASSING = named(
+    *(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE, Family.SLICE, Family.REPEAT, Family.JOIN),
+    Family.TUPLE,
+) | {"Load", "Depend", "Select", "MaskedFill", "ReshapeExt"}
 _ROWS = {
     "Gather": (1, 0, 2), "SparseGatherV2": (1, 0, 2), "GatherV2": (1, 0, 2), "EmbeddingLookup": (1, 0, None),
     "Embedding": (0, 1, None), "GatherD": (2, 0, 1), "IndexSelect": (2, 0, 1), "Take": (1, 0, 2),

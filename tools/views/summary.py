@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.cost.memory import GraphMemory
-from ...ir.analysis.training.gradient_path import GradientPath, gradient_paths
+from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.stages import GradientPath
 from ...ir.core.graph import Node
 from ...ir.core.types import readable
 from ...ir.core.wording import counted, print_bytes, print_count
-from ...passes.step.names import TAG
+from ...passes.tag_gradient_centralization import TAG
 from .. import cli
 from ..compile_report import schedule_json
 from ..tables import say

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...core.graph import Node
+from ...core.primitives import Family, named
 from .constants import integer, integers
 from .spans import NONE, Axes, Span, Stuck, joined
 from .sweep import Analysis, Label, shape_of
@@ -210,11 +211,8 @@ def _top_k(a: Analysis, node: Node) -> Label:
     return (axes, axes)
 
 
-_REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceAll", "ReduceAny", "SumExt", "MeanExt",
-    "ProdExt", "Max", "Min", "Argmax", "Argmin",
-)  # fmt: skip
-_MATMULS = ("MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt")
+_REDUCTIONS = named(Family.TOTAL, Family.MEAN, Family.EXTREME, Family.MULTIPLIED, Family.LOGICAL)
+_MATMULS = named(Family.MATMUL)
 PRODUCT_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MATMULS, _matmul),
     **dict.fromkeys(_REDUCTIONS, _reduction),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ...core.graph import Constant, Node, State
 from ...core.op import CALL
 from ...core.predicates import is_effect
-from ...core.primitives import facts
+from ...core.primitives import BINDING, PRIMITIVES, Family, named
 from ...core.types import TensorType, TupleType
 from .products import PRODUCT_GROWS, PRODUCT_RULES
 from .shapes import SHAPE_GROWS, SHAPE_RULES
@@ -23,29 +23,28 @@ from .sweep import Analysis, Label, element, holds, shape_of, tensors
 Rule = Callable[[Analysis, Node], Label]
 Grow = Callable[[Analysis, Node, Axes], None]
 
-ELEMENTWISE = frozenset({
-    "AddExt", "SubExt", "AddScalar", "SubScalar", "Muls", "Divs", "DivNoNan", "Pow", "PowTensorScalar",
-    "PowScalarTensor", "FloorDiv", "FloorMod", "Mod", "Cast", "Identity", "TensorMove", "StopGradient", "Clone",
-    "Contiguous",
-    "ReLU", "ReLU6", "ReluGrad", "ReLU6Grad", "GeLU", "GeLUGrad", "FastGeLU", "FastGeLUGrad", "SiLU", "SiLUGrad",
-    "HSwish", "HSwishGrad", "HSigmoid", "HSigmoidGrad", "Elu", "EluGrad", "EluExt", "EluGradExt", "SeLU",
-    "SeluGrad", "LeakyReLUExt", "LeakyReLUGradExt", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Softplus",
-    "SoftplusGrad", "Mish", "MishGradExt", "Erf", "Erfc", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin", "ACos",
-    "Atan", "Floor", "Ceil", "Round", "Rint", "Log1p", "Expm1", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad",
-    "AbsGrad", "Inv", "InvGrad", "SquaredDifference", "MaximumGrad", "MinimumGrad", "EqScalar", "NeScalar",
-    "LessScalar", "LessEqScalar", "GtScalar", "GreaterEqualScalar", "ClampScalar", "ClampTensor", "ClipByValue",
-    "MaskedFill", "MaskedFillScalar", "ZerosLikeExt", "OnesLikeExt", "Softmax", "SoftmaxBackward", "SoftmaxGrad",
-    "LogSoftmax", "LogSoftmaxGrad", "Dropout", "DropoutExt", "DropoutGrad", "DropoutGradExt", "DropoutDoMask",
-    "InplaceAddExt", "InplaceSubExt", "InplaceMul", "InplaceDiv", "InplaceCopy", "InplaceMaskedFillTensor",
-    "InplaceMaskedFillScalar", "AddN", "AccumulateNV2", "Triu", "Tril", "TriuExt", "TrilExt", "LogicalXor",
-    "BitwiseAnd", "BitwiseOr", "LogicalNot", "Lerp", "LerpScalar", "CumSum", "CumsumExt", "BinaryCrossEntropy",
-    "BinaryCrossEntropyGrad", "BCEWithLogitsLoss", "BinaryCrossEntropyWithLogits",
-    "BinaryCrossEntropyWithLogitsBackward", "KLDivLoss", "KLDivLossGrad", "KLDiv", "SmoothL1Loss",
-    "SmoothL1LossGrad", "MSELossExt", "MSELossGradExt", "L1LossExt", "L1LossBackwardExt",
-    "SigmoidCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogitsGrad", "SoftMarginLoss", "SoftMarginLossGrad",
-    "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad", "Bernoulli", "CeLU", "Dropout2D",
-    "Dropout3D",
-})  # fmt: skip
+ELEMENTWISE = frozenset(
+    {name for name, known in PRIMITIVES.items() if known.elementwise}
+    | named(Family.COPY, Family.CAST, Family.DROPOUT)
+    | {
+        "Pow", "PowTensorScalar", "PowScalarTensor", "FloorDiv", "FloorMod", "Mod", "ReLU", "ReLU6", "ReluGrad",
+        "ReLU6Grad", "GeLU", "GeLUGrad", "FastGeLU", "FastGeLUGrad", "SiLU", "SiLUGrad", "HSwish", "HSwishGrad",
+        "HSigmoid", "HSigmoidGrad", "Elu", "EluGrad", "EluExt", "EluGradExt", "SeLU", "SeluGrad", "LeakyReLUExt",
+        "LeakyReLUGradExt", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Softplus", "SoftplusGrad", "Mish",
+        "MishGradExt", "Erf", "Erfc", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin", "ACos", "Atan", "Floor", "Ceil",
+        "Round", "Rint", "Log1p", "Expm1", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "AbsGrad", "Inv", "InvGrad",
+        "SquaredDifference", "MaximumGrad", "MinimumGrad", "EqScalar", "NeScalar", "LessScalar",
+        "GreaterEqualScalar", "MaskedFill", "MaskedFillScalar", "ZerosLikeExt", "OnesLikeExt", "Softmax",
+        "SoftmaxBackward", "SoftmaxGrad", "LogSoftmax", "LogSoftmaxGrad", "DropoutGrad", "DropoutGradExt",
+        "DropoutDoMask", "InplaceCopy", "InplaceMaskedFillTensor", "InplaceMaskedFillScalar", "Triu", "Tril",
+        "TrilExt", "LogicalXor", "BitwiseAnd", "BitwiseOr", "Lerp", "LerpScalar", "CumSum", "CumsumExt",
+        "BinaryCrossEntropy", "BinaryCrossEntropyGrad", "BCEWithLogitsLoss", "BinaryCrossEntropyWithLogitsBackward",
+        "KLDivLoss", "KLDivLossGrad", "KLDiv", "SmoothL1Loss", "SmoothL1LossGrad", "MSELossExt", "MSELossGradExt",
+        "L1LossExt", "L1LossBackwardExt", "SigmoidCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogitsGrad",
+        "SoftMarginLoss", "SoftMarginLossGrad", "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad", "Bernoulli",
+        "CeLU",
+    }
+)  # fmt: skip
 """Element by element, numpy's broadcasting; a kernel may reduce the result to a number. Also what works along one axis
 and leaves the shape as it is: it does so at any extent."""
 
@@ -132,18 +131,18 @@ def propagate(a: Analysis, node: Node) -> Label:
             a.label(v) if not isinstance(v, Constant) else a.of(node, i) for i, v in enumerate(node._operands)
         )
         return label if holds(label) else NONE
-    if name == "TupleGetItem" or name == "ListGetItem":
+    if name == "TupleGetItem" or name == "list_getitem":
         index = node.operand(1)
         assert isinstance(index, Constant)
         return element(a.label(node.operand(0)), index.value)
-    if name in ("Partial", "Switch", "Print"):
+    if name in BINDING or name == "Print":
         return NONE
     for i, _, _ in tensors(node):
         if a.of(node, i) or holds(a.label(node.operand(i))):
             break
     else:
         return NONE  # nothing that it takes holds the batch
-    if name in ELEMENTWISE or facts(node.op).elementwise:
+    if name in ELEMENTWISE:
         return _elementwise(a, node)
     if name in AT_AXIS:
         return _at_axis(a, node)
@@ -161,7 +160,7 @@ def grow(a: Analysis, node: Node, axes: Axes, path: tuple[int, ...] = ()) -> Non
     if name in MAKE_TUPLE and path:
         a.demand(node, path[0], axes, path[1:])
         return
-    if name in ("TupleGetItem", "ListGetItem"):
+    if name in ("TupleGetItem", "list_getitem"):
         index = node.operand(1)
         assert isinstance(index, Constant)
         a.demand(node, 0, axes, (index.value, *path))
@@ -179,7 +178,7 @@ def grow(a: Analysis, node: Node, axes: Axes, path: tuple[int, ...] = ()) -> Non
         return
     if path or not isinstance(node.type, TensorType):
         raise Stuck(f"an element of %{node.name} ({name}) has the batch's extent but does not grow with it")
-    if name in ELEMENTWISE or facts(node.op).elementwise:
+    if name in ELEMENTWISE:
         _grow_elementwise(a, node, axes, len(shape_of(node.type)))
     elif name in AT_AXIS and set(axes) == {AT_AXIS[name][0]}:
         a.demand(node, AT_AXIS[name][1][0], axes)

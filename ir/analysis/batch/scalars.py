@@ -16,8 +16,8 @@ from math import prod
 from ...core.attributes import Number, TensorValue
 from ...core.data import to_numpy
 from ...core.graph import Constant, Graph, Node, Value
-from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
+from ...core.primitives import Family, named
 from ...core.types import DType, TensorType
 from ..derivative.linear_operands import linear_in
 from ..training.network import BACKWARD, FORWARD
@@ -26,13 +26,14 @@ from .spans import NONE
 from .sweep import Batch, Site, holds, shape_of, tensors
 
 Step = Callable[[Node], list[Node]]
-DIVIDES = frozenset({"RealDiv", "Div", "Divs", "DivNoNan"})
-SCALES = DIVIDES | {"Mul", "Muls"}
-MEANS = frozenset({"ReduceMean", "MeanExt"})
-_NO_SUM = frozenset({
-    *MEANS, "ReduceMax", "ReduceMin", "Max", "Min", "Argmax", "Argmin", "ReduceAll", "ReduceAny",
-    "SparseSoftmaxCrossEntropyWithLogits", "NLLLoss", "UpdateState", "Depend", "Load", "Print", "BatchNorm",
-})  # fmt: skip
+DIVIDES = named(Family.QUOTIENT) | {"DivNoNan"}
+SCALES = DIVIDES | named(Family.PRODUCT)
+MEANS = named(Family.MEAN)
+_NO_SUM = (
+    named(Family.MEAN, Family.EXTREME, Family.LOGICAL, Family.ORDER)
+    | named(Family.BATCH_NORM, in_place=True)
+    | {"SparseSoftmaxCrossEntropyWithLogits", "NLLLoss", "Print"}
+)
 """What takes the batch and gives a number without adding up in a way that somebody divides by the batch size later."""
 _MEAN_OF_KERNEL = 1
 """How kernels spell ``reduction="mean"`` as a constant operand."""
@@ -71,7 +72,7 @@ class _Search:
         for node in self.nodes:
             if self.parts.get(node) != FORWARD:
                 continue
-            if (number := node.primal.get(FORWARD_ID)) is not None:
+            if (number := node.primal.get("unique_id")) is not None:
                 self.forward.setdefault(number, []).append(node)
             for i, value in numbers(node):
                 count = self._count(value)
@@ -169,7 +170,7 @@ class _Search:
 
     def _means(self, node: Node) -> list[Node]:
         """The means that a node of the backward part is the derivative of."""
-        number = node.primal.get(BACKWARD_ID)
+        number = node.primal.get("forward_unique_id")
         return [n for n in self.forward.get(number, ()) if n.op.name in MEANS] if number is not None else []
 
     def _averaged(self, mean: Node) -> int:

@@ -10,15 +10,10 @@ from math import prod
 
 from ...core.graph import Constant, Node, Value
 from ...core.op import CALL
+from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, TupleType, Type
 
-_FREE = frozenset({
-    "Load", "Depend", "UpdateState", "MakeTuple", "TupleGetItem", "Partial", "Switch", "Reshape", "ExpandDims",
-    "Squeeze", "Flatten", "TensorMove", "Identity",
-})  # fmt: skip
-FORWARD_CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "Convolution", "DepthwiseConv2dNative"})
-INPUT_GRADIENTS = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInput", "Conv2DTranspose", "Conv3DTranspose"})
-FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilter"})
+_FREE = named(Family.ORDER, Family.TUPLE, Family.CLOSURE, Family.COPY, Family.RESHAPE)
 
 
 def estimated_flops(nodes: Iterable[Node]) -> int:
@@ -26,19 +21,21 @@ def estimated_flops(nodes: Iterable[Node]) -> int:
 
 
 def _flops(node: Node) -> int:
-    name = node.op.name
-    if name in _FREE or node.op is CALL or node.num_operands == 0:
+    known = facts(node.op)
+    if node.op.name in _FREE or node.op is CALL or node.num_operands == 0:
         return 0
-    if name in ("MatMul", "BatchMatMul", "MatMulExt", "BatchMatMulExt"):
-        return 2 * _size(node.type) * _inner(node)
-    if name == "Dense":
-        return 2 * _size(node.type) * _shape(node.operand(1))[-1]
-    if name in FORWARD_CONVOLUTIONS:
-        return 2 * _size(node.type) * prod(_shape(node.operand(1))[1:])
-    if name in INPUT_GRADIENTS:
-        return 2 * _size(node.operand(0).type) * prod(_shape(node.operand(1))[1:])
-    if name in FILTER_GRADIENTS and isinstance(node.type, TensorType):
-        return 2 * _size(node.operand(0).type) * prod(node.type.shape[1:])
+    data, weight = (node.operand(i) if i < node.num_operands else node for i in known.factors)
+    match known.family:
+        case Family.MATMUL:
+            return 2 * _size(node.type) * _inner(node)
+        case Family.AFFINE:
+            return 2 * _size(node.type) * _shape(data)[-1]
+        case Family.CONVOLUTION:
+            return 2 * _size(node.type) * prod(_shape(weight)[1:])
+        case Family.TRANSPOSED_CONVOLUTION:
+            return 2 * _size(data.type) * prod(_shape(weight)[1:])
+        case Family.FILTER_GRADIENT if isinstance(node.type, TensorType):
+            return 2 * _size(data.type) * prod(node.type.shape[1:])
     return max(_size(node.type), *(_size(v.type) for v in node.operands))
 
 

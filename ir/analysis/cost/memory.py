@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect, written_operands
-from ...core.primitives import facts
+from ...core.primitives import VIEWS, facts
 from ...core.program import Program
 from ...core.types import TensorType, TupleType, Type, holds_function
-from ...core.views import VIEWS
 from ..functions.calls import called_functions, callees_first
 from ..training.anatomy import TrainingAnatomy
 from ..training.network import BACKWARD, FORWARD

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...core.graph import Constant, Graph, Node, Value
-from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
 from ...core.types import is_monad
 from ..functions.closures import Closures
@@ -65,7 +64,7 @@ class Derivative:
         stack: list[Value] = [
             node
             for node, part in self.parts.items()
-            if part == FORWARD and (node.graph is self.graph or FORWARD_ID in node.primal)
+            if part == FORWARD and (node.graph is self.graph or "unique_id" in node.primal)
         ]
         seen = set(stack)
         while stack:
@@ -80,7 +79,7 @@ class Derivative:
         return inner
 
     def _group(self, node: Node) -> object:
-        number = node.primal.get(BACKWARD_ID)
+        number = node.primal.get("forward_unique_id")
         if number:
             return number
         if node.op.name in ("TupleGetItem", "Depend"):
@@ -148,7 +147,7 @@ class Derivative:
 
     def _rank(self, node: Node) -> int:
         part = self.parts.get(node)
-        if node in self.inner or (part == FORWARD and FORWARD_ID in node.primal):
+        if node in self.inner or (part == FORWARD and "unique_id" in node.primal):
             return NONE
         name = node.op.name
         if name == "Depend":

@@ -27,7 +27,7 @@ from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect, is_optimizer
-from ...core.primitives import OPS, facts
+from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, TupleType
 from ..effects.effect_list import EffectList, list_effects
 from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
@@ -37,22 +37,21 @@ from .loss import find_loss
 from .network import BACKWARD, FORWARD, OPTIMIZER, OTHER, image, network_parts
 from .origins import Computed, Origins
 
-LINEAR = frozenset({
-    "Mul", "RealDiv", "Div", "Add", "AddN", "Sub", "Neg", "Cast", "Reshape", "Transpose", "Select", "Maximum",
-    "Minimum", "ClipByValue", "AllReduce", "LARSUpdate", "Depend", "MakeTuple", "TupleGetItem", "Assign",
-    "AssignAdd", "AssignSub", "ReduceScatter", "AllGather", "Centralization", "Load", "Identity", "ExpandDims",
-    "Squeeze", "MatMul", "call", "Muls", "Divs", "Adds", "Subs", "AddExt", "SubExt", "AddScalar", "SubScalar",
-    "TensorMove", "ClampTensor", "ClampScalar",
-})  # fmt: skip
-"""Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
-JUDGING = frozenset({
-    "IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny", "ReduceSum", "ReduceMax",
-    "L2Loss", "LpNorm", "Norm",
-})  # fmt: skip
-"""Ops that ask something of a gradient (is it finite, how long is it): what follows is no gradient any more."""
-RESHAPING = frozenset(
-    {"Reshape", "Transpose", "ExpandDims", "Squeeze", "Flatten", "TupleGetItem", "MakeTuple", "Depend", "call"}
+DIVIDING = named(Family.QUOTIENT)
+ASSIGNING = frozenset({"Assign", "AssignAdd", "AssignSub"})
+RESHAPING = named(Family.RESHAPE, Family.TRANSPOSE, Family.TUPLE) | {"Depend", "call"}
+LINEAR = (
+    RESHAPING
+    | DIVIDING
+    | ASSIGNING
+    | named(Family.COPY, Family.CAST, Family.SUM, Family.DIFFERENCE, Family.PRODUCT, Family.CLAMP, Family.CHOICE)
+    | {"Neg", "MatMul", "AllReduce", "ReduceScatter", "AllGather", "LARSUpdate", "Centralization", "Load"}
 )
+"""Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
+JUDGING = named(*(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.LOGICAL, Family.TOTAL, Family.NORM)) | {
+    "ReduceMax"
+}
+"""Ops that ask something of a gradient (is it finite, how long is it): what follows is no gradient any more."""
 
 HOW_TO_EXPORT = (
     "boost-compile needs a training graph: forward, backward and optimizer in one file. Export the training cell:\n"
@@ -424,10 +423,10 @@ class _Analysis:
         return found
 
     def _gradient_operands(self, update: Node) -> list[Value]:
-        fact = OPS.get(update.op.name)
-        if fact is not None and fact.gradient is not None and fact.gradient < update.num_operands:
+        fact = facts(update.op)
+        if fact.gradient is not None and fact.gradient < update.num_operands:
             return [update.operand(fact.gradient)]
-        if update.op.name in ("Assign", "AssignAdd", "AssignSub"):
+        if update.op.name in ASSIGNING:
             return [update.operand(1)]
         shape = getattr(update.operand(0).type, "shape", None)
         return [v for v in update.operands[1:] if isinstance(v.type, TensorType) and v.type.shape == shape]
@@ -451,17 +450,17 @@ class _Analysis:
         if name == "Load":
             written = self._written_before(node)
             return [] if written is None else [written]
-        fact = OPS.get(name)
-        if fact is not None and fact.gradient is not None and fact.gradient < node.num_operands:
+        fact = facts(node.op)
+        if fact.gradient is not None and fact.gradient < node.num_operands:
             return [node.operand(fact.gradient)]
         if name in JUDGING or (linear and name not in LINEAR):
             return []
         operands = list(node._operands)
         if name == "Select" and linear:
             operands = operands[1:]
-        elif name in ("Assign", "AssignAdd", "AssignSub"):
+        elif name in ASSIGNING:
             operands = operands[1:2]
-        elif name in ("RealDiv", "Div") and linear:
+        elif name in DIVIDING and linear:
             operands = operands[:1]
         free = name in RESHAPING or isinstance(node.type, TupleType)
         out: list[Value] = []

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.graph import Input, Node, Value, tensor_type
+from ...core.primitives import Family, named
 from ...core.types import TensorType, TupleType
 from ..functions.calls import picked
 
-CARRYING = frozenset({
-    "Depend", "TupleGetItem", "MakeTuple", "Cast", "Reshape", "Transpose", "ExpandDims", "Squeeze", "Mul", "Muls",
-    "RealDiv", "Div", "Divs", "Add", "AddN", "Sub", "AddExt", "SubExt", "Neg", "AllReduce", "TensorMove", "Identity",
-})  # fmt: skip
+CARRYING = named(
+    *(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE),
+    *(Family.SUM, Family.DIFFERENCE, Family.PRODUCT, Family.QUOTIENT),
+) | {"Depend", "TupleGetItem", "MakeTuple", "Neg", "AllReduce"}
 """Ops whose result is not finite where an operand (of a division: the first) is not. Clipping by value is none."""
-DIVISIONS = frozenset({"RealDiv", "Div", "Divs"})
+DIVISIONS = named(Family.QUOTIENT)
 
 
 def gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[Node]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...core.graph import Graph, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
-from ...core.primitives import OPS
+from ...core.primitives import facts
 from ...core.types import is_monad
 from ..effects.state_access import Summary, describe, location
 from .origins import Origins
@@ -82,8 +82,7 @@ def _written_cone(
     node: Node, parts: Mapping[Node, str], writers: Mapping[Value, list[Node]], fed: set[Value]
 ) -> list[Node] | None:
     """The unmarked nodes behind what ``node`` writes, if that comes from this batch's forward values alone."""
-    fact = OPS.get(node.op.name)
-    if node.op is CALL or (fact is not None and fact.gradient is not None):
+    if node.op is CALL or facts(node.op).gradient is not None:
         return None
     values = [v for v in node.operands if not is_monad(v.type) and location(v) is None]
     if not any(v in fed for v in values):

@@ -1,173 +1,62 @@
 """The path of each gradient from the backward part to its update, stage by stage: where a pass puts something on it.
 
-A gradient passes the stages in :data:`STAGES` in this order, whoever made them: the exporter (unscaling, clipping and
-weight decay that the training cell does itself), or passes, which mark the nodes that they put there. A pass asks for
-the value that has come through all stages up to its own, makes a new value of it, and puts that in its place. So the
-order in which passes run does not matter, and each works on the graph of a whole step as on graphs that
-gradient accumulation has cut.
+A gradient passes the stages in :data:`.stages.STAGES` in this order, whoever made them: the exporter (unscaling,
+clipping and weight decay that the training cell does itself), or passes, which mark the nodes that they put there. A
+pass asks for the value that has come through all stages up to its own, makes a new value of it, and puts that in its
+place (:mod:`ir.rewrite.stages`). So the order in which passes run does not matter, and each works on the graph of a
+whole step as on graphs that gradient accumulation has cut.
 
-The path ends where a gradient is used in more than one way (Adam's moments): there the update begins.
+The path ends where a gradient is used in more than one way (Adam's moments): there the update begins. For example::
+
+    state %w: float32[2]
+    state %m: float32[2]
+    graph @step(%x: float32[2]) {
+      %w0 = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+      %y = Mul(%w0, %x) : float32[2] primal {unique_id = "2"}
+      %loss = ReduceSum(%y, (), false, false) : float32[] primal {unique_id = "3"}
+      %g = Mul(%x, %x) : float32[2] primal {forward_unique_id = "2"}     // the raw gradient
+      %wide = Cast(%g, 43) : float32[2]                                  // passes it on
+      %s = Mul(%wide, float32[]<0.5>) : float32[2]                       // unscale
+      %norm = L2Loss(%s) : float32[]                                     // measures it
+      %c = RealDiv(%s, %norm) : float32[2]                               // clip
+      %decay = Mul(%w0, float32[]<0.1>) : float32[2]
+      %pair = MakeTuple(%c, %decay)
+      %d = AddN(%pair) : float32[2]                                      // weight-decay
+      %new = ApplyMomentum(%w, %m, float32[]<0.1>, %d, float32[]<0.9>, umonad) : float32[2]
+      %t = UpdateState(umonad, %new)
+      %result = Depend(%loss, %t)
+      return %result
+    }
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
-from ...core.attributes import Attribute, TensorValue
-from ...core.errors import AnatomyError
+from ...core.attributes import TensorValue
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
-from ...core.names import GRADIENT, PART, STAGE
-from ...core.op import CALL, NO_ATTRIBUTES
-from ...core.predicates import is_effect, written_operands
+from ...core.op import CALL
+from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import TensorType, is_monad
-from ..effects.state_access import states_behind
-from ..effects.tokens import orders_only
 from ..functions.calls import bindings
 from .anatomy import JUDGING, TrainingAnatomy, anatomy
+from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
+from .stages import GRADIENT, PART, STAGE, GradientPath, Point
 
-RANK_CLIP = "rank-clip"
-"""The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
-STAGES = (
-    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize"),
-    "update",
-)
-"""What happens to a gradient on its way to the weight, in the order in which it must happen."""
-
-
-_PASSING = frozenset({"Cast", "Depend", "TensorMove", "Identity"})
-_SCALING = frozenset({"Mul", "RealDiv", "Div", "Muls", "Divs"})
-_CLIPPING = frozenset({"ClipByValue", "Minimum", "Maximum", "Select", "ClampTensor", "ClampScalar"})
-_ADDING = frozenset({"Add", "AddN", "AddExt"})
-_MOVING = frozenset({"Add", "AddExt", "Sub", "SubExt", "AssignAdd", "AssignSub", "InplaceAddExt", "InplaceSubExt"})
-
-_FINITE = frozenset({"IsFinite", "IsNan", "IsInf", "FloatStatus", "AllFinite", "ReduceAll", "ReduceAny"})
-
-FINITE, SIZE = "finite", "size"
-"""What the users of a gradient that do not take it on ask of it."""
-
-Use = tuple[Node, int]
-
-
-@dataclass(slots=True)
-class Point:
-    """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), who takes
-    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" for the raw gradient and what merely
-    passes it on."""
-
-    stage: str
-    values: tuple[Value, ...]
-    takers: list[Use] = field(default_factory=list)
-    measures: list[Use] = field(default_factory=list)
-
-    @property
-    def graph(self) -> Graph | None:
-        """The graph in which new nodes that use the values stand."""
-        return self.takers[0][0].graph if self.takers else None
-
-    def total(self, *, scope: str = "") -> Value:
-        """The gradient as one value: a new sum where it has several summands."""
-        total, *others = self.values
-        for other in others:
-            assert self.graph is not None
-            total = self.graph.create("Add", [total, other], scope=scope, sources=[total, other])
-        return total
-
-
-@dataclass(slots=True)
-class GradientPath:
-    """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators."""
-
-    weight: str
-    points: list[Point]
-
-    def at(self, stage: str, graph: Graph | None = None) -> Point:
-        """The last point in all stages up to and including ``stage``; ``graph``: the last one in that graph."""
-        limit = STAGES.index(stage)
-        best = self.points[0]
-        for point in self.points:
-            inside = graph is None or point.graph is graph
-            if inside and point.stage and STAGES.index(point.stage) <= limit:
-                best = point
-        return best
-
-    def has(self, stage: str) -> bool:
-        return any(p.stage == stage for p in self.points)
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether the values of the gradient are summands: they meet in a sum before the update begins. Else they are
-        used for different updates."""
-        return len(self.points[-1].values) == 1
-
-    def put(self, stage: str, make: Callable[[Graph, Value], Value], graph: Graph | None = None) -> Graph:
-        """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on; the last node is
-        marked. Only for what is linear in the gradient where that has several summands. Returns the graph changed."""
-        point = self.at(stage, graph)
-        owner = point.graph
-        if owner is None:
-            raise AnatomyError(f"the gradient of weight '{self.weight}' is used by nothing")
-        made: list[Value] = []
-        for value in point.values:
-            new = make(owner, value)
-            if isinstance(new, Node) and new is not value:
-                mark(new, {STAGE: stage})
-            for user, i in (*point.takers, *point.measures):
-                if user.operand(i) is value:
-                    user.set_operand(i, new)
-            made.append(new)
-        after = Point(stage, tuple(made), point.takers, point.measures)
-        point.takers, point.measures = [(n, 0) for n in made if isinstance(n, Node)], []
-        self.points.insert(self.points.index(point) + 1, after)
-        return owner
-
-    def merge(self, stage: str, totals: dict[tuple[Value, ...], Value]) -> None:
-        """Makes the gradient at ``stage`` one value where it is several summands: their sum. Who adds them up gets
-        zeros in place of all but the first. ``totals`` are sums that exist, of weights with the same gradient (the two
-        biases of a recurrent cell), which may meet in the same place."""
-        point = self.at(stage)
-        owner = point.graph
-        if len(point.values) == 1 or owner is None:
-            return
-        first = point.values[0]
-        total = totals.get(point.values)
-        if total is None:
-            total = totals[point.values] = point.total()
-        for user, i in point.takers:
-            value = user.operand(i)
-            if value in point.values:
-                user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
-        point.values = (total,)
-        point.takers = [(user, i) for user, i in point.takers if user.operand(i) is total]
-
-
-def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
-    """Adds marks to a node."""
-    node.marks = {**(node.marks or NO_ATTRIBUTES), **marks}
-
-
-def has_stage(program: Program, stage: str) -> bool:
-    """Whether a pass has put ``stage`` on the path of a gradient."""
-    return any(node.marks.get(STAGE) == stage for graph in program.graphs.values() for node in graph)
-
-
-def is_fed(graph: Graph) -> bool:
-    """Whether gradients come to a graph from accumulators, and not from its backward part."""
-    return any(GRADIENT in node.marks for node in graph)
-
-
-def weights_of(node: Node) -> tuple[str, ...]:
-    """The weights whose gradient, or a summand of it, starts at a node; none where it is not marked."""
-    weights = node.marks.get(GRADIENT, ())
-    return (weights,) if isinstance(weights, str) else tuple(weights)
+_PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
+_DIVIDING = named(Family.QUOTIENT)
+_SCALING = _DIVIDING | named(Family.PRODUCT)
+_CLIPPING = named(Family.CLAMP, Family.CHOICE)
+_ADDING = named(Family.SUM)
+_MOVING = named(Family.SUM, Family.DIFFERENCE, in_place=True)
 
 
 def updating_graphs(program: Program) -> list[Graph]:
     """The graphs of a program that update weights: those fed from accumulators, or its step graph with its variants."""
-    fed = [graph for graph in program.graphs.values() if is_fed(graph)]
+    fed = [g for g in program.graphs.values() if any(GRADIENT in n.marks for n in g)]
     return fed or (list(program.graphs.values()) if program.micro_batches() <= 1 else [])
 
 
@@ -200,7 +89,8 @@ def _is_zero(value: Value) -> bool:
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
     found: dict[str, list[Node]] = {}
     for node in graph:
-        for weight in weights_of(node):
+        weights = node.marks.get(GRADIENT, ())
+        for weight in (weights,) if isinstance(weights, str) else weights:
             found.setdefault(weight, []).append(node)
     return {w: tuple(sorted(nodes, key=_part)) for w, nodes in found.items()}
 
@@ -214,7 +104,7 @@ class _Walk:
         self.graph = graph
         self.parts = parts
         self.bound = bindings(graph)
-        self._asking: dict[Node, str | None] = {}
+        self.users = GradientUsers(parts, self.bound)
         self._judged: dict[Node, bool] = {}
 
     def points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
@@ -225,12 +115,12 @@ class _Walk:
         while True:
             here = points[-1]
             for value in dict.fromkeys(here.values):
-                takers, measures = self.users(value)
+                takers, measures = self.users.of(value)
                 here.takers.extend(takers)
                 here.measures.extend(measures)
             constant = isinstance(here.values[0], Constant)  # which may stand for other things elsewhere
             if shared or constant:
-                own = [(user, i) for user, i in here.takers if weight in self._updated_by(user, i)]
+                own = [(user, i) for user, i in here.takers if weight in self.users.updated_by(user, i)]
                 here.takers = own if own or constant else here.takers
                 here.measures = [] if constant else here.measures
             following = self._following(weight, here)
@@ -239,71 +129,6 @@ class _Walk:
             if following.stage == "clip":
                 _claim(points)
             points.append(following)
-
-    def users(self, value: Value) -> tuple[list[Use], list[Use]]:
-        """Who takes a gradient on, and who measures its size: its users on the update side that do not merely wait for
-        it or ask whether it is finite."""
-        takers: list[Use] = []
-        measures: list[Use] = []
-        for user, i in value.use_sites():
-            if self.parts.get(user) in (FORWARD, BACKWARD) or user.op.name == "ZerosLike" or orders_only(user, i):
-                continue
-            asked = self._asked(user, i)
-            if asked != FINITE:
-                (takers if asked is None else measures).append((user, i))
-        return takers, measures
-
-    def _updated_by(self, node: Node, i: int) -> set[str]:
-        """The states that updates write from what ``node`` makes of its operand ``i``, in its own graph or a function
-        that it is passed to."""
-        names: set[str] = set()
-        stack: list[Use] = [(node, i)]
-        seen: set[Node] = set()
-        while stack:
-            here, at = stack.pop()
-            if here in seen or (here.op.name != "MakeTuple" and orders_only(here, at)):
-                continue
-            seen.add(here)
-            function = here.operand(0) if here.num_operands else None
-            if isinstance(function, GraphRef) and (here.op is CALL or here.op.name == "Partial"):
-                stack.extend(function.graph.inputs[at - 1].use_sites())
-            elif is_effect(here):
-                for k in written_operands(here):
-                    names.update(state.name for state in states_behind(here.operand(k), self.bound))
-            else:
-                stack.extend(here.use_sites())
-        return names
-
-    def _asked(self, user: Node, i: int) -> str | None:
-        """What a use of a gradient asks of it, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient on."""
-        function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
-        if not isinstance(function, GraphRef):
-            return self._asks(user)
-        inside = {self._asks(u) for u in function.graph.inputs[i - 1].uses if u.op.name != "UpdateState"}
-        return _together(inside)
-
-    def _asks(self, node: Node) -> str | None:
-        """What a user of a gradient asks of it, if whatever it computes ends in a question."""
-        stack: list[tuple[Node, bool]] = [(node, False)]
-        while stack:
-            here, seen = stack.pop()
-            if here in self._asking:
-                continue
-            if here.op.name in JUDGING:
-                self._asking[here] = FINITE if here.op.name in _FINITE else SIZE
-                continue
-            if is_effect(here) or here.graph is None or here.op.name in ("Partial", "Switch"):
-                self._asking[here] = None
-                continue
-            users = [u for u in here.uses if u.op.name != "UpdateState"]
-            if any(here.graph.is_return(u) for u in users):
-                self._asking[here] = None
-            elif seen:
-                self._asking[here] = _together({self._asking.get(u) for u in users})
-            else:
-                stack.append((here, True))
-                stack.extend((u, False) for u in users if u not in self._asking)
-        return self._asking[node]
 
     def _following(self, weight: str, here: Point) -> Point | None:
         """The next point: all summands go the same way, and only that way."""
@@ -370,7 +195,7 @@ class _Walk:
             return "clip"
         if name in _SCALING and not self._is_step(node, weight):
             others = [o for o in node.operands[:2] if o not in values]
-            if len(others) != 1 or (name in ("RealDiv", "Div") and node.operand(0) not in values):
+            if len(others) != 1 or (name in _DIVIDING and node.operand(0) not in values):
                 return None
             t = others[0].type
             if isinstance(t, TensorType) and t.size != 1:
@@ -405,7 +230,7 @@ class _Walk:
 
     def _is_step(self, node: Node, weight: str) -> bool:
         """Whether a scaled gradient is what the weight moves by: the factor is the learning rate."""
-        users = [user for user, _ in self.users(node)[0]]
+        users = [user for user, _ in self.users.of(node)[0]]
         return bool(users) and all(
             user.op.name in _MOVING and any(self._comes_from(o, weight, scaled=False) for o in user.operands[:2])
             for user in users
@@ -448,14 +273,6 @@ class _Walk:
         return False
 
 
-def _together(answers: Iterable[str | None]) -> str | None:
-    """What several uses ask together: of the size if any does, nothing if any takes the gradient on."""
-    asked = set(answers)
-    if not asked or None in asked:
-        return None
-    return SIZE if SIZE in asked else FINITE
-
-
 def _claim(points: Sequence[Point]) -> None:
     """A factor between the gradient whose norm is taken and the division by that norm is part of the clipping."""
     for point in reversed(points):
@@ -469,9 +286,3 @@ def _claim(points: Sequence[Point]) -> None:
 
 def _is_zeros(value: Value) -> bool:
     return isinstance(value, Node) and value.op.name == "ZerosLike"
-
-
-def in_order(points: Iterable[Point]) -> bool:
-    """Whether the stages of a path stand in their canonical order."""
-    order = [STAGES.index(p.stage) for p in points if p.stage]
-    return order == sorted(order)

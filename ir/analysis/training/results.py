@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core.graph import Graph, GraphRef, Node, State, Value
 from ...core.op import CALL
+from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import DType, ScalarType, TensorType, Type, leaves
 from ..effects.state_access import Summary, state_behind, summarize
@@ -12,9 +13,7 @@ from .anatomy import TrainingAnatomy
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
 from .origins import Origins
 
-TESTING = frozenset({
-    "IsFinite", "IsInf", "IsNan", "FloatStatus", "AllFinite", "NPUGetFloatStatus", "NPUGetFloatStatusV2",
-})  # fmt: skip
+TESTING = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
 
 
 def default_names(type_: Type) -> tuple[str, ...]:

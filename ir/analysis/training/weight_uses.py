@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
+from ...core.primitives import Family, named
 from ...core.types import is_monad
 from ..functions.calls import bindings
 from .network import BACKWARD, FORWARD, network_parts
 
-BRINGING = frozenset(
-    {"Load", "Cast", "Reshape", "Transpose", "Depend", "TensorMove", "ExpandDims", "Squeeze", "Identity", "MakeTuple"}
-)
+BRINGING = named(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE) | {"Load", "Depend", "MakeTuple"}
 """Ops that change neither what a weight is nor how its elements belong together."""
 
 Use = tuple[Node, int]

@@ -10,12 +10,13 @@ from ...analysis.effects.liveness import live_nodes
 from ...analysis.effects.state_access import place
 from ...core.graph import Graph, Node, Value
 from ...core.predicates import is_effect, written_operands
+from ...core.primitives import Family, named
 from ...core.types import is_monad
 
 Scope = tuple[str, ...]
-SILENT = frozenset({"Load", "UpdateState", "Depend"})
+SILENT = named(Family.ORDER)
 """Nodes that only order or pass on: nothing is written for them."""
-UNWRITTEN = SILENT | {"Partial", "Switch"}
+UNWRITTEN = SILENT | named(Family.CLOSURE)
 """These, and what binds or chooses a function: it stands where the function is called."""
 _DEEPEST = 16
 """Scopes within more cells than this are cut off: they come from a file."""

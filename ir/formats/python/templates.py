@@ -12,7 +12,7 @@ from ...core.errors import PassError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import CALL, Op
 from ...core.predicates import is_random
-from ...core.primitives import RUNS_CODE
+from ...core.primitives import Family, facts
 from ...core.types import is_monad
 from .functions import call_of, calls_itself
 from .identifiers import camel, snake
@@ -169,7 +169,7 @@ class _Draft:
     def _apply(self, node: Node) -> None:
         where = _where(node)
         op = Op("TensorMove", kind=1) if node in self.layout.copies else node.op
-        if op.name in RUNS_CODE:
+        if facts(op).family is Family.CODE:
             raise PassError(f"{where}: primitive {op.name} runs code from the file; it is not written as Python")
         operands = self.layout.operands[node]
         names = constructor_arguments().get(op.name, ()) if op.kind == 2 else ()

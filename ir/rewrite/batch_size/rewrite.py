@@ -14,10 +14,11 @@ from ...analysis.batch.sweep import Batch, Label, Site, element, holds, shape_of
 from ...core.attributes import Attribute, Number, TensorValue
 from ...core.data import BytesData
 from ...core.graph import Constant, Graph, Node
+from ...core.primitives import Family, named
 from ...core.types import TensorType, TupleType, Type
 
 OPEN = -1
-_TRANSPOSED = frozenset({"Conv2DTranspose", "Conv2DBackpropInput"})
+_TRANSPOSED = named(Family.TRANSPOSED_CONVOLUTION)
 
 
 class Rewrite:

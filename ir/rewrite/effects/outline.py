@@ -17,8 +17,8 @@ from ...core.errors import VerifyError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_random, written_operands
+from ...core.primitives import VIEWS
 from ...core.types import UMONAD, TensorType, is_monad
-from ...core.views import VIEWS
 from .editing import Effects
 
 

@@ -19,17 +19,21 @@ from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import token_slots
 from ...core.errors import VerifyError
 from ...core.graph import Constant, Graph, Node, Value
-from ...core.op import CALL, RETURN
+from ...core.op import CALL, RETURN, Op
 from ...core.predicates import is_effect
-from ...core.primitives import OPS
+from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS
 from ...core.types import IOMONAD, UMONAD, TensorType, TupleType, holds_function
-from ...core.views import BINDING, PASSING, VIEWS
 
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
 
 Path = list[tuple[Node, int, Iterator[tuple[Node, int]]]]
 """A walk along requirements: each node, the reason why the one before it requires it, and what it still requires."""
+
+
+def _stands_for_itself(op: Op) -> bool:
+    """Whether an effect must not stand in a tuple of what a token waits for."""
+    return op.name not in PRIMITIVES or PRIMITIVES[op.name].any_tensor
 
 
 def _aliases(value: Value) -> bool:
@@ -306,8 +310,8 @@ class TokenChain:
         """The nodes as second operands of UpdateState, where MindSpore looks for effects; what follows there is mere
         order.
 
-        They stand in one tuple, but for effects that we know nothing of: MindSpore drops some of those
-        (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a
+        They stand in one tuple, but for effects on any tensor and those that we know nothing of: MindSpore drops some
+        of them (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a
         call's results stands for the call, and a closure itself comes from a call that is waited for already.
         """
         together: dict[Value, None] = {}
@@ -319,7 +323,7 @@ class TokenChain:
                     together[self._item(node, data[0])] = None
             elif holds_function(node.type):
                 continue
-            elif is_effect(node) and node.op is not CALL and node.op.name not in OPS:
+            elif is_effect(node) and node.op is not CALL and _stands_for_itself(node.op):
                 alone.append(node)
             else:
                 together[node] = None

@@ -11,18 +11,14 @@ from ...core.errors import PassError
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import Op
 from ...core.predicates import is_effect, is_random
-from ...core.primitives import make_op
+from ...core.primitives import Family, facts, make_op
 from ...core.types import TensorType
 from ..effects.editing import Effects
 from .outputs import ancestors
 
-_NORMS = {"BatchNorm": 5, "BatchNormExt": 5}
-"""The operand of a normalisation that says whether it uses the statistics of the batch, and learns."""
-_DROPOUT = frozenset({"Dropout", "DropoutExt", "Dropout2D", "Dropout3D"})
-"""Dropouts that give (what is left, mask)."""
 _MASKED = frozenset({"DropoutDoMask", "DropoutDoMaskExt"})
 """The second half of dropouts whose mask is drawn by another node."""
-_SUMS = {"AssignAdd": "Add", "AssignSub": "Sub"}
+_SUMS = ("AssignAdd", "AssignSub")
 
 
 def rest(main: Graph, outputs: Node) -> None:
@@ -56,7 +52,7 @@ def _drop_dropout(graph: Graph) -> None:
     for node in list(graph):
         if node.op.name in _MASKED:
             node.replace_uses(node.operand(0))
-        elif node.op.name in _DROPOUT:
+        elif facts(node.op).family is Family.DROPOUT:
             if isinstance(node.type, TensorType):
                 node.replace_uses(node.operand(0))
                 continue
@@ -68,7 +64,7 @@ def _drop_dropout(graph: Graph) -> None:
 
 def _learns(node: Node) -> bool:
     """Whether a node normalises by the statistics of the batch."""
-    at = _NORMS.get(node.op.name)
+    at = facts(node.op).training
     if at is None or at >= node.num_operands:
         return node.op.name == "SyncBatchNorm"
     mode = node.operand(at)
@@ -86,7 +82,7 @@ def _rest_norms(graph: Graph, fx: Effects) -> None:
 def _replace_norm(graph: Graph, fx: Effects, node: Node) -> None:
     """By the form that an export in inference mode gives it: no token, and every state read by a Load."""
     operands = list(node.operands[:-1] if is_effect(node) else node.operands)
-    operands[_NORMS[node.op.name]] = graph.constant(False)
+    operands[facts(node.op).training or 0] = graph.constant(False)
     _put(graph, fx, node, node.op.name, operands)
 
 
@@ -150,7 +146,7 @@ def _pass_on(fx: Effects, node: Node, current: dict[Value, Value]) -> None:
     if node.op.name in _SUMS:
         with fx.graph.inserting_before(node):
             before = current.get(state) or fx.load(state, scope=node.scope)
-            value = fx.graph.create(_SUMS[node.op.name], [before, value], scope=node.scope, sources=[node])
+            value = fx.graph.create(facts(node.op).pure, [before, value], scope=node.scope, sources=[node])
     current[state] = value
     for user, i in node.use_sites():
         if user.op.name != "UpdateState" and not (user.op.name == "Depend" and i == 1):

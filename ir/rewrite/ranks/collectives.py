@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from ...analysis.functions.calls import reachable_functions
 from ...core.attributes import Attribute
 from ...core.graph import Graph, Node, Value, tensor_type
-from ...core.primitives import ASCEND, CPU, GPU
+from ...core.primitives import ASCEND, CPU, GPU, Family, named
 from ...core.program import Program
 from ...core.types import DType, TensorType, TupleType, Type
 from ...core.wording import counted, print_bytes
 
-COLLECTIVES = frozenset({
-    "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Send", "Receive", "AlltoAll", "NeighborExchange",
-    "AlltoAllV", "AllGatherV", "ReduceScatterV", "Barrier", "CollectiveScatter", "CollectiveGather", "Reduce",
-})  # fmt: skip
+COLLECTIVES = named(Family.COLLECTIVE, in_place=True)
 WORLD = {CPU: "mccl_world_group", GPU: "nccl_world_group", ASCEND: "hccl_world_group"}
 """The group of all ranks, by target."""
+LOCAL = "local"
+"""Note of a state that each rank keeps for itself, so that it need not be the same on all."""
 SUMMED = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 """What AllReduce adds up."""
 

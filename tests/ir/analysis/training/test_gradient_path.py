@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.analysis.training.gradient_path import (
-    GradientPath,
-    Point,
-    gradient_paths,
-    in_order,
-    updating_graphs,
-)
+from boost_compile.ir.analysis.training import gradient_path
+from boost_compile.ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from boost_compile.ir.analysis.training.stages import GradientPath, Point, in_order
 from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.rewrite.stages import put, summed
 from boost_compile.passes import compile_program
 
 from tests.graphs import graph, node
+from tests.ir.worked import worked
 from tests.material import material
 
 STEP = """
@@ -163,7 +161,7 @@ def test_summands_that_meet() -> None:
     assert names(found.points[1]) == ["a", "b"]
     assert names(found.points[2]) == ["to"]
     assert found.is_sum
-    total = found.points[1].total()
+    total = summed(found.points[1])
     assert total.op.name == "Add"
     assert [o.name for o in total.operands] == ["a", "b"]  # type: ignore[attr-defined]
 
@@ -232,7 +230,7 @@ graph @step(%x: float32[2], %no: bool[]) {
 def test_put_replaces_the_value_for_all_who_take_it_on() -> None:
     g, found = path(CLIPPED)
     before = [value.name for value in node(g, "up").operands]
-    changed = found.put("unscale", lambda of, value: of.create("Neg", [value]))
+    changed = put(found, "unscale", lambda of, value: of.create("Neg", [value]))
     assert changed is g
     taken = node(g, "to").operand(0)
     assert taken.op.name == "Neg"
@@ -248,7 +246,7 @@ def test_put_on_a_gradient_that_nothing_uses() -> None:
     _, found = path("%to = AllReduce(%g)")
     found.points[-1].takers.clear()
     with pytest.raises(AnatomyError, match="the gradient of weight 'w' is used by nothing"):
-        found.put("update", lambda of, value: of.create("Neg", [value]))
+        put(found, "update", lambda of, value: of.create("Neg", [value]))
 
 
 def test_a_marked_gradient_starts_where_its_mark_is() -> None:
@@ -328,3 +326,14 @@ def test_paths_go_on_after_a_cut(split: str, graphs: list[str]) -> None:
 def test_the_graph_of_a_program_that_is_not_split_updates() -> None:
     program = material("mlp")
     assert updating_graphs(program) == [program.graphs["step"]]
+
+
+def test_the_worked_graph() -> None:
+    g, _, comments = worked(gradient_path)
+    (found,) = gradient_paths(g)
+    told = {value.name: point.stage for point in found.points for value in point.values}
+    measured = {user.name for point in found.points for user, _ in point.measures}
+    said = {n: "" if c in ("the raw gradient", "passes it on") else c for n, c in comments.items()}
+    assert told == {n: stage for n, stage in said.items() if stage != "measures it"}
+    assert measured == {n for n, c in comments.items() if c == "measures it"}
+    assert (found.weight, found.is_sum, in_order(found.points)) == ("w", True, True)

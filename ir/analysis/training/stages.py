@@ -1,0 +1,73 @@
+"""The words for what happens to a gradient between the backward part and its update: stages, marks, points of a path.
+
+:mod:`.gradient_path` finds the paths, :mod:`ir.rewrite.stages` puts something on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...core.graph import Graph, Use, Value
+
+RANK_CLIP = "rank-clip"
+"""The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
+STAGES = (
+    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize"),
+    "update",
+)
+"""What happens to a gradient on its way to the weight, in the order in which it must happen."""
+
+GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
+"""Marks of nodes: the weight whose gradient starts at this node, or several that have the same one (and which summand
+of it the node is), and the stage that the node is."""
+
+
+@dataclass(slots=True)
+class Point:
+    """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), who takes
+    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" for the raw gradient and what merely
+    passes it on."""
+
+    stage: str
+    values: tuple[Value, ...]
+    takers: list[Use] = field(default_factory=list)
+    measures: list[Use] = field(default_factory=list)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph in which new nodes that use the values stand."""
+        return self.takers[0][0].graph if self.takers else None
+
+
+@dataclass(slots=True)
+class GradientPath:
+    """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators."""
+
+    weight: str
+    points: list[Point]
+
+    def at(self, stage: str, graph: Graph | None = None) -> Point:
+        """The last point in all stages up to and including ``stage``; ``graph``: the last one in that graph."""
+        limit = STAGES.index(stage)
+        best = self.points[0]
+        for point in self.points:
+            inside = graph is None or point.graph is graph
+            if inside and point.stage and STAGES.index(point.stage) <= limit:
+                best = point
+        return best
+
+    def has(self, stage: str) -> bool:
+        return any(p.stage == stage for p in self.points)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the values of the gradient are summands: they meet in a sum before the update begins. Else they are
+        used for different updates."""
+        return len(self.points[-1].values) == 1
+
+
+def in_order(points: Iterable[Point]) -> bool:
+    """Whether the stages of a path stand in their canonical order."""
+    order = [STAGES.index(p.stage) for p in points if p.stage]
+    return order == sorted(order)

@@ -1,0 +1,57 @@
+"""One table of facts about primitives: what passes, analyses, the verifier and the emitter need to know of each.
+
+A fact that two places need stands here, once; a rule that only one analysis needs stands in that analysis. Each file
+holds a family; a primitive is added in one line of one of them.
+
+A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*``
+attribute makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
+Operand positions and prim types: as MindSpore 2.10 exports them. ``test_primitives_signatures.py`` holds the table
+against the signatures of MindSpore's classes, ``test_primitives_run.py`` against what its kernels do.
+
+Targets: "Supported Platforms" in the documentation of ``mindspore.ops`` 2.10, checked for CPU by running and for GPU
+against the kernels in the plug-in that its package ships. A target is left out only where both agree that it has no
+kernel; so a primitive is refused only if it cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..attributes import Attribute
+from ..op import CALL, NO_ATTRIBUTES, Op
+from . import arithmetic, chance, code, layers, optimizers, products, ranks, reductions, shapes, state, structure
+from .definition import ASCEND, CPU, EVERYWHERE, GPU, Facts, Family, Table
+
+__all__ = [
+    "ASCEND", "BINDING", "CPU", "EVERYWHERE", "GPU", "PASSING", "PRIMITIVES", "UNLISTED", "VIEWS", "Facts", "Family",
+    "facts", "make_op", "named",
+]  # fmt: skip
+
+_FILES = (structure, state, optimizers, arithmetic, products, layers, shapes, reductions, chance, ranks, code)
+PRIMITIVES: Table = {name: known for file in _FILES for name, known in file.TABLE.items()}
+UNLISTED = Facts()
+
+
+def facts(op: Op) -> Facts:
+    return PRIMITIVES.get(op.name, UNLISTED)
+
+
+def make_op(name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES) -> Op:
+    """The primitive as a pass would insert it: prim type and standing attributes from the table."""
+    if name == CALL.name:
+        return Op(name, attributes)
+    known = PRIMITIVES.get(name, UNLISTED)
+    return Op(name, {**known.attributes, **attributes}, kind=known.kind)
+
+
+def named(*families: Family, in_place: bool = False) -> frozenset[str]:
+    """The primitives of these families; those that write in place too if ``in_place``."""
+    return frozenset(n for n, f in PRIMITIVES.items() if f.family in families and (in_place or not f.writes))
+
+
+PASSING = named(Family.TUPLE) | {"Depend"}
+"""Views that touch no data: only those who use their result do."""
+BINDING = named(Family.CLOSURE)
+"""What they bind is read by who calls them."""
+VIEWS = frozenset(name for name, known in PRIMITIVES.items() if known.view)
+"""Primitives whose result is an operand, or part of it, seen in another way."""

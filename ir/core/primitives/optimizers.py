@@ -1,0 +1,59 @@
+"""Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
+each."""
+
+from __future__ import annotations
+
+from .definition import ACCELERATORS, EVERYWHERE, MEM, ONLY_ASCEND, ONLY_GPU, Facts, Table
+
+
+def _optimizer(
+    writes: int | tuple[int, ...], gradient: int, targets: frozenset[str] = EVERYWHERE, rate: int | None = None
+) -> Facts:
+    where = tuple(range(writes)) if isinstance(writes, int) else writes
+    return Facts(writes=where, gradient=gradient, rate=rate, targets=targets, attributes=MEM)
+
+
+TABLE: Table = {
+    "SGD": _optimizer((0, 3, 5), 1, rate=2),
+    "ApplyGradientDescent": _optimizer(1, 2),
+    "ApplyMomentum": _optimizer(2, 3, rate=2),
+    "ApplyKerasMomentum": _optimizer(2, 3, ONLY_ASCEND),
+    "ApplyAdagrad": _optimizer(2, 3, rate=2),
+    "ApplyAdagradV2": _optimizer(2, 3),
+    "ApplyFtrl": _optimizer(3, 3, rate=4),
+    "ApplyAdagradDA": _optimizer(3, 3),
+    "ApplyRMSProp": _optimizer(3, 4, rate=3),
+    "ApplyCenteredRMSProp": _optimizer(4, 4, rate=5),
+    "ApplyProximalGradientDescent": _optimizer(1, 4),
+    "ApplyProximalAdagrad": _optimizer(2, 5, rate=2),
+    "ApplyAdadelta": _optimizer(3, 6, rate=3),
+    "ApplyAddSign": _optimizer(2, 6),
+    "ApplyPowerSign": _optimizer(2, 6),
+    "ApplyAdamWithAmsgrad": _optimizer(4, 7),
+    "ApplyAdamWithAmsgradV2": _optimizer(4, 10, rate=6),
+    "ApplyAdaMax": _optimizer(3, 8, rate=4),
+    "AdamWeightDecay": _optimizer(3, 8, rate=3),
+    "AdamNoUpdateParam": _optimizer(2, 8),
+    "Adam": _optimizer(3, 9, rate=5),
+    "AdamW": _optimizer(3, 4, rate=6),
+    "ApplyAdamW": _optimizer(3, 10, rate=5),
+    "FusedSparseLazyAdam": _optimizer(3, 9),
+    "FusedSparseAdam": _optimizer(3, 9),
+    "FusedSparseFtrl": _optimizer(3, 3),
+    "FusedSparseProximalAdagrad": _optimizer(2, 5),
+    "SparseApplyAdadelta": _optimizer(3, 5),
+    "SparseApplyAdagrad": _optimizer(2, 2),
+    "SparseApplyAdagradV2": _optimizer(2, 2),
+    "SparseApplyAdagradDA": _optimizer(3, 3),
+    "SparseApplyFtrl": _optimizer(3, 3),
+    "SparseApplyFtrlV2": _optimizer(3, 3),
+    "SparseApplyProximalAdagrad": _optimizer(2, 5),
+    "SparseApplyProximalGradientDescent": _optimizer(1, 4),
+    "SparseApplyRMSProp": _optimizer(3, 4),
+    "SparseApplyCenteredRMSProp": _optimizer(4, 8),
+    "FusedAdaFactor": _optimizer((7, 8, 9, 10, 11), 6),
+    "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
+    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5, ONLY_GPU),
+    "Lamb": _optimizer(3, 9, ACCELERATORS),
+    "LARSUpdate": Facts(gradient=1, targets=ONLY_ASCEND, kind=1),
+}

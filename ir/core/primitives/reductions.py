@@ -1,0 +1,24 @@
+"""Reductions, and tests for infinities and NaN."""
+
+from __future__ import annotations
+
+from .definition import ONLY_ASCEND, ONLY_GPU, Facts, Family, Table, each, family
+
+TABLE: Table = {
+    **family(Family.TOTAL, "ReduceSum SumExt"),
+    **family(Family.MEAN, "ReduceMean MeanExt"),
+    **family(Family.EXTREME, "ReduceMax ReduceMin Max Min Argmax Argmin"),
+    **family(Family.MULTIPLIED, "ReduceProd ProdExt"),
+    **family(Family.LOGICAL, "ReduceAll ReduceAny"),
+    "L2Loss": Facts(Family.NORM, kind=1),
+    **family(Family.NORM, "Norm LpNorm LinalgVectorNorm"),
+    "IsFinite": Facts(Family.FINITE, elementwise=True),
+    **family(Family.OVERFLOWED, "IsNan IsInf", elementwise=True),
+    "AllFinite": Facts(Family.OVERFLOWED, targets=ONLY_ASCEND),
+    "FloatStatus": Facts(Family.STATUS, targets=ONLY_GPU, kind=1),
+    **each(
+        "NPUGetFloatStatus NPUGetFloatStatusV2",
+        Facts(Family.DEVICE_STATUS, random=True, targets=ONLY_ASCEND),
+    ),
+    **each("NPUClearFloatStatus NPUAllocFloatStatus NPUClearFloatStatusV2", Facts(random=True, targets=ONLY_ASCEND)),
+}

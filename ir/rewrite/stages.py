@@ -1,0 +1,72 @@
+"""Putting something on the path of a gradient (:mod:`ir.analysis.training.gradient_path` finds the paths).
+
+For example, ``put(path, "clip", make)`` on ``%g = …; ApplyMomentum(%w, …, %g, …)`` asks ``make`` for a clipped ``%g``,
+marks what it made ``stage = "clip"``, and gives it to all who took ``%g`` on: to the update here, but not to ``make``'s
+own nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..analysis.training.stages import STAGE, GradientPath, Point
+from ..core.attributes import Attribute
+from ..core.errors import AnatomyError
+from ..core.graph import Graph, Node, Value
+from ..core.op import NO_ATTRIBUTES
+
+
+def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
+    """Adds marks to a node."""
+    node.marks = {**(node.marks or NO_ATTRIBUTES), **marks}
+
+
+def summed(point: Point, *, scope: str = "") -> Value:
+    """The gradient at a point as one value: a new sum where it has several summands."""
+    value, *others = point.values
+    for other in others:
+        assert point.graph is not None
+        value = point.graph.create("Add", [value, other], scope=scope, sources=[value, other])
+    return value
+
+
+def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value], graph: Graph | None = None) -> Graph:
+    """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on; the last node is
+    marked. Only for what is linear in the gradient where that has several summands. Returns the graph changed."""
+    point = path.at(stage, graph)
+    owner = point.graph
+    if owner is None:
+        raise AnatomyError(f"the gradient of weight '{path.weight}' is used by nothing")
+    made: list[Value] = []
+    for value in point.values:
+        new = make(owner, value)
+        if isinstance(new, Node) and new is not value:
+            mark(new, {STAGE: stage})
+        for user, i in (*point.takers, *point.measures):
+            if user.operand(i) is value:
+                user.set_operand(i, new)
+        made.append(new)
+    after = Point(stage, tuple(made), point.takers, point.measures)
+    point.takers, point.measures = [(n, 0) for n in made if isinstance(n, Node)], []
+    path.points.insert(path.points.index(point) + 1, after)
+    return owner
+
+
+def merge(path: GradientPath, stage: str, totals: dict[tuple[Value, ...], Value]) -> None:
+    """Makes the gradient at ``stage`` one value where it is several summands: their sum. Who adds them up gets zeros in
+    place of all but the first. ``totals`` are sums that exist, of weights with the same gradient (the two biases of a
+    recurrent cell), which may meet in the same place."""
+    point = path.at(stage)
+    owner = point.graph
+    if len(point.values) == 1 or owner is None:
+        return
+    first = point.values[0]
+    total = totals.get(point.values)
+    if total is None:
+        total = totals[point.values] = summed(point)
+    for user, i in point.takers:
+        value = user.operand(i)
+        if value in point.values:
+            user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
+    point.values = (total,)
+    point.takers = [(user, i) for user, i in point.takers if user.operand(i) is total]

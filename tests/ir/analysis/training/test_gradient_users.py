@@ -1,0 +1,47 @@
+"""Who uses a gradient, and for what."""
+
+from __future__ import annotations
+
+from boost_compile.ir.analysis.functions.calls import bindings
+from boost_compile.ir.analysis.training import gradient_users
+from boost_compile.ir.analysis.training.gradient_users import GradientUsers
+from boost_compile.ir.analysis.training.network import network_parts
+from boost_compile.ir.core.graph import Graph
+
+from tests.ir.worked import worked
+
+
+def users_of(graph: Graph) -> GradientUsers:
+    return GradientUsers(network_parts(graph), bindings(graph))
+
+
+def test_the_worked_graph() -> None:
+    graph, nodes, comments = worked(gradient_users)
+    takers, measures = users_of(graph).of(nodes["g"])
+    by_comment = {comment.partition(":")[0]: nodes[name] for name, comment in comments.items()}
+    assert takers == [(by_comment["takes it on"], 0)]
+    assert measures == [(by_comment["measures it"], 0)]
+    assert by_comment["asks"] not in {user for user, _ in (*takers, *measures)}
+
+
+def test_what_is_used_otherwise_too_is_taken_on() -> None:
+    graph, nodes, _ = worked(gradient_users)
+    nodes["scaled"].set_operand(0, nodes["inside"])
+    takers, measures = users_of(graph).of(nodes["g"])
+    assert [user.name for user, _ in takers] == ["inside"]
+    assert [user.name for user, _ in measures] == ["norm"]
+
+
+def test_what_only_waits_is_no_user() -> None:
+    graph, nodes, _ = worked(gradient_users)
+    with graph.inserting_before(nodes["t"]):
+        graph.create("Depend", [nodes["loss"], nodes["g"]])
+    takers, measures = users_of(graph).of(nodes["g"])
+    assert {user.name for user, _ in (*takers, *measures)} == {"scaled", "norm"}
+
+
+def test_the_states_that_are_updated_from_a_use() -> None:
+    graph, nodes, _ = worked(gradient_users)
+    users = users_of(graph)
+    assert users.updated_by(nodes["scaled"], 0) == {"w"}
+    assert users.updated_by(nodes["flag"], 0) == set()
