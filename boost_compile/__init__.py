@@ -81,9 +81,9 @@ __all__ = [
 
 def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
     """Reads a MindIR, a forward model in ONNX, or a program that was saved, and finds the roles of a training graph's
-    state (weight, slot, …). ``dimensions``: sizes of what an ONNX model leaves open, by name.
+    state (weight, slot, …). ``dimensions`` gives the sizes, by name, that an ONNX model leaves open.
 
-    A file that is damaged is an :class:`Error` that says so. ``differentiate`` makes a training graph of a forward one.
+    :class:`Error` for a file that is damaged. ``differentiate`` makes a training graph of a forward one.
     """
     from .ir.formats.storage.load import load
 
@@ -97,14 +97,17 @@ def compile(
     allow_no_match: bool = False,
     target: str | None = None,
 ) -> Program:
-    """A new program, rewritten by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes.
+    """Rewrites a program by a pipeline (``"gradient-accumulation{steps=4}"``) or by a list of passes, and returns a new
+    one.
 
     ``program`` is a :class:`Program`, the path of one, or a live training cell with ``inputs``, as :func:`capture`
-    takes them. It is left as it is; ``reports`` of the result says what each pass did. A pass that matches nothing is
-    an :class:`Error`; with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all that
-    ``from_boost_config`` makes), a warning. ``target`` ("cpu", "gpu", "ascend") says where the program is to run: what
-    that has no kernel for is replaced, or is an :class:`Error`. Without it the program keeps its target ("cpu" as
-    read), and a primitive that nothing replaces is refused when a :class:`Session` opens.
+    takes them. It stays as it is. ``reports`` of the result says what each pass did. A pass that matches nothing is an
+    :class:`Error`. It is a warning with ``allow_no_match``, or where it is optional (``"less-bn?"``, as in all
+    pipelines of :func:`from_boost_config`).
+
+    ``target`` ("cpu", "gpu", "ascend") says where the program is to run. Primitives that the target has no kernel for
+    are replaced, or are an :class:`Error`. Without it the program keeps its target ("cpu" as read), and a
+    :class:`Session` refuses a primitive that nothing replaces when it opens.
     """
     from .passes.framework.manager import compile_program
     from .runtime.live.capture import program_of
@@ -125,9 +128,9 @@ def verify(
 ) -> Verification:
     """Runs ``program`` beside the ``original`` that it was compiled from and checks what its passes promise.
 
-    ``data``: an .npz file or a list of micro-batches; random ones without it. The report says for each property what
-    was measured and what is allowed, and which pass is guilty; ``verified`` sums it up. ``quick`` leaves out properties
-    that take long, and the report says which. Both programs may be given as paths.
+    ``data`` is an .npz file or a list of micro-batches; without it they are random. The report says for each property
+    how large the measured and the allowed difference are, and which pass is guilty; ``verified`` sums it up. ``quick``
+    leaves out properties that take long, and the report says which. Both programs may be given as paths.
     """
     from dataclasses import replace
 
@@ -146,13 +149,13 @@ def evaluation_network(
     result: str | None = None,
     batch: int | str | None = None,
 ) -> Program:
-    """The network of a training program as it predicts, as a program of its own: inference mode, without loss, backward
-    part and optimizer. What ``network_auto_process_eval`` of ``mindspore.boost`` is for; ``save("network.mindir")``
-    writes it for MindSpore.
+    """Makes the network of a training program, as it predicts, a program of its own: inference mode, without loss,
+    backward part and optimizer. ``save("network.mindir")`` writes it for MindSpore. Its counterpart in
+    ``mindspore.boost`` is ``network_auto_process_eval``.
 
-    ``program`` may be the path of one. ``state``: its weights, as ``session.state()`` gives them, instead of the
-    program's own. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
-    takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
+    ``program`` may be the path of one. ``state`` holds weights, as ``session.state()`` gives them, instead of the
+    program's own. ``result`` is the node where the network ends, instead of where the loss begins. ``batch`` is the
+    number of samples that it takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
     """
     from .ir.rewrite.evaluation import evaluation
     from .runtime.live.capture import program_of
@@ -168,10 +171,10 @@ def evaluation_network(
 def diff(
     before: Program | str | os.PathLike[str], after: Program | str | os.PathLike[str], *, computation: bool = False
 ) -> ProgramDiff:
-    """What differs between two programs: nodes added, removed and changed, by pass and by scope, state, schedule.
+    """Compares two programs: nodes added, removed and changed, by pass and by scope; state; schedule.
 
-    Both may be given as paths. False where nothing does. ``computation``: names, scopes, notes and the order of effects
-    do not count.
+    Both may be given as paths. The result is False where nothing differs. With ``computation`` names, scopes, notes and
+    the order of effects do not count.
     """
     from .ir.analysis.compare.diff import diff
     from .runtime.live.capture import program_of
@@ -180,8 +183,9 @@ def diff(
 
 
 def memory(program: Program | str | os.PathLike[str], threads: int | None = None) -> Footprint:
-    """What a session of ``program``, or of the one at that path, on CPU will have in memory, in bytes and by cause; an
-    estimate. ``threads``: cores that it may use, by default all."""
+    """Estimates how much memory a session of ``program``, or of the one at that path, will take on CPU, in bytes and by
+    cause. ``threads`` is the number of cores that it may use, by default all.
+    """
     from .runtime.engine.footprint import footprint
     from .runtime.live.capture import program_of
 

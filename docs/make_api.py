@@ -20,6 +20,8 @@ from typing import Any
 from boost_compile.ir.analysis.compare.difference import ProgramDiff
 from boost_compile.ir.core.report import Miss, PassResult
 from boost_compile.runtime.engine.footprint import Footprint
+from boost_compile.runtime.evaluation.evaluate import evaluate
+from boost_compile.runtime.training.fit import fit
 from boost_compile.runtime.training.history import Cycle, Epoch, History
 from boost_compile.runtime.training.result import StepResult
 from boost_compile.tools.budget import Plan
@@ -143,8 +145,11 @@ def _text(annotation: Any) -> str:
 
 
 def prose(thing: Any) -> str:
-    """The docstring in Markdown."""
-    return _markdown(inspect.getdoc(thing) or "")
+    """The docstring in Markdown; that of the function itself where a method of its name only refers to it."""
+    text = inspect.getdoc(thing) or ""
+    if text.rpartition(". ")[2].startswith("See :func:"):
+        text = inspect.getdoc({"evaluate": evaluate, "fit": fit}[thing.__name__]) or ""
+    return _markdown(text)
 
 
 def _markdown(text: str) -> str:

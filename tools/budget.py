@@ -65,10 +65,10 @@ def batch_size(program: Program) -> int:
 
 
 def plan_memory(program: Program, budget: int, batch: int | None = None, passes: str | Sequence[Pass] = ()) -> Plan:
-    """The largest micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
+    """Finds the largest micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
     ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default those of the file.
 
-    ``passes`` are what else the program will be compiled with. PassError with the table if nothing fits.
+    ``passes`` are the other passes that the program will be compiled with. PassError with the table if nothing fits.
     """
     from ..passes.framework.manager import compile_program
     from ..passes.framework.pipeline import parse_pipeline

@@ -156,7 +156,7 @@ class Program(Displayed):
         return "\n  ".join(map(printable, lines))
 
     def micro_batches(self) -> int:
-        """How many micro-batches one cycle consumes."""
+        """The number of micro-batches that one cycle consumes."""
         return sum(e.repeat for e in self.schedule.cycle if self.graphs[e.graph].inputs)
 
     def copy(self) -> Program:
@@ -207,8 +207,10 @@ class Program(Displayed):
         return {name for graph in self.graphs.values() for name in graph.states}
 
     def drop_state(self, names: Iterable[str]) -> list[str]:
-        """Drops those of ``names`` that no graph uses any more, and returns them. For what a pass has made useless:
-        what the file brought and no graph ever used stays, since checkpoints of the native network hold it."""
+        """Drops those of ``names`` that no graph uses any more, and returns them. A pass calls it for state that it has
+        made useless. State that the file brought and no graph ever used stays, since checkpoints of the native network
+        hold it.
+        """
         used = self.used_state()
         gone = [name for name in names if name in self.state and name not in used]
         for name in gone:

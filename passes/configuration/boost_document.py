@@ -97,12 +97,13 @@ class BoostNote(UserWarning):
 
 
 def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None = None, level: str = "O0") -> str:
-    """The pipeline text for a configuration of ``mindspore.boost``: the dictionary of ``AutoBoost``, or its JSON file.
+    """Returns the pipeline text for a configuration of ``mindspore.boost``: the dictionary of ``AutoBoost``, or its
+    JSON file.
 
-    ``level`` (O0, O1, O2) decides in mode ``auto``, and in mode ``manual`` for switches that are not given. The text is
-    what :func:`compile` takes, empty where nothing is switched on. Its passes are optional: one that matches nothing
-    in a network is a NoMatchWarning. What a user of ``mindspore.boost`` may not expect is a BoostNote warning.
-    OptionError for unknown keys, wrong values, and what is missing.
+    ``level`` (O0, O1, O2) decides in mode ``auto``, and in mode ``manual`` for switches that are not given.
+    :func:`compile` takes the text, which is empty where nothing is switched on. Its passes are optional: one that
+    matches nothing in a network is a NoMatchWarning. A BoostNote warning says where the result differs from
+    ``mindspore.boost``. OptionError for unknown keys, wrong values, and missing ones.
     """
     if isinstance(config, (str, os.PathLike)):
         where, config = os.fspath(config), read_document(config)

@@ -24,11 +24,12 @@ Batch = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Which part of the data this process takes.
+    """The part of the data that this process takes.
 
     With N ranks and micro-batches of B, step k consumes rows kNB to (k+1)NB of the order that all ranks share, and rank
-    r takes the r-th B of them: together they do what one process does with micro-batches of NB. What remains at the
-    end is dropped; where graphs take any number of rows, it is divided evenly and fewer than N rows are dropped.
+    r takes the r-th B of them: together they do the work of one process with micro-batches of NB. The rows that remain
+    at the end are dropped. Where graphs take any number of rows, they are divided evenly and fewer than N rows are
+    dropped.
     """
 
     rank: int = 0

@@ -42,14 +42,14 @@ def differentiate(
     training_mode: bool = False,
     head: str | None = None,
 ) -> Program:
-    """The training program of a forward ``program``: one graph, ``step``, as if a training cell had been exported.
+    """Makes the training program of a forward ``program``: one graph, ``step``, as if a training cell had been
+    exported.
 
     ``optimizer`` and ``loss`` name those of ``mindspore.nn`` with options: ``momentum{lr=0.01,momentum=0.9}``,
     ``softmax-cross-entropy``. Without ``loss`` the graph must return its loss. ``train`` and ``freeze`` are globs of
     names of state. ``training_mode`` makes the BatchNorms of a graph that was exported for inference learn their
     statistics. ``head`` names the result that is trained, of a graph that returns several. The last of ``reports`` says
-    what was trained and what was not. OptionError for names and options,
-    PassError for a graph that cannot be differentiated.
+    which state is trained. OptionError for names and options, PassError for a graph that cannot be differentiated.
     """
     updating = parse_spec(optimizer, "optimizer")
     check_optimizer(updating)

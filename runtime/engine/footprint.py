@@ -38,7 +38,7 @@ _FILTER_GRADIENTS = named(Family.FILTER_GRADIENT)
 
 @dataclass(frozen=True, slots=True)
 class Footprint(Displayed):
-    """Estimated bytes by cause; ``total`` is what the process grows by."""
+    """Estimated bytes by cause; ``total`` is the growth of the process."""
 
     state: int
     pool: int

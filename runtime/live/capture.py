@@ -25,17 +25,17 @@ NO_SOURCE = ("temporary source code", "could not get source", "source code not a
 
 
 def capture(cell: Any, *inputs: Any) -> Program:
-    """The program of a live training cell, as if it had been exported and loaded.
+    """Captures a live training cell as a program, as if it had been exported and loaded.
 
-    ``cell`` is a training cell (``nn.TrainOneStepCell(…)`` or one of your own that holds an optimizer), and ``inputs``
-    are one micro-batch: arrays or Tensors, ``Tensor(shape=[None, …])`` for any number of samples. Or the parts of one:
-    ``capture(network, loss, optimizer, *inputs)``, with the labels as the last input; None for ``loss`` where the
-    network returns its loss.
+    ``cell`` is a training cell (``nn.TrainOneStepCell(…)`` or one of your own that holds an optimizer). ``inputs`` are
+    one micro-batch: arrays or Tensors, ``Tensor(shape=[None, …])`` for any number of samples. You may give the parts of
+    a cell instead: ``capture(network, loss, optimizer, *inputs)``, with the labels as the last input, and None for
+    ``loss`` where the network returns its loss.
 
-    A :class:`.Session` of the program, or of what it is compiled to, trains the Parameters of the cell in place:
-    ``network`` is trained afterwards. The values at the time of capture are the program's own (``program.save``).
-    A cell that is in inference mode is captured in training mode. Errors: :class:`.RuntimeFailure` for arguments that
-    are no training cell, or a cell that MindSpore cannot compile.
+    A :class:`Session` of the program, or of a program that it is compiled to, trains the Parameters of the cell in
+    place: ``network`` is trained afterwards. The program itself keeps the values at the time of capture
+    (``program.save``). A cell that is in inference mode is captured in training mode. :class:`RuntimeFailure` for
+    arguments that are no training cell, or a cell that MindSpore cannot compile.
     """
     _refuse_other_kinds(cell)
     training, given = _training_cell(cell, inputs)

@@ -48,8 +48,9 @@ _SHOWN = 6
 
 @dataclass(slots=True, repr=False)
 class History:
-    """What a training did: its optimizer steps and its epochs, in order. ``returns_loss``: whether the program returns
-    a loss; without one all losses here are NaN."""
+    """The record of a training: its optimizer steps and its epochs, in order. ``returns_loss`` says whether the program
+    returns a loss; without one all losses here are NaN.
+    """
 
     cycles: list[Cycle] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
@@ -72,7 +73,7 @@ class History:
 
     @property
     def flushed(self) -> int:
-        """How many micro-batches the short last cycle had, 0 if the training ended with a complete one."""
+        """The number of micro-batches in the short last cycle, 0 if the training ended with a complete one."""
         return self.cycles[-1].micro_batches if self.cycles and self.cycles[-1].flushed else 0
 
     @property

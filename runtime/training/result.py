@@ -44,13 +44,15 @@ class StepResult:
 
     @property
     def skipped_cycles(self) -> int | None:
-        """How many updates in a row were skipped, up to this one; None where none was due, or nothing is checked."""
+        """The number of updates in a row that were skipped, up to this one; None where none was due, or nothing is
+        checked.
+        """
         value = self._value("skipped_cycles")
         return None if value is None else int(value)
 
     @property
     def loss_scale(self) -> float | None:
-        """What the loss was multiplied by in the backward part; ``loss`` itself is not scaled."""
+        """The factor of the loss in the backward part; ``loss`` itself is not scaled."""
         value = self._value("loss_scale")
         return None if value is None else float(value)
 
@@ -70,7 +72,7 @@ class StepResult:
 
     @property
     def trials(self) -> int | None:
-        """How many trials the line search of the cycle made; None where there was none."""
+        """The number of trials that the line search of the cycle made; None where there was none."""
         value = self._value("trials")
         return None if value is None else int(value)
 

@@ -64,9 +64,10 @@ def previous_states(path: Path) -> list[Path]:
 
 
 def load_newest(session: Session, path: str | os.PathLike[str]) -> Path:
-    """Loads ``path`` or, if that is damaged, the newest of the states before it that is not; says so where it does.
+    """Loads the state at ``path``. If that is damaged, loads the newest of the states before it that is whole, and says
+    so.
 
-    Raises what the first one raised where there is none. Ranks that share the files choose the same.
+    Where there is none, raises the error of the first one. Ranks that share the files choose the same.
     """
     path = Path(path)
     older_states = previous_states(path)

@@ -44,23 +44,23 @@ log = logging.getLogger("boost_compile")
 class Session:
     """Runs a program on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
 
-    ``program`` is a :class:`.Program`, the path of one, or a live training cell with ``inputs``, one micro-batch of
-    arrays or Tensors (see :func:`.capture.capture`).
+    ``program`` is a :class:`Program`, the path of one, or a live training cell with ``inputs``, one micro-batch of
+    arrays or Tensors (see :func:`capture`).
 
-    A session of a program that was captured, or of what that was compiled to, trains the Parameters of the live Cell in
-    place: weights, statistics, slots and hyperparameters, from the values that they have now. Networks, ``Model`` and
+    A session of a captured program, or of a program compiled from one, trains the Parameters of the live Cell in place:
+    weights, statistics, slots and hyperparameters, from the values that they have now. Networks, ``Model`` and
     ``save_checkpoint`` see each step at once. Several sessions on one Cell train the same Parameters. ``share=False``
     gives the session copies of its own, from the values at the time of capture; :meth:`update` takes them back.
 
     In a process that msrun started (or in which MindSpore's communication was initialised) the session is one rank of
-    the job, and every rank must do the same with its own: a program with collectives, from data-parallel, waits for the
-    others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` asks :meth:`check_replicas`
+    the job, and every rank must do the same with its own. A program with collectives, from data-parallel, waits for the
+    others in each cycle. Alone, such a program runs without them. ``check_replicas=K`` calls :meth:`check_replicas`
     after every K-th cycle.
 
-    The program is not changed, and sessions share nothing else, unless one is made ``beside`` another one whose program
-    has the same state: both then change the same, and graphs that both programs hold are compiled once. ``seed`` makes
-    random primitives (Dropout) repeatable from one session to the next; without it they keep the seeds of the file,
-    where zero means a different run each time.
+    The program is not changed, and sessions share nothing else. One exception is a session made ``beside`` another one
+    whose program has the same state: both then change the same state, and graphs that both programs hold are compiled
+    once. ``seed`` makes random primitives (Dropout) repeatable from one session to the next. Without it they keep the
+    seeds of the file, where zero means a different run each time.
     """
 
     def __init__(
@@ -122,17 +122,17 @@ class Session:
 
     @property
     def ranks(self) -> Ranks:
-        """Which rank of how many this session is."""
+        """The number of this session's rank, and how many ranks there are."""
         return self._engine.ranks
 
     @property
     def position(self) -> int:
-        """How many micro-batches of the running cycle have been consumed."""
+        """The number of micro-batches of the running cycle that have been consumed."""
         return self._position
 
     @property
     def cycle_length(self) -> int:
-        """How many micro-batches one cycle consumes."""
+        """The number of micro-batches that one cycle consumes."""
         return len(self._plans[0])
 
     @property
@@ -142,7 +142,7 @@ class Session:
 
     @property
     def variant(self) -> int:
-        """Which variant of its graphs the running cycle uses; 0 where the schedule has no choice."""
+        """The variant of its graphs that the running cycle uses; 0 where the schedule has no choice."""
         choice = self.program.schedule.choice
         return 0 if choice is None else choice.of_cycle(self._cycle)
 
@@ -257,12 +257,12 @@ class Session:
             )
 
     def predict(self, *inputs: Any) -> Any:
-        """What the network computes from these inputs, with the present weights: a numpy array, or a tuple of them
-        where it has several outputs (heads), in the order in which the graph computes them.
+        """Runs the network with the present weights. Returns a numpy array, or a tuple of them where the network has
+        several outputs (heads), in the order in which the graph computes them.
 
-        Inputs are those of the network, in the order of the file; labels are none of them. BatchNorm uses its
-        statistics, dropout does nothing, no state changes, and the number of samples may be another than in training.
-        The result is what the loss is taken of; :meth:`network` takes another node. bfloat16 comes as float32.
+        Inputs are those of the network, in the order of the file, without labels. BatchNorm uses its statistics,
+        dropout does nothing, no state changes, and the number of samples may differ from training. The result is the
+        value that the loss is taken of; :meth:`network` takes another node. bfloat16 comes as float32.
         """
         arrays = self.run_network(inputs)
         return arrays[0] if len(arrays) == 1 else arrays
@@ -279,15 +279,16 @@ class Session:
     def evaluate(
         self, data: Any, metrics: str | Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
     ) -> dict[str, float]:
-        """How well the network does on ``data``, by MindSpore's metrics. See :func:`.evaluate.evaluate`."""
+        """Measures the network on ``data`` by MindSpore's metrics. See :func:`.evaluation.evaluate.evaluate`."""
         from ..evaluation.evaluate import evaluate
 
         return evaluate(self, data, metrics, batch_size=batch_size, label=label)
 
     def network(self, result: str | None = None) -> Any:
-        """The evaluation network as an ``nn.Cell`` over the session's Parameters, as ``network_auto_process_eval`` of
-        ``mindspore.boost`` gives it: for ``Model(session.network(), loss, metrics=…).eval(…)``, or as part of another
-        Cell. ``result`` names the node whose value it returns, instead of what the loss is taken of."""
+        """The evaluation network as an ``nn.Cell`` over the session's Parameters: for ``Model(session.network(), loss,
+        metrics=…).eval(…)``, or as part of another Cell. In ``mindspore.boost`` it is ``network_auto_process_eval``.
+        ``result`` names the node whose value it returns, instead of the value that the loss is taken of.
+        """
         return self._prediction(result).cell
 
     def _prediction(self, result: str | None) -> Prediction:
@@ -348,10 +349,8 @@ class Session:
     # -- state -----------------------------------------------------------------------------------------------
 
     def state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Name -> numpy array, a copy of every state variable by the names of the file, or of those that are named;
-        bfloat16 as float32 (exact).
-
-        What is a fixed part of the program is left out.
+        """Returns a copy of every state variable, or of those that are named: a numpy array by each name of the file,
+        bfloat16 as float32 (exact). Fixed parts of the program are left out.
         """
         return {name: self._engine.read(name) for name in (self._changing if names is None else names)}
 
@@ -361,13 +360,13 @@ class Session:
         return {n: t for n, t in self._engine.types.items() if self.program.state[n].role != "fixed"}
 
     def load(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
-        """Takes back what :meth:`save` wrote; sets state from a ``.safetensors``, ``.ckpt`` or ``.npz`` file, or from
-        arrays or Tensors by name.
+        """Sets state from a file that :meth:`save` wrote, from another ``.safetensors``, ``.ckpt`` or ``.npz`` file, or
+        from arrays or Tensors by name. Returns the names that were set.
 
         Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
-        those of the state; without, those that both sides have are set. Returns the names that were set. An error
-        changes nothing; a file that is not what was written is a :class:`.checkpoint.DamagedState`. A state saved in
-        the middle of a cycle resumes there. ``load_state`` is another name of this method.
+        those of the state; without, those that both sides have are set. An error changes nothing; a damaged file is a
+        :class:`DamagedState`. A state saved in the middle of a cycle resumes there. ``load_state`` is another name of
+        this method.
         """
         from_file = isinstance(source, (str, os.PathLike))
         origin = str(source) if from_file else "the given state"
@@ -421,26 +420,27 @@ class Session:
         """Copies the state into the Parameters of ``network``, any Cell, by their names, and returns the names.
 
         Parameters that the session trains in place have it already. RuntimeFailure where no name agrees, or a shape or
-        dtype differs; nothing is changed then. A warning names weights that the session lacks, or has besides: with
-        them ``network`` computes something else than what was trained.
+        dtype differs; nothing is changed then. A warning names weights that only one side has: with them ``network``
+        computes something else than the trained network.
         """
         return update_network(network, self.program, self._engine)
 
     def check_replicas(self) -> None:
-        """RuntimeFailure, on all ranks, if a weight does not have the same bits on all of them: it names the first such
-        weight and the ranks. All ranks must call it; what is compared is a hash of each weight."""
+        """Compares a hash of each weight between the ranks. RuntimeFailure, on all ranks, if a weight does not have the
+        same bits on all of them: it names the first such weight and the ranks. All ranks must call it.
+        """
         compared = [n for n, v in self.program.state.items() if v.role == "weight" and not v.info.get(LOCAL)]
         self._exchange.check_equal({name: self._engine.read(name) for name in compared})
 
     def save(self, path: str | os.PathLike[str], sync: str = "none") -> None:
-        """Writes the state, and where in the data ``fit`` stands, to a ``.safetensors`` or ``.ckpt`` file; never leaves
+        """Writes the state, and the place of ``fit`` in the data, to a ``.safetensors`` or ``.ckpt`` file; never leaves
         half a file behind.
 
         A ``.ckpt`` loads into a native MindSpore network with ``load_param_into_net``. In a job of several ranks all of
         them must call it, and the first one writes. ``sync=average`` writes BatchNorm statistics averaged over the
-        ranks, ``none`` those of the first; what a cycle has accumulated is averaged in any case, so that any number of
-        ranks that load it have the same sum together. What differs between ranks is written beside that, and as many
-        ranks as before load each its own.
+        ranks, ``none`` those of the first. The sums of a running cycle are averaged in any case, so any number of ranks
+        that load the file have the same sum together. Values that differ between ranks are written beside that, and as
+        many ranks as before load each its own.
         """
         if sync not in ("none", "average"):
             raise RuntimeFailure(f"no way to write BatchNorm statistics is called '{sync}': give 'none' or 'average'.")
@@ -496,12 +496,14 @@ class Session:
     def export_onnx(
         self, path: str | os.PathLike[str], result: str | None = None, batch: int | Literal["any"] | None = None
     ) -> str:
-        """Writes the network that :meth:`predict` runs, with its present weights, as standard ONNX, and says what was
-        written. ``result``: the node where it ends, instead of where the loss begins. ``batch``: how many samples it
-        takes, if not as many as in training; a network that came from ONNX with an open batch keeps that.
+        """Writes the network that :meth:`predict` runs, with its present weights, as standard ONNX, and returns a
+        description of the file. ``result`` is the node where it ends, instead of where the loss begins. ``batch`` is
+        the number of samples that it takes, if not as many as in training; a network that came from ONNX with an open
+        batch keeps that.
 
-        An Error lists all primitives that have no standard operator, or do not allow the batch. In a job of several
-        ranks the first one writes."""
+        An :class:`Error` lists all primitives that have no standard operator, or do not allow the batch. In a job of
+        several ranks the first one writes.
+        """
         from importlib.metadata import version
         from pathlib import Path
 

@@ -126,7 +126,7 @@ class StateDiff:
 
 @dataclass(slots=True, repr=False)
 class ProgramDiff(Displayed):
-    """True where the programs differ. ``split``: which graphs became several, or were made of several."""
+    """True where the programs differ. ``split`` names the graphs that became several, or were made of several."""
 
     graphs: list[GraphDiff]
     state: list[StateDiff]
@@ -156,7 +156,7 @@ class ProgramDiff(Displayed):
         return [node for graph in self.graphs for node in graph.nodes]
 
     def counts(self) -> dict[str, int]:
-        """How many nodes were added, removed, changed, and differ in the order of effects only."""
+        """The number of nodes that were added, removed, changed, and that differ in the order of effects only."""
         nodes = self.nodes()
         counts = {kind: sum(n.kind == kind and not n.order for n in nodes) for kind in ("added", "removed", "changed")}
         return {**counts, "order": sum(n.order for n in nodes)}
