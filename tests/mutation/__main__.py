@@ -11,7 +11,7 @@ import click
 
 from tests.mutation.equivalent import Judged, judged
 from tests.mutation.mutants import Mutant, sample
-from tests.mutation.recording import ROOT, Recording, recording
+from tests.mutation.recording import ROOT, TESTS, Recording, recording
 from tests.mutation.running import KILLED, Verdict, prepare, run
 
 SEED = 20
@@ -22,10 +22,13 @@ SEED = 20
 @click.option("-n", "count", default=40, show_default=True, help="How many mutants of each module.")
 @click.option("--seed", default=SEED, show_default=True, help="Which ones.")
 @click.option("--jobs", default=2, show_default=True, help="How many at once.")
+@click.option("--tests", multiple=True, default=TESTS, help="Only those of these folders.  [all fast ones]")
 @click.option("--record", is_flag=True, help="Record anew which test runs which lines.")
 @click.option("--verbose", is_flag=True, help="Also say which test noticed each of the others.")
-def main(modules: tuple[Path, ...], count: int, seed: int, jobs: int, record: bool, verbose: bool) -> None:
-    known, equivalents = recording(record), judged()
+def main(
+    modules: tuple[Path, ...], count: int, seed: int, jobs: int, tests: tuple[str, ...], record: bool, verbose: bool
+) -> None:
+    known, equivalents = recording(record, tests), judged()
     prepare()
     scores = {}
     for path in files(modules):
@@ -47,7 +50,7 @@ def main(modules: tuple[Path, ...], count: int, seed: int, jobs: int, record: bo
 def files(given: tuple[Path, ...]) -> list[Path]:
     """Modules as paths from the root; of a folder all that hold code."""
     found = [file for path in given for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
-    return [file.resolve().relative_to(ROOT) for file in found if file.stat().st_size]
+    return [file.resolve().relative_to(ROOT) for file in found if file.name != "__init__.py"]
 
 
 def verdicts(mutants: list[Mutant], known: Recording, jobs: int) -> list[Verdict]:

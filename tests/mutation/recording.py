@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,20 +39,22 @@ class Recording:
         return sorted(fast, key=lambda t: (Path(t.split("::")[0]).name not in mirror, self.seconds.get(t, 0), t))
 
 
-def recording(anew: bool = False) -> Recording:
-    """What is recorded. Files of tests that changed since are run again; so are all when a measured source did."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    stamp, times = FOLDER / "coverage", FOLDER / "seconds.json"
+def recording(anew: bool = False, folders: Sequence[str] = TESTS) -> Recording:
+    """What is recorded of the tests in `folders`. Files of tests that changed since are run again; so are all when a
+    measured source did."""
+    folder = FOLDER / "+".join(folders).replace("/", ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp, times = folder / "coverage", folder / "seconds.json"
     recorded = stamp.stat().st_mtime if stamp.exists() and not anew else 0.0
     sources = [path for folder in MEASURED for path in (ROOT / folder).rglob("*.py")]
     if any(path.stat().st_mtime > recorded for path in sources):
         recorded = 0.0
-    tests = [path for folder in TESTS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in (".py", ".ir")]
+    tests = [path for at in folders for path in sorted((ROOT / at).rglob("*")) if path.suffix in (".py", ".ir")]
     changed = [str(path.relative_to(ROOT)) for path in tests if path.stat().st_mtime > recorded]
     changed = [path for path in changed if path.endswith(".ir") or Path(path).name.startswith("test_")]
     if not recorded:
         stamp.unlink(missing_ok=True)
-        _record(list(TESTS), times)
+        _record(folders, times)
     elif changed:
         _record(changed, times)
         os.utime(stamp)
@@ -66,7 +69,7 @@ def recording(anew: bool = False) -> Recording:
     return Recording(lines, json.loads(times.read_text()))
 
 
-def _record(tests: list[str], times: Path) -> None:
+def _record(tests: Sequence[str], times: Path) -> None:
     """In a process of its own, which imports nothing that a mutant would have to import anew."""
     subprocess.run([sys.executable, "-m", "tests.mutation.recording", str(times), *tests], cwd=ROOT, check=True)
 
@@ -81,7 +84,7 @@ class _Durations:
 
 if __name__ == "__main__":
     file, given = Path(sys.argv[1]), sys.argv[2:]
-    os.environ["COVERAGE_FILE"] = str(FOLDER / "coverage")
+    os.environ["COVERAGE_FILE"] = str(file.with_name("coverage"))
     durations = _Durations()
     options = ["--unit", "-q", "-n2", "--dist=worksteal", "--cov-context=test", "--cov-append", "--cov-report="]
     code = pytest.main([*options, *(f"--cov={folder}" for folder in MEASURED), *given], plugins=[durations])

@@ -1,0 +1,219 @@
+"""Where a training graph is cut: what crosses from the network to the update side, and what refuses to."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.passes.step.split import (
+    Cut,
+    drop_network,
+    drop_update_side,
+    find_cut,
+    pack,
+    parts_of_clone,
+    sparse_gradients,
+    split_outputs,
+)
+
+from tests.graphs import graph, node
+from tests.material import material
+
+STEP = """
+state %w: float32[2]
+state %mean: float32[2]
+state %rate: float32[]
+state %tick: int32[1]
+graph @step(%x: float32[2], %k: float32[]) -> (loss) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %seed = OnesLike(%y) @b
+  %g = Mul(%seed, %x) @b
+BODY
+  %u = UpdateState(umonad, %y)
+  %up = ApplyGradientDescent(%w, %rate, TO, %u) : float32[2]
+  %end = UpdateState(%u, %up)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+
+
+def step(body: str = "", to: str = "%g") -> Graph:
+    return graph(STEP.replace("BODY", body).replace("TO", to))
+
+
+def cut(body: str = "", to: str = "%g") -> Cut:
+    return find_cut(anatomy(step(body, to)))
+
+
+def crossing(found: Cut) -> tuple[dict[str, set[tuple[str, int]]], dict[str, set[tuple[str, int]]]]:
+    """Names of gradients and of what else is carried, each with its users."""
+    gradients, carried = (
+        {c.value.name: {(u.name, i) for u, i in c.uses} for c in crossings}
+        for crossings in (found.gradients, found.carried)
+    )
+    return gradients, carried
+
+
+def test_the_gradient_crosses() -> None:
+    found = cut()
+    assert crossing(found) == ({"g": {("up", 2)}}, {})
+    (gradient,) = found.gradients
+    assert (gradient.weight, gradient.part) == ("w", 0)
+    assert found.order_only == []
+    assert [(name, value.name) for name, value in found.outputs.network] == [("loss", "loss")]
+    assert found.outputs.update == []
+
+
+def test_summands_of_a_gradient_are_numbered() -> None:
+    found = cut("%g2 = Neg(%g) @b\n%p = MakeTuple(%g2, %g)\n%to = AddN(%p)", "%to")
+    assert [(c.value.name, c.weight, c.part) for c in found.gradients] == [("g2", "w", 0), ("g", "w", 1)]
+
+
+def test_a_loss_or_an_input_that_the_update_side_takes_is_carried() -> None:
+    found = cut("%s = Mul(%g, %loss)\n%to = Mul(%s, %k)", "%to")
+    assert crossing(found) == ({"g": {("s", 0)}}, {"loss": {("s", 1)}, "k": {("to", 1)}})
+
+
+def test_what_depends_on_no_micro_batch_is_not_carried() -> None:
+    """The update side loads the weight again for its decay, though forward has loaded it."""
+    found = cut("%d = Mul(%w0, float32[]<0.1>) @f\n%p = MakeTuple(%g, %d)\n%to = AddN(%p)", "%to")
+    assert crossing(found) == ({"g": {("p", 0)}}, {})
+
+
+def test_a_load_of_a_statistic_that_forward_writes_is_carried() -> None:
+    body = "%st = Assign(%mean, %y, umonad) : float32[2] @f\n%t = UpdateState(umonad, %st)\n%m = Load(%mean, %t) @f\n"
+    found = cut(body + "%to = Mul(%g, %m)", "%to")
+    assert crossing(found)[1] == {"m": {("to", 1)}}
+
+
+def test_a_random_value_is_carried() -> None:
+    found = cut("%draw = UniformReal((2,)) {seed = 1, seed2 = 2} : float32[2] @f\n%to = Mul(%g, %draw)", "%to")
+    assert crossing(found)[1] == {"draw": {("to", 1)}}
+
+
+def test_what_merely_waits_carries_no_value() -> None:
+    found = cut(
+        "%to = Depend(%rate0, %y)\n".replace("%to", "%late").replace("%rate0", "%g") + "%to = Neg(%late)", "%to"
+    )
+    assert [n.name for n in found.order_only] == ["late"]
+    assert crossing(found) == ({"g": {("late", 0)}}, {})
+
+
+def test_what_no_update_needs_does_not_cross() -> None:
+    assert crossing(cut("%idle = Neg(%g)\n%more = Mul(%idle, %loss)")) == ({"g": {("up", 2)}}, {})
+
+
+@pytest.mark.parametrize(
+    ("body", "to", "says"),
+    [
+        (
+            "%h = Exp(%g) @b\n%big = ReduceSum(%h, (), false) @b\n%to = Mul(%g, %big)",
+            "%to",
+            "the gradient of no weight",
+        ),
+        (
+            "%rows = Cast(%y, 34) : int32[2] @b\n%z = ScatterIt(%g, %rows) : float32[2]\n%to = Add(%z, %g)",
+            "%to",
+            "part of a sparse gradient",
+        ),
+        (
+            "%a = AssignAdd(%mean, %g, umonad)\n%ua = UpdateState(umonad, %a)\n"
+            "%m = Load(%mean, %ua) @f\n%n = Neg(%m) @f\n"
+            "%q = Mul(%n, %x) @f\n%h = Mul(%q, %g) @b\n%to = Add(%h, %g)",
+            "%to",
+            "the network uses state 'mean' .* after the same step has updated it",
+        ),
+        (
+            "%m = Load(%mean, umonad)\n%to = Mul(%g, %m)\n%uu = UpdateState(umonad, %to)\n"
+            "%st = Assign(%mean, %y, %uu) : float32[2] @f\n%t = UpdateState(%uu, %st)\n%late = Depend(%to, %t)",
+            "%late",
+            "the update side reads state 'mean' .* before the network writes it",
+        ),
+    ],
+    ids=["no gradient", "sparse", "updated before", "read before"],
+)
+def test_what_cannot_be_cut(body: str, to: str, says: str) -> None:
+    with pytest.raises(PassError, match=says):
+        cut(body, to)
+
+
+def test_the_sparse_gradient_of_a_table() -> None:
+    """Backward values that are scattered to rows are no gradient of any weight here."""
+    g = step("%rows = Cast(%y, 34) : int32[2] @b\n%part = Exp(%g) @b\n%n = Neg(%part)\n"
+             "%s = SparseApply(%mean, %n, %rows, umonad) : float32[2]")  # fmt: skip
+    found = sparse_gradients(anatomy(g))
+    assert {value.name: [u.name for u in users] for value, users in found.items()} == {"part": ["n"]}
+
+
+def test_results_by_side() -> None:
+    text = (
+        STEP.replace("BODY", "%norm = ReduceSum(%g, (), false)").replace("TO", "%g").replace("(loss)", "(loss, norm)")
+    )
+    g = graph(text.replace("%r = Depend(%loss, %end)", "%pair = MakeTuple(%loss, %norm)\n%r = Depend(%pair, %end)"))
+    found = split_outputs(anatomy(g))
+    assert [(name, value.name) for name, value in found.network] == [("loss", "loss")]
+    assert [(name, value.name) for name, value in found.update] == [("norm", "norm")]
+
+
+def test_results_without_names() -> None:
+    text = STEP.replace("BODY", "%norm = ReduceSum(%g, (), false)").replace("TO", "%g").replace(" -> (loss)", "")
+    g = graph(text.replace("%r = Depend(%loss, %end)", "%pair = MakeTuple(%loss, %norm, %y)\n%r = Depend(%pair, %end)"))
+    found = split_outputs(anatomy(g))
+    assert [name for name, _ in found.network] == ["loss", "output2"]
+    assert [name for name, _ in found.update] == ["output1"]
+
+
+def test_each_half_drops_the_effects_of_the_other() -> None:
+    body = (
+        "%st = Assign(%mean, %y, umonad) : float32[2] @f\n%t = AssignAdd(%tick, int32[1]<1>, umonad)\n"
+        "%tt = UpdateState(umonad, %st, %t)\n%kept = Depend(%g, %tt)"
+    )
+    source = step(body, "%kept")
+    found = anatomy(source)
+    for drop, stays, goes in ((drop_update_side, {"st"}, {"t", "up"}), (drop_network, {"t", "up"}, {"st"})):
+        half, mapping = source.clone()
+        fx = Effects(half)
+        parts = parts_of_clone(found, mapping)
+        assert {n.name: p for n, p in parts.items()} == {n.name: p for n, p in found.parts.items()}
+        assert all(n.graph is half for n in parts)
+        drop(fx, parts)
+        writing = {e.node.name for e in fx.writes()}
+        assert stays <= writing
+        assert not goes & writing
+
+
+def test_packing_results() -> None:
+    g = step()
+    loss, y = node(g, "loss"), node(g, "y")
+    assert pack(g, [("loss", loss)]) is loss
+    assert g.outputs == ("loss",)
+    both = pack(g, [("loss", loss), ("y", y)])
+    assert isinstance(both, Node)
+    assert (both.op.name, both.operands) == ("MakeTuple", (loss, y))
+    assert g.outputs == ("loss", "y")
+    one = pack(g, [("pair", both)])  # a tuple is one result, not its elements
+    assert isinstance(one, Node)
+    assert one.operands == (both,)
+    nothing = pack(g, [])
+    assert str(nothing.type) == "float32[]"
+    assert g.outputs == ()
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "branch", "loop", "clip_global_norm"])
+def test_nothing_but_gradients_crosses_in_exported_graphs(name: str) -> None:
+    found = find_cut(anatomy(material(name).graphs["step"]))
+    program = material(name)
+    assert sorted(c.weight for c in found.gradients) == sorted(n for n, v in program.state.items() if v.trainable)
+    assert found.carried == []
+
+
+def test_a_gradient_of_two_weights_crosses_once() -> None:
+    """The two biases of a recurrent cell have one gradient."""
+    found = find_cut(anatomy(material("lstm").graphs["step"]))
+    weights = {c.weight for c in found.gradients}
+    assert len(weights & {"lstm.bias_ih_l0", "lstm.bias_hh_l0"}) == 1
+    assert weights >= {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "head.weight", "head.bias"}
