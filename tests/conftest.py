@@ -21,6 +21,7 @@ from tests.text_ir import FILES
 hypothesis.settings.register_profile("untimed", deadline=None)  # a machine that is busy is no defect
 hypothesis.settings.load_profile("untimed")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+os.environ.setdefault("BOOST_COMPILE_VERIFY_LOWERED", "1")  # runtime/lowering/lower.py
 
 
 def export_key() -> str:

@@ -2,8 +2,9 @@
 
     // RUN: %opt %s --passes "dead-code-elimination" | %filecheck %s
 
-``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form. ``boost-compile``
-and ``filecheck`` by themselves are the commands of this interpreter.
+``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form. ``%lowered`` prints
+what a session hands to MindSpore to stderr. ``boost-compile`` and ``filecheck`` by themselves are the commands of this
+interpreter.
 """
 
 import os
@@ -28,6 +29,7 @@ config.test_exec_root = lit_config.params.get("exec_root") or os.path.join(  # n
 config.substitutions = [  # noqa: F821
     (word.format("filecheck"), f"{python} -m filecheck"),
     (word.format("boost-compile"), command),
+    ("%lowered", f"{python} -m boost_compile.tools.run --print-lowered"),
     ("%opt", f"{compile_} --no-annotations"),
     ("%full", compile_),
     ("%filecheck", f"{python} -m filecheck"),

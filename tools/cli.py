@@ -222,6 +222,17 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     return Table(title, columns, numbers)
 
 
+def print_lowered(
+    program: Program, target: str, *, annotations: bool = False, ranks: int = 1, seed: int | None = None
+) -> None:
+    """What the runtime hands to MindSpore, of the first of ``ranks``, on stderr."""
+    from ..runtime.lowering.lower import print_lowered
+    from ..runtime.lowering.lowering import Context
+
+    context = Context(program, target, ranks=ranks, seed=seed)
+    sys.stderr.write(harmless(print_lowered(context, annotations)))
+
+
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(harmless(json_text(document)))

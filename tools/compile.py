@@ -80,6 +80,7 @@ def _ir_option(name: str, what: str) -> Callable[[F], F]:
 @_ir_option("--print-ir-before", "the program before each pass")
 @_ir_option("--print-ir-after", "the program after each pass")
 @_ir_option("--print-ir-diff", "what each pass changed: nodes, state, schedule")
+@click.option("--print-lowered", is_flag=True, help="Print what the runtime makes of OUT for its target to stderr.")
 @click.option("--annotations/--no-annotations", default=True, help="Scopes and origins in text [on].")
 @click.option("--time-passes", is_flag=True, help="Print where the time went to stderr.")
 @click.option("--pass-statistics", is_flag=True, help="Print each pass's statistics to stderr.")
@@ -152,6 +153,7 @@ class Job:
     print_ir_before: tuple[str, ...]
     print_ir_after: tuple[str, ...]
     print_ir_diff: tuple[str, ...]
+    print_lowered: bool
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -308,6 +310,8 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
     if not (as_json or quiet):
         for finding in certain_findings(source):
             click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
+    if job.print_lowered:
+        cli.print_lowered(program, program.target, annotations=job.annotations)
     with _timed(job, "write"):
         _write(program, output, emit, job.annotations)
     verification = _verified(job, source, program, output, as_json or quiet) if job.verify else None

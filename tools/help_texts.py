@@ -12,7 +12,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim --head",
         "Checks": "--verify --verify-each",
         "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --annotations --dump-pipeline",
-        "Find out why": "--time-passes --pass-statistics --opt-bisect-limit",
+        "Find out why": "--print-lowered --time-passes --pass-statistics --opt-bisect-limit",
         "What there is": "--list-passes --list-losses --list-optimizers --help --version",
         "Report": "--json --quiet",
     },
@@ -30,7 +30,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "State": "--load --partial --set --resume --save --save-every --save-minutes --keep",
         "Evaluation": "--val --val-split --metric --label --eval",
         "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
-        "Report": "--quiet --json",
+        "Report": "--print-lowered --quiet --json",
         "Help": "--help --version",
     },
     "boost-verify": {

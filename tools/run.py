@@ -102,6 +102,7 @@ from .jobs import rank
 )
 @click.option("--master-port", type=click.IntRange(1024, 65535), metavar="P", help="Where ranks meet [a free port].")
 @click.option("--log-dir", metavar="DIR", type=Place(), help="Keep what each rank printed there.")
+@click.option("--print-lowered", is_flag=True, help="Print what MindSpore will run to stderr; without data only that.")
 @click.option("-q", "--quiet", is_flag=True, help="Show nothing of the training on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
@@ -128,8 +129,11 @@ def command(arguments: list[str], /, **options: Any) -> None:
     interruption.ends_with(partial(outcome, job, time.time_ns()))
     job.check()
     program = cli.read_program(job.program)
+    if job.print_lowered and rank.role() is None:
+        cli.print_lowered(program, job.device.lower(), ranks=job.ranks, seed=job.seed)
     if job.data is None:
-        evaluate_only(job, program)
+        if job.evaluate is not None:
+            evaluate_only(job, program)
         return
     check_trains(program)
     if not (program.pipeline or job.quiet or job.as_json) and rank.role() is None:  # else boost-compile has said it

@@ -58,16 +58,6 @@ def copy_constants(graph: Graph) -> int:
     return len(found)
 
 
-def with_own_constants(main: Graph) -> Graph:
-    """A copy of a main graph in which no effect writes into a constant; the graph itself if none does."""
-    if not any(written_constants(graph) for graph in main.all_graphs()):
-        return main
-    main = main.clone()[0]
-    for graph in main.all_graphs():
-        copy_constants(graph)
-    return main
-
-
 def replaceable_writes(graph: Graph, network: Collection[Node]) -> list[Node]:
     """The in-place operations of the update side that :func:`without_writes` replaces. ``network``: the forward and
     backward nodes."""

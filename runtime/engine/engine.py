@@ -19,22 +19,16 @@ from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TupleType, Type
 from ...ir.core.wording import sentence
-from ...ir.rewrite.in_place import with_own_constants
-from ...ir.rewrite.ranks.collectives import WORLD, collectives
-from ...ir.rewrite.ranks.shares import share_of, share_rows, shared_states
-from ..lowering.anchor import anchor_state
-from ..lowering.clearing import compute_zeros
-from ..lowering.finite_test import shorten_finite_tests
-from ..lowering.half_state import widen_half_updates
-from ..lowering.reciprocal import multiply_by_reciprocal
-from ..lowering.staggering import stagger_updates
+from ...ir.rewrite.ranks.collectives import collectives
+from ...ir.rewrite.ranks.shares import share_of
+from ..lowering.lower import FOR_ANY_GRAPH, lower
+from ..lowering.lowering import Context
 from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
 from .live import LiveCell
-from .ranks import graph_of_ranks, join_ranks
+from .ranks import create_group, join_ranks
 from .scratch import scratch_folder
-from .seeding import seed_graph
 
 log = logging.getLogger("boost_compile")
 
@@ -69,7 +63,7 @@ class Engine:
                 self.ranks.size,
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
-        self._shared = shared_states(program, self.ranks.size)
+        self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed)
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
         self.parameters: dict[str, Any] = (
@@ -92,50 +86,43 @@ class Engine:
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
         self._runners: dict[str, Any] = {
-            name: known[graph] if graph in known else self._load(program, graph, seed)
-            for name, graph in self.graphs.items()
+            name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
         }
 
     def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
-        found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self._shared}
+        found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self.context.shared}
         return {name: parameter for name, parameter in found.items() if parameter is not None}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
         """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
         variable.data.check(variable.name)
-        if variable.name not in self._shared:
+        if variable.name not in self.context.shared:
             return _parameter(variable)
         type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))
         return _parameter(replace(variable, type=type_, data=data))
 
-    def _load(self, program: Program, graph: Graph, seed: int | None) -> Any:
-        target = self.device.lower()
-        if self._shared:
-            graph = graph.clone()[0]
-            share_rows(graph, self._shared, self.ranks.rank, self.ranks.size, WORLD[target])
-        graph = graph_of_ranks(graph, self.ranks, target)
-        if seed is not None:
-            graph = graph.clone()[0]
-            if self.device == "CPU":  # elsewhere masks have other forms, and would have to be copied there
-                self.draws.take(graph)
-            for node in seed_graph(graph, seed, self.ranks.rank):
-                log.warning(
-                    "the session's seed does not reach %s (%s) of graph '%s'", node.op.name, node.scope, graph.name
-                )
-        self.unrepeatable += [f"{n.op.name} in {n.scope}" for part in graph.all_graphs() for n in part if is_random(n)]
-        if self.device == "CPU":
-            graph = multiply_by_reciprocal(widen_half_updates(graph), program)
-            graph = stagger_updates(compute_zeros(shorten_finite_tests(graph)))
-        return self.runner_of(program, graph)
+    def _load(self, graph: Graph) -> Any:
+        """A Cell that runs a graph of the schedule."""
+        lowered = lower(graph, self.context).graph
+        for name, members in self.context.groups.items():
+            create_group(name, members)
+        for node in self.context.unseeded.get(graph.name, ()):
+            log.warning("the session's seed does not reach %s of graph '%s'", node, graph.name)
+        self.draws.add(graph.name, self.context.draws.get(graph.name, ()))
+        random = [node for part in lowered.all_graphs() for node in part if is_random(node)]
+        self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
+        return self._compiled(self.context.program, lowered)
 
     def runner_of(self, program: Program, graph: Graph) -> Any:
         """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
+        return self._compiled(program, lower(graph, Context(program, self.context.target), FOR_ANY_GRAPH).graph)
+
+    def _compiled(self, program: Program, graph: Graph) -> Any:
         import mindspore
 
         from ...ir.formats.mindir.writer import write_mindir
         from .cells import FunctionRunner, GraphRunner
 
-        graph = anchor_state(with_own_constants(graph))
         with scratch_folder() as folder:
             path = folder / "program.mindir"
             # MindSpore rejects a file that does not name its version, as of a program that no file was read for.

@@ -21,11 +21,12 @@ from ...ir.analysis.cost.memory import graph_memory
 from ...ir.core.display import Displayed
 from ...ir.core.graph import Graph, Node
 from ...ir.core.predicates import is_effect, is_ordering
-from ...ir.core.primitives import Family, named
+from ...ir.core.primitives import CPU, Family, named
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
-from ..lowering.clearing import compute_zeros
-from ..lowering.staggering import stagger_updates
+from ..lowering import clearing, staggering
+from ..lowering.lower import lower
+from ..lowering.lowering import Context
 from .pool import reach
 
 ENGINE = 30 << 20
@@ -57,7 +58,7 @@ def footprint(program: Program, threads: int | None = None, graphs: Mapping[str,
     cores = threads or os.cpu_count() or 1
     pool = constants = scratch = nodes = 0
     for name in program.schedule.graphs():
-        graph = as_run(program.graphs[name]) if graphs is None else graphs[name]
+        graph = as_run(program, name) if graphs is None else graphs[name]
         memory = graph_memory(graph)
         pool = max(pool, reach(graph) + memory.inputs)
         constants += memory.constants
@@ -67,10 +68,10 @@ def footprint(program: Program, threads: int | None = None, graphs: Mapping[str,
     return Footprint(state, pool, constants, scratch, ENGINE + NODE * nodes)
 
 
-def as_run(graph: Graph) -> Graph:
-    """A copy of a graph as a session hands it to MindSpore, its nodes in the order in which they run: an effect as soon
-    as all that it waits for is done, since MindSpore starts kernels so."""
-    graph = stagger_updates(compute_zeros(graph)).clone()[0]
+def as_run(program: Program, name: str) -> Graph:
+    """A copy of a graph as it fills memory in a session on CPU, its nodes in the order in which they run: an effect as
+    soon as all that it waits for is done, since MindSpore starts kernels so."""
+    graph = lower(program.graphs[name], Context(program, CPU), (clearing, staggering)).graph.clone()[0]
     for part in graph.all_graphs():
         ready: dict[Node, tuple[int, int]] = {}
         for at, node in enumerate(part):

@@ -1,5 +1,6 @@
-"""This process as one rank of a job: who it is, what its graphs are in a job of one, and what ranks tell each other
-outside of the graphs. Every function that communicates must be called by all ranks."""
+"""This process as one rank of a job: who it is, and what ranks tell each other outside of the graphs.
+
+Every function that communicates must be called by all ranks."""
 
 from __future__ import annotations
 
@@ -10,20 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...ir.analysis.training.stages import STAGE
 from ...ir.core.errors import RuntimeFailure
-from ...ir.core.graph import Graph
 from ...ir.core.wording import agreed
-from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.ranks.adasum import Job, expand_adasum, needs_job
-from ...ir.rewrite.ranks.buckets import ALL_REDUCE, source_of
-from ...ir.rewrite.ranks.collectives import WORLD, collectives, group_of, is_world
 
 if TYPE_CHECKING:
     import numpy as np
 
-IDENTITY_ALONE = frozenset({"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "Reduce"})
-"""Collectives that give a single rank what it put in."""
 _CHUNKS = 4
 """A hash has so many parts of 16 bits, which float32 holds exactly: what every device adds up."""
 
@@ -55,49 +48,12 @@ def join_ranks() -> Ranks:
     return Ranks(communication.get_rank(), communication.get_group_size())
 
 
-def graph_of_ranks(graph: Graph, ranks: Ranks, target: str) -> Graph:
-    """``graph`` as this rank runs it on ``target``: a copy, or ``graph`` itself where nothing changes. Alone,
-    collectives go; else those among all ranks get the name that their group has on the target, and groups of some ranks
-    are created."""
-    if not needs_job(graph) and not any(True for _ in collectives(graph)):
-        return graph
-    copy = graph.clone()[0]
-    job = Job(ranks.rank, ranks.size, target)
-    expand_adasum(copy, job)
-    if ranks.size == 1:
-        return _alone(copy)
-    for name, members in job.groups.items():
-        _create_group(name, members)
-    for node in collectives(copy):
-        if is_world(group_of(node)):
-            node.set_attribute("group", WORLD[target])
-    return copy
-
-
 @cache
-def _create_group(name: str, members: tuple[int, ...]) -> None:
+def create_group(name: str, members: tuple[int, ...]) -> None:
     """Once in a process: MindSpore keeps groups as long as it lives."""
     from mindspore import communication
 
     communication.create_group(name, list(members))
-
-
-def _alone(graph: Graph) -> Graph:
-    for body in graph.all_graphs():
-        effects = Effects(body)
-        for node in list(body):
-            if node.marks.get(STAGE) == ALL_REDUCE:
-                node.replace_uses(source_of(node))
-        for node in [n for n in collectives(graph) if n.graph is body]:
-            size = node.attributes.get("rank_size", 1)
-            if node.op.name not in IDENTITY_ALONE or size not in (0, 1):
-                raise RuntimeFailure(
-                    f"graph '{graph.name}' holds {node!r}, which needs other ranks, and this process is alone: start "
-                    "it with msrun"
-                )
-            node.replace_uses(node.operand(0))
-        effects.commit()
-    return graph
 
 
 class Exchange:

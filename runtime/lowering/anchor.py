@@ -1,30 +1,33 @@
-"""Making functions write to the session's state and not to a copy of it."""
+"""On each target: a state that a function takes is read in the main graph too.
+
+MindSpore 2.10 hands a function a copy of a Parameter that is an argument of the main graph and is used by nothing
+there: an optimizer in the branch of a condition then updates the copy, and the Parameter stays as it was, without an
+error. A Load that the result depends on is use enough, and computes nothing.
+"""
 
 from __future__ import annotations
 
 from ...ir.core.attributes import MonadValue
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, State
 from ...ir.core.op import CALL
+from ...ir.core.wording import counted
+from .lowering import Context
 
 
-def anchor_state(graph: Graph) -> Graph:
-    """A copy of ``graph`` that reads, to no end, every state that it passes to a function; ``graph`` itself if it
-    passes none.
+def applies(graph: Graph, context: Context) -> bool:
+    return bool(_passed(graph))
 
-    MindSpore 2.10 hands a function a copy of a Parameter that is an argument of the main graph and is used by
-    nothing there: an optimizer in the branch of a condition then updates the copy, and the Parameter stays as it
-    was, without an error. A Load that the result depends on is use enough, and computes nothing.
-    """
+
+def run(graph: Graph, context: Context) -> str:
+    passed = _passed(graph)
+    token = graph.constant(MonadValue("umonad"), "u")
+    loads = [graph.create("Load", [state, token]) for state in passed]
+    graph.result = graph.create("Depend", [graph.result, graph.create("MakeTuple", loads)])
+    return f"{counted(len(passed), 'state')} read in the main graph"
+
+
+def _passed(graph: Graph) -> list[State]:
+    """The states that the main graph hands to functions."""
     if not graph.functions:
-        return graph
-    copy = graph.clone()[0]
-    passed = [
-        state
-        for state in copy.states.values()
-        if any(user.op is CALL or user.op.name == "Partial" for user in state.uses)
-    ]
-    if passed:
-        token = copy.constant(MonadValue("umonad"), "u")
-        loads = [copy.create("Load", [state, token]) for state in passed]
-        copy.result = copy.create("Depend", [copy.result, copy.create("MakeTuple", loads)])
-    return copy
+        return []
+    return [s for s in graph.states.values() if any(user.op is CALL or user.op.name == "Partial" for user in s.uses)]

@@ -1,4 +1,9 @@
-"""Zeros that are computed where they are needed, in place of constants that are held for all time."""
+"""On CPU: zeros that big states are cleared with are computed where they are needed.
+
+MindSpore folds ZerosLike of a known shape into a constant and holds it as long as the graph: accumulators that are
+cleared so cost their memory twice. Spread from a number that it cannot know, the zeros exist while one state is
+cleared. That number is whether an element is less than itself, 0 also for infinities and NaN.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,24 @@ from math import prod
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.inference import infer
+from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
+from .lowering import Context
 
 SMALLEST = 4096
 """Elements of a tensor below which its zeros may be held."""
 
 
-def compute_zeros(graph: Graph) -> Graph:
-    """A copy of ``graph`` in which big states are cleared with zeros that it computes; ``graph`` itself if it clears
-    none.
+def applies(graph: Graph, context: Context) -> bool:
+    return context.target == CPU and any(_is_cleared(node) for part in graph.all_graphs() for node in part)
 
-    MindSpore folds ZerosLike of a known shape into a constant and holds it as long as the graph: accumulators that are
-    cleared so cost their memory twice. Spread from a number that it cannot know, the zeros exist while one state is
-    cleared. That number is whether an element is less than itself, 0 also for infinities and NaN.
-    """
-    if not any(_is_cleared(node) for part in graph.all_graphs() for node in part):
-        return graph
-    copy = graph.clone()[0]
-    for part in copy.all_graphs():
+
+def run(graph: Graph, context: Context) -> str:
+    computed = 0
+    waiting: dict[Node, None] = {}
+    for part in graph.all_graphs():
         zeros: dict[DType, Value] = {}
         for node in [n for n in part if _is_cleared(n)]:
             source = node.operand(0)
@@ -38,8 +43,13 @@ def compute_zeros(graph: Graph) -> Graph:
             for user, i in node.use_sites():
                 # Who merely waits, waits for what reads the state: the zeros need not be there by then.
                 user.set_operand(i, spread if user.op.name == "Assign" else zero)
+                if user.op.name == "MakeTuple":
+                    waiting[user] = None
             part.erase(node)
-    return copy
+            computed += 1
+    for user in waiting:
+        user.type = infer(user.op, user.operands)
+    return f"zeros of {counted(computed, 'state')} computed"
 
 
 def _is_cleared(node: Node) -> bool:

@@ -1,4 +1,9 @@
-"""A fast test for infinities and NaN on CPU: a matrix product with zeros."""
+"""On CPU: float32 matrices and filters are tested for infinities and NaN by their product with a vector of zeros.
+
+Zero times a finite number is zero, times an infinity or NaN it is NaN: the product, one element a row, is finite where
+the row is. MindSpore's CPU kernels of IsFinite and ReduceAll take 7 ns an element, its matrix product 0.3
+(docs/benchmarks.md).
+"""
 
 from __future__ import annotations
 
@@ -7,28 +12,25 @@ from math import prod
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Constant, Graph, Node, Value
+from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
+from .lowering import Context
 
 SMALLEST = 4096
 """Elements of a tensor below which the two kernels cost the same."""
 
 
-def shorten_finite_tests(graph: Graph) -> Graph:
-    """A copy of ``graph`` in which float32 matrices and filters are tested by way of their product with a vector of
-    zeros; ``graph`` itself if it tests none.
+def applies(graph: Graph, context: Context) -> bool:
+    return context.target == CPU and any(_is_test(node) for part in graph.all_graphs() for node in part)
 
-    Zero times a finite number is zero, times an infinity or NaN it is NaN: the product, one element a row, is finite
-    where the row is. MindSpore's CPU kernels of IsFinite and ReduceAll take 7 ns an element, its matrix product 0.3
-    (docs/benchmarks.md).
-    """
-    if not any(_is_test(node) for part in graph.all_graphs() for node in part):
-        return graph
-    copy = graph.clone()[0]
-    for part in copy.all_graphs():
-        for node in [n for n in part if _is_test(n)]:
-            _shorten(part, node)
-    copy.sort()
-    return copy
+
+def run(graph: Graph, context: Context) -> str:
+    tests = [(part, node) for part in graph.all_graphs() for node in part if _is_test(node)]
+    for part, node in tests:
+        _shorten(part, node)
+    graph.sort()
+    return f"{counted(len(tests), 'finite test')} by matrix products"
 
 
 def _is_test(node: Node) -> bool:

@@ -1,4 +1,9 @@
-"""Half-precision state that functions update: written so that MindSpore's CPU engine keeps the result."""
+"""On CPU: optimizers in functions work on float32 copies of float16 state, which is written back.
+
+The CPU kernels of optimizers take float32, so MindSpore 2.10 puts casts around them, and where the state came to a
+function as an argument it loses the way back: the state stays as it was, without an error. Spelled out in the graph,
+the same casts work.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +12,36 @@ from ...ir.analysis.functions.calls import callees_first
 from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.predicates import written_operands
-from ...ir.core.primitives import facts
+from ...ir.core.primitives import CPU, facts
 from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
+from .lowering import Context
 
 _TAKES_HALF = frozenset({"AdamWeightDecay"})
 """Optimizers whose CPU kernel takes float16 state and float32 numbers as they come, so that nothing is cast."""
 
 
-def widen_half_updates(graph: Graph) -> Graph:
-    """A copy of ``graph`` in whose functions optimizers work on float32 copies of float16 state; ``graph`` itself if
-    there is nothing of the kind.
+def applies(graph: Graph, context: Context) -> bool:
+    return context.target == CPU and any(_updates_half(n) for f in graph.functions.values() for n in f)
 
-    The CPU kernels of optimizers take float32, so MindSpore 2.10 puts casts around them, and where the state came to a
-    function as an argument it loses the way back: the state stays as it was, without an error. Spelled out in the
-    graph, the same casts work.
-    """
-    found = [n for f in graph.functions.values() for n in f if _updates_half(n)]
-    if not found:
-        return graph
-    copy, twin = graph.clone()
-    known = summarize(copy)
-    of_function: dict[Graph | None, list[Node]] = {}
-    for node in found:
-        own = twin[node]
-        assert isinstance(own, Node)
-        of_function.setdefault(own.graph, []).append(own)
-    for function in callees_first(copy):
-        if function in of_function:
-            fx = Effects(function, known)
-            nodes = set(of_function[function])
-            effects, fx.list = fx.list, []
-            for effect in effects:
-                if effect.node in nodes:
-                    _widen(fx, effect.node)
-                else:
-                    fx.list.append(effect)
-            fx.commit()
-    return copy
+
+def run(graph: Graph, context: Context) -> str:
+    known = summarize(graph)
+    widened = 0
+    for function in callees_first(graph):
+        if not any(map(_updates_half, function)):
+            continue
+        fx = Effects(function, known)
+        effects, fx.list = fx.list, []
+        for effect in effects:
+            if _updates_half(effect.node):
+                _widen(fx, effect.node)
+                widened += 1
+            else:
+                fx.list.append(effect)
+        fx.commit()
+    return f"{counted(widened, 'update')} of float16 state in float32"
 
 
 def _is_half(value: Value) -> bool:

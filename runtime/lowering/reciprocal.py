@@ -1,4 +1,10 @@
-"""Gradients multiplied by the reciprocal of what they are divided by."""
+"""On CPU: gradients are multiplied by the reciprocal of their divisor (accumulation's number of micro-batches, a loss
+scale) where that is a power of two.
+
+A division takes twice to three times as long as a multiplication. By a power of two both give the same bits. A cycle
+that ends early, after three of four micro-batches, then rounds once more, and so does a job whose number of ranks is no
+power of two.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,11 @@ from ...ir.analysis.training.divisor import find_divisor, quotients
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
+from ...ir.core.primitives import CPU
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import TensorType
+from ...ir.core.wording import counted
+from .lowering import Context
 
 SCOPE = "reciprocal"
 _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
@@ -17,31 +26,31 @@ _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
 weights) may be any number."""
 
 
-def multiply_by_reciprocal(graph: Graph, program: Program) -> Graph:
-    """A copy of ``graph``, of ``program``, that multiplies gradients by the reciprocal of their divisor (accumulation's
-    number of micro-batches, a loss scale) where that is a power of two; ``graph`` itself where none is.
-
-    On CPU a division takes twice to three times as long as a multiplication. By a power of two both give the same bits.
-    A cycle that ends early, after three of four micro-batches, then rounds once more, and so does a job whose number of
-    ranks is no power of two.
-    """
-    length = program.micro_batches()
+def applies(graph: Graph, context: Context) -> bool:
+    length = context.program.micro_batches()
+    if context.target != CPU or length & (length - 1):
+        return False
     divisor = find_divisor(graph)
-    if length & (length - 1) or divisor is None or not _is_power_of_two(divisor, program):
-        return graph
-    copy, twin = graph.clone()
-    for by, divisions in quotients(twin[divisor]).items():  # type: ignore[arg-type]
+    return divisor is not None and _is_power_of_two(divisor, context.program)
+
+
+def run(graph: Graph, context: Context) -> str:
+    divisor = find_divisor(graph)
+    assert divisor is not None
+    products = 0
+    for by, divisions in quotients(divisor).items():
         # Where the divisor is cast, so is one: the type of the quotients.
-        one = copy.constant(scalar_tensor(tensor_type(by).dtype, 1.0))
-        with copy.inserting_before(divisions[0]):
-            reciprocal = copy.create("RealDiv", [one, by], scope=SCOPE)
+        one = graph.constant(scalar_tensor(tensor_type(by).dtype, 1.0))
+        with graph.inserting_before(divisions[0]):
+            reciprocal = graph.create("RealDiv", [one, by], scope=SCOPE)
         for node in divisions:
-            with copy.inserting_before(node):
-                product = copy.create("Mul", [node.operand(0), reciprocal], scope=node.scope, sources=[node])
+            with graph.inserting_before(node):
+                product = graph.create("Mul", [node.operand(0), reciprocal], scope=node.scope, sources=[node])
             node.replace_uses(product)
-            copy.erase(node)
-    copy.sort()
-    return copy
+            graph.erase(node)
+            products += 1
+    graph.sort()
+    return f"{counted(products, 'division')} by a power of two turned into multiplications"
 
 
 def _has_one_bit(number: float) -> bool:

@@ -1,28 +1,33 @@
-"""Averaged gradients and zeros of accumulators, made one after the other instead of all at once."""
+"""On CPU: the gradient of an update is computed from its accumulator when the update before it is done, and an
+accumulator's zeros when the one before it is cleared.
+
+MindSpore starts what waits for nothing at once: all the gradients of a cycle's update would be in memory together. Only
+what is computed for one update alone is put off; what a norm or an overflow check measures is needed before.
+"""
 
 from __future__ import annotations
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.core.graph import Constant, Graph, Node, State, Value
+from ...ir.core.inference import infer
 from ...ir.core.predicates import is_effect, is_pure, written_operands
-from ...ir.core.primitives import facts
+from ...ir.core.primitives import CPU, facts
+from ...ir.core.wording import counted
+from .lowering import Context
 
 
-def stagger_updates(graph: Graph) -> Graph:
-    """A copy of ``graph`` in which the gradient of an update is computed from its accumulator when the update before it
-    is done, and an accumulator's zeros when the one before it is cleared; ``graph`` itself if nothing is to be done.
+def applies(graph: Graph, context: Context) -> bool:
+    return context.target == CPU and any(_source(node) for node in graph)
 
-    MindSpore starts what waits for nothing at once: all the gradients of a cycle's update would be in memory together.
-    Only what is computed for one update alone is put off; what a norm or an overflow check measures is needed before.
-    """
-    if not any(_source(node) for node in graph):
-        return graph
-    copy = graph.clone()[0]
-    depth = _depths(copy)
-    ends = _overwritten(copy, depth)
+
+def run(graph: Graph, context: Context) -> str:
+    depth = _depths(graph)
+    ends = _overwritten(graph, depth)
+    delayed = 0
+    waiting: dict[Node, None] = {}
     for find in (_source, _zeros):
         previous: Node | None = None
-        for node in sorted((n for n in copy if n in depth), key=depth.__getitem__):
+        for node in sorted((n for n in graph if n in depth), key=depth.__getitem__):
             chain = find(node)
             if chain is None:
                 continue
@@ -34,12 +39,15 @@ def stagger_updates(graph: Graph) -> Graph:
                 continue
             if previous is not None:
                 for taker, _ in chain:
-                    _wait_no_more(copy, taker)
-                with copy.inserting_before(bottom):
-                    bottom.set_operand(i, copy.create("Depend", [read, previous]))
+                    waiting.update(dict.fromkeys(_wait_no_more(graph, taker)))
+                with graph.inserting_before(bottom):
+                    bottom.set_operand(i, graph.create("Depend", [read, previous]))
+                delayed += 1
             previous = node
-    copy.sort()
-    return copy
+    for user in waiting:
+        user.type = infer(user.op, user.operands)
+    graph.sort()
+    return f"{counted(delayed, 'gradient or zero', 'gradients and zeros')} put off until the one before is used"
 
 
 Chain = list[tuple[Node, int]]
@@ -72,10 +80,12 @@ def _takers(value: Node) -> int:
     return sum(not orders_only(user, i) for user, i in value.use_sites())
 
 
-def _wait_no_more(graph: Graph, value: Node) -> None:
-    for user, i in value.use_sites():
-        if user.op.name == "MakeTuple" and orders_only(user, i):
-            user.set_operand(i, graph.constant(True))
+def _wait_no_more(graph: Graph, value: Node) -> list[Node]:
+    """Takes a value out of what tokens wait for, and returns the tuples that it stood in, whose types are wrong now."""
+    tuples = [(user, i) for user, i in value.use_sites() if user.op.name == "MakeTuple" and orders_only(user, i)]
+    for user, i in tuples:
+        user.set_operand(i, graph.constant(True))
+    return [user for user, _ in tuples]
 
 
 def _depths(graph: Graph) -> dict[Node, int]:

@@ -23,6 +23,7 @@ from ..engine.engine import Engine, flat_outputs
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Exchange, Ranks
 from ..live.capture import program_of
+from ..lowering.lower import print_lowered
 from ..state.checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from ..state.finite_state import FiniteState
 from ..state.own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
@@ -516,6 +517,10 @@ class Session:
         if batch is not None:
             network = network.resized(None if batch == "any" else batch, runs=False)
         return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
+
+    def lowered(self) -> str:
+        """The graphs as MindSpore got them, as text, each under the list of what the runtime did to it."""
+        return print_lowered(self._engine.context)
 
     def _differing(self, statistics: bool) -> list[str]:
         """The state of which ranks hold parts of their own: what a cycle has accumulated and, if asked for, BatchNorm

@@ -48,6 +48,7 @@ class Job:
     sync: str
     master_port: int | None
     log_dir: str | None
+    print_lowered: bool
     quiet: bool
     as_json: bool
 
@@ -84,11 +85,12 @@ class Job:
     def _check_evaluation(self) -> None:
         on_data = self.evaluate is not None and is_data(self.evaluate)
         if self.data is None:
-            if not on_data:
+            only_prints = self.print_lowered and self.evaluate is None
+            if not on_data and not only_prints:
                 raise click.UsageError("--data is missing: what is to be trained on? (--eval FILE.npz alone evaluates)")
             for given, flag in (
                 (self.save, "--save"), (self.resume, "--resume"), (self.val, "--val"), (self.val_split, "--val-split"),
-                (self.ranks > 1, "--ranks"),
+                (self.ranks > 1 and not only_prints, "--ranks"),
             ):  # fmt: skip
                 if given:
                     raise click.UsageError(f"{flag} is for training, and without --data nothing is trained")

@@ -50,7 +50,7 @@ def session_memory(shown: Shown) -> SessionMemory:
     state: dict[str, int] = {}
     for variable in program.state.values():
         state[variable.role] = state.get(variable.role, 0) + variable.nbytes
-    run = {name: as_run(graph) for name, graph in program.graphs.items()}
+    run = {name: as_run(program, name) for name in program.graphs}
     graphs = {}
     for name, graph in run.items():
         # As it runs, a graph is a copy: nodes are known by their names.

@@ -13,6 +13,8 @@ from boost_compile.ir.core.program import Entry, Program, Schedule
 from boost_compile.ir.core.types import TupleType, tensor
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.runtime.engine.draws import Draws
+from boost_compile.runtime.lowering.lower import lower
+from boost_compile.runtime.lowering.lowering import Context
 
 import boost_compile as bc
 
@@ -90,10 +92,13 @@ def numbers(rank: int) -> tuple[Draws, Graph]:
         for op in ("StandardNormal", "UniformReal")
     ]
     graph.result = graph.create("MakeTuple", [x, *parts])
+    program = Program({"g": graph}, {}, Schedule((Entry("g"),)), name="p")
+    context = Context(program, "cpu", rank, rank + 1, seed=3)
+    lowered = lower(graph, context).graph
+    assert [value.name.split(".")[0] for value in lowered.inputs] == ["x", "drawn_0", "drawn_1"]
     draws = Draws(3, rank)
-    draws.take(graph)
-    assert [value.name.split(".")[0] for value in graph.inputs] == ["x", "drawn_0", "drawn_1"]
-    return draws, graph
+    draws.add("g", context.draws["g"])
+    return draws, lowered
 
 
 def test_numbers():

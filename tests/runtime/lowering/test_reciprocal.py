@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.runtime.engine import engine
-from boost_compile.runtime.lowering.reciprocal import multiply_by_reciprocal
+from boost_compile.ir.core.graph import Graph
+from boost_compile.runtime.lowering import reciprocal
+from boost_compile.runtime.lowering.lower import lower
+from boost_compile.runtime.lowering.lowering import Context
 
 import boost_compile as bc
 from tests.networks import CASES
 
 
-def divisions(program: bc.Program, graph: str) -> int:
-    return sum(node.op.name == "RealDiv" for node in program.graphs[graph])
+def divisions(graph: Graph) -> int:
+    return sum(node.op.name == "RealDiv" for node in graph)
+
+
+def multiplied(program: bc.Program, graph: str) -> Graph:
+    return lower(program.graphs[graph], Context(program, "cpu"), [reciprocal]).graph
 
 
 @pytest.mark.parametrize(
@@ -29,11 +35,10 @@ def test_by_a_power_of_two_the_bits_are_the_same(
     pipeline: str, graph: str, exported: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = bc.compile(bc.load(str(exported("mlp_adam"))), pipeline)
-    changed = multiply_by_reciprocal(program.graphs[graph], program)
-    assert divisions(program, graph) >= 4
-    assert divisions(program, graph) - sum(node.op.name == "RealDiv" for node in changed) >= 3
+    assert divisions(program.graphs[graph]) >= 4
+    assert divisions(program.graphs[graph]) - divisions(multiplied(program, graph)) >= 3
     ours = bc.Session(program)
-    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, program: graph)
+    monkeypatch.setattr(reciprocal, "applies", lambda graph, context: False)
     divided = bc.Session(program)
     for batch in CASES["mlp_adam"].batches(2 * program.micro_batches()):
         for session in (ours, divided):
@@ -55,17 +60,16 @@ def test_by_a_power_of_two_the_bits_are_the_same(
 )
 def test_what_may_be_another_number_divides(pipeline: str, exported: Any) -> None:
     program = bc.compile(bc.load(str(exported("mlp"))), pipeline)
-    graph = program.graphs["apply"]
-    assert divisions(program, "apply") >= 4
-    assert multiply_by_reciprocal(graph, program) is graph
+    assert divisions(program.graphs["apply"]) >= 4
+    assert multiplied(program, "apply") is program.graphs["apply"]
 
 
 def test_a_short_cycle_rounds_once_more_at_most(exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step of plain descent is the gradient times the rate: one rounding of it more, and that of the sum."""
     program = bc.compile(bc.load(str(exported("mlp_sgd"))), "gradient-accumulation{steps=4}")
-    assert multiply_by_reciprocal(program.graphs["apply"], program) is not program.graphs["apply"]
+    assert multiplied(program, "apply") is not program.graphs["apply"]
     ours = bc.Session(program)
-    monkeypatch.setattr(engine, "multiply_by_reciprocal", lambda graph, program: graph)
+    monkeypatch.setattr(reciprocal, "applies", lambda graph, context: False)
     divided = bc.Session(program)
     before = ours.state()
     for session in (ours, divided):

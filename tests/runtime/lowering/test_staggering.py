@@ -4,18 +4,19 @@ by the tests of accumulation, which run them; here is that they hold less."""
 from __future__ import annotations
 
 from boost_compile.ir.analysis.cost.memory import graph_memory
-from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.runtime.engine.footprint import as_run, footprint
-from boost_compile.runtime.lowering.clearing import compute_zeros
-from boost_compile.runtime.lowering.staggering import stagger_updates
+from boost_compile.runtime.lowering import clearing, staggering
+from boost_compile.runtime.lowering.lower import lower
+from boost_compile.runtime.lowering.lowering import Context
 
 WEIGHTS = 8
 BYTES = 128 * 64 * 4
 
 
-def update_side(measured: bool = False) -> Graph:
+def update_side(measured: bool = False) -> Program:
     """Momentum on the mean of accumulators, which are cleared; ``measured``: a norm of all gradients is returned."""
     states = [
         f"state %{kind}{k}: float32[128,64] role={role}\n"
@@ -52,42 +53,28 @@ def update_side(measured: bool = False) -> Graph:
     text = "state %count: float32[] role=counter\n" + "".join(states) + f"graph @apply() {{\n{body}\n}}\n"
     program = parse_program(text)
     verify(program)
-    return program.graphs["apply"]
+    return program
 
 
 def test_gradients_and_zeros_are_made_one_after_the_other() -> None:
-    graph = update_side()
-    assert graph_memory(graph).peak >= 2 * WEIGHTS * BYTES
-    run = as_run(graph)
+    program = update_side()
+    assert graph_memory(program.graphs["apply"]).peak >= 2 * WEIGHTS * BYTES
+    run = as_run(program, "apply")
     assert graph_memory(run).peak <= 2 * BYTES + 1024
     assert sum(node.op.name == "ZerosLike" for node in run) == 0
 
 
 def test_zeros_are_no_constants() -> None:
-    spread = [node for node in compute_zeros(update_side()) if node.op.name == "BroadcastTo"]
-    assert len(spread) == WEIGHTS
-    assert graph_memory(compute_zeros(update_side())).constants < 64
-
-
-def test_small_states_keep_their_zeros() -> None:
-    graph = parse_program(
-        "state %a: float32[8] role=accumulator\ngraph @g() {\n  %l = Load(%a, umonad) : float32[8]\n"
-        "  %z = ZerosLike(%l) : float32[8]\n  %c = Assign(%a, %z, umonad) : float32[8]@a\n"
-        "  %u = UpdateState(umonad, %c) : umonad\n  %d = Depend(true, %u) : bool\n  return %d\n}\n"
-    ).graphs["g"]
-    assert compute_zeros(graph) is graph
+    program = update_side()
+    computed = lower(program.graphs["apply"], Context(program, "cpu"), [clearing]).graph
+    assert sum(node.op.name == "BroadcastTo" for node in computed) == WEIGHTS
+    assert graph_memory(computed).constants < 64
 
 
 def test_what_is_measured_before_the_updates_is_not_put_off() -> None:
-    graph = update_side(measured=True)
-    assert stagger_updates(graph).total_nodes() <= graph.total_nodes() + WEIGHTS  # Depends for zeros at most
-    waiting = [n for n in stagger_updates(graph) if n.op.name == "RealDiv" and n.operand(0).op.name == "Depend"]  # type: ignore[attr-defined]
-    assert waiting == []
-
-
-def test_graphs_without_updates_are_left_alone() -> None:
-    graph = parse_program("graph @g(%x: float32[4]) {\n  %y = Neg(%x)\n  return %y\n}\n").graphs["g"]
-    assert stagger_updates(graph) is graph
+    program = update_side(measured=True)
+    graph = program.graphs["apply"]
+    assert lower(graph, Context(program, "cpu"), [staggering]).graph is graph
 
 
 def test_footprint_counts_state_once_and_graphs_by_their_largest() -> None:

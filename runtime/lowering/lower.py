@@ -1,0 +1,87 @@
+"""All lowerings in their order, run on one copy of a graph.
+
+What this process is in its job comes first, then random numbers, then what MindSpore's CPU engine needs or does better,
+and last what each target needs of any graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.core.errors import VerifyError
+from ...ir.core.graph import Graph
+from . import (
+    adasum,
+    alone,
+    anchor,
+    clearing,
+    draws,
+    finite_test,
+    half_state,
+    own_constants,
+    reciprocal,
+    seeds,
+    shares,
+    staggering,
+    world,
+)
+from .lowering import Context, Lowering, name_of
+
+FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
+"""Those that an evaluation network needs too."""
+LOWERINGS: tuple[Lowering, ...] = (
+    shares, adasum, alone, world,
+    draws, seeds,
+    half_state, reciprocal, finite_test, clearing, staggering,
+    *FOR_ANY_GRAPH,
+)  # fmt: skip
+VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
+"""The environment variable that has graphs verified after each lowering; tests set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """``graph`` as MindSpore gets it, which is the source graph where nothing applied; ``steps`` are the lowerings that
+    applied, each with what it did."""
+
+    graph: Graph
+    steps: tuple[tuple[str, str], ...]
+
+
+def lower(graph: Graph, context: Context, lowerings: Sequence[Lowering] = LOWERINGS) -> Lowered:
+    """A graph of ``context.program`` for where it runs. ``graph`` itself is not changed."""
+    source, steps = graph, []
+    for lowering in lowerings:
+        if not lowering.applies(graph, context):
+            continue
+        if graph is source:
+            graph = source.clone()[0]
+        steps.append((name_of(lowering), lowering.run(graph, context)))
+        # Behind half-state kernels write into casts, which the verifier takes for a mistake in any other graph.
+        if VERIFY in os.environ and all(name != name_of(half_state) for name, _ in steps):
+            _verify(graph, lowering)
+    return Lowered(graph, tuple(steps))
+
+
+def _verify(graph: Graph, lowering: Lowering) -> None:
+    from ...ir.verify.verifier import verify
+
+    try:
+        verify(graph)
+    except VerifyError as error:
+        raise VerifyError(f"lowering '{name_of(lowering)}' broke the graph: {error}") from error
+
+
+def print_lowered(context: Context, annotations: bool = False) -> str:
+    """All graphs of the program that run, as MindSpore gets them, each under the list of what was done to it."""
+    from ...ir.text import print_graph
+
+    parts = []
+    for name in context.program.schedule.graphs():
+        lowered = lower(context.program.graphs[name], context)
+        steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
+        text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
+        parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))
+    return "\n".join(parts)

@@ -1,0 +1,55 @@
+"""What a lowering is, and what it is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from ...ir.core.graph import Graph
+from ...ir.core.program import Program
+from ...ir.rewrite.ranks.shares import shared_states
+from .draw import Draw
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where the graphs of ``program`` will run: on ``target``, as ``rank`` of ``ranks``, with ``seed``. The maps are
+    what the lowerings ask of whoever runs the graphs."""
+
+    program: Program
+    target: str
+    rank: int = 0
+    ranks: int = 1
+    seed: int | None = None
+    draws: dict[str, list[Draw]] = field(default_factory=dict)
+    """By graph: the arrays that each run takes as its last inputs."""
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The members of each group of ranks that graphs name and that this rank is in."""
+    unseeded: dict[str, list[str]] = field(default_factory=dict)
+    """By graph: the random nodes that the seed does not reach."""
+
+    @cached_property
+    def shared(self) -> set[str]:
+        """The states of which each rank holds a share."""
+        return shared_states(self.program, self.ranks)
+
+    def __str__(self) -> str:
+        seed = "no seed" if self.seed is None else f"seed {self.seed}"
+        return f"{self.target}, rank {self.rank} of {self.ranks}, {seed}"
+
+
+class Lowering(Protocol):
+    """A module is one: its name, a docstring that says what it does, why and for which target, and two functions."""
+
+    __name__: str
+
+    def applies(self, graph: Graph, context: Context) -> bool:
+        """Whether ``run`` has anything to do. Changes nothing."""
+
+    def run(self, graph: Graph, context: Context) -> str:
+        """Changes the graph, of which nobody else knows, and says what it did."""
+
+
+def name_of(lowering: Lowering) -> str:
+    return lowering.__name__.rpartition(".")[2].replace("_", "-")
