@@ -152,7 +152,7 @@ def test_a_process_of_its_own_gives_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["lenet_bn_adam", "gpt"])
 def test_noise_is_the_bias_without_effect(name: str) -> None:
-    run = native.train_accumulated(name, CASES[name].cycles(1, 2))
+    run = native.train_accumulated(name, CASES[name].cycles(1, 4))
     noise = {weight: int(mask.sum()) for weight, mask in run.noise().items()}
     expected = [w for w in noise if w.endswith("key.bias") or w == "conv2.bias"]
     assert expected

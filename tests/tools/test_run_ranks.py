@@ -172,13 +172,25 @@ def test_two_ranks_train_as_one_process_with_twice_the_batch(
             np.testing.assert_allclose(whole[name], array, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
-def test_a_killed_rank_ends_the_job_and_training_goes_on_from_its_last_state(
+def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
     whole: dict[str, np.ndarray], here: Path, start: Callable[..., Job]
 ) -> None:
+    """One training by three jobs, in which all ranks are asked to stop and then one of them is killed."""
     line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2)
+    napping = ("--eval", "evaluation.py:nap")  # so as not to be through before it is stopped
+    interrupted = here / "interrupted.ckpt"
+    job = start(*line, "--save", interrupted.name, "--save-every", 1, *napping)
+    wait_for(interrupted, job)
+    job.process.send_signal(signal.SIGINT)
+    code, out, err = job.end()
+    assert (code, out) == (75, "")
+    assert "boost-run: error: training was asked to stop, and interrupted.ckpt holds its state: boost-run mlp" in err
+    assert err.endswith("--eval evaluation.py:nap --resume interrupted.ckpt\n")
+    assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
+    assert len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2
+
     saved = here / "killed.safetensors"
-    # It naps, so as not to be through before it is killed.
-    job = start(*line, "--save", saved.name, "--save-every", 2, "--eval", "evaluation.py:nap")
+    job = start(*line, "--save", saved.name, "--save-every", 2, *napping, "--resume", interrupted.name)
     wait_for(saved, job)
     job.rank(1).kill()
     killed = time.monotonic()
@@ -227,29 +239,6 @@ def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
         done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--json")
     assert next(ports, None) is None, "both ports were tried"
     assert (done.code, done.document["cycles"]) == (0, 3)
-
-
-def test_interrupting_stops_all_ranks_where_they_can_go_on(
-    whole: dict[str, np.ndarray], here: Path, start: Callable[..., Job]
-) -> None:
-    saved = here / "interrupted.ckpt"
-    line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2)
-    job = start(*line, "--save", saved.name, "--save-every", 1, "--eval", "evaluation.py:nap")
-    wait_for(saved, job)
-    job.process.send_signal(signal.SIGINT)
-    code, out, err = job.end()
-    assert (code, out) == (75, "")
-    assert "boost-run: error: training was asked to stop, and interrupted.ckpt holds its state: boost-run mlp" in err
-    assert err.endswith("--eval evaluation.py:nap --resume interrupted.ckpt\n")
-    assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
-    assert len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2
-
-    code, out, err = start(*line, "--resume", saved.name, "--save", "continued.safetensors").end()
-    assert code == 0, err
-    continued = load_file(here / "continued.safetensors")
-    assert set(continued) == set(whole)
-    for name, array in continued.items():
-        np.testing.assert_array_equal(array, whole[name], err_msg=name)
 
 
 def test_ranks_end_with_the_process_that_watches_them(start: Callable[..., Job]) -> None:
