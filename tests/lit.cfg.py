@@ -3,7 +3,8 @@
     // RUN: %opt %s --passes "dead-code-elimination" | %filecheck %s
 
 ``%opt`` reads text IR, runs a pipeline and prints the display form; ``%full`` prints the full form. ``%lowered`` prints
-what a session hands to MindSpore to stderr. ``boost-compile`` and ``filecheck`` by themselves are the commands of this
+what a session hands to MindSpore to stderr. ``%inspect`` is boost-inspect, whose formats print analyses; ``%lines`` is
+a FileCheck whose patterns match whole lines. ``boost-compile`` and ``filecheck`` by themselves are the commands of this
 interpreter.
 """
 
@@ -32,6 +33,8 @@ config.substitutions = [  # noqa: F821
     ("%lowered", f"{python} -m boost_compile.tools.run --print-lowered"),
     ("%opt", f"{compile_} --no-annotations"),
     ("%full", compile_),
+    ("%inspect", f"{python} -m boost_compile.tools.inspect"),
+    ("%lines", f"{python} -m filecheck --match-full-lines"),
     ("%filecheck", f"{python} -m filecheck"),
     ("%python", python),
 ]

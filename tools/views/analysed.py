@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.core.errors import AnatomyError
-from ...ir.core.graph import Graph, Input, Node, Value
+from ...ir.core.graph import Constant, Graph, Input, Node, Value
 from ...ir.core.naming import spell
 from ...ir.core.program import Program
 from ...ir.text import value_names
@@ -31,6 +31,8 @@ class Analysed:
         for body in self.graph.all_graphs():
             self._names[body] = value_names(body)
             self._homes.update(dict.fromkeys(body.inputs, body))
+            for node in body:
+                self._homes.update((v, body) for v in node._operands if isinstance(v, Constant))
 
     def anatomy(self) -> TrainingAnatomy:
         """AnatomyError, with the reason, where the graph has none."""
@@ -47,13 +49,11 @@ class Analysed:
         return [node for body in self.graph.all_graphs() for node in body if self.keeps((node,))]
 
     def name(self, value: Value, home: Graph | None = None) -> str:
-        """How the text form writes a value; where it stands, if that is a function other than ``home``."""
-        home = home or self.graph
-        body = value.graph if isinstance(value, Node) else self._homes.get(value, self.graph)
-        if body is None or body is home or not isinstance(value, (Node, Input)):
-            return self._names[home](value)
-        where = f" in @{spell(body.name)}" if body is not self.graph else ""
-        return f"{self._names[body](value)}{where}"
+        """How the text form writes a value, and where it stands, if that is another graph than ``home``."""
+        body = value.graph if isinstance(value, Node) else self._homes.get(value)
+        body = body or self.graph
+        elsewhere = isinstance(value, (Node, Input)) and body is not (home or self.graph)
+        return self._names[body](value) + (f" in @{spell(body.name)}" if elsewhere else "")
 
     def node(self, node: Node, home: Graph | None = None) -> str:
         """A node with its primitive."""

@@ -27,16 +27,20 @@ def effect_lines(view: Analysed) -> Iterator[str]:
             yield from said
         elif said or view.chosen is None:
             yield f"func @{spell(body.name)}"
-            yield from (f"  {line}" for line in [*_function(view, body, known[body.name], bound), *said])
+            yield from (f"  {line}" for line in [*_function(view, body, known[body.name], bound, closures), *said])
 
 
-def _function(view: Analysed, body: Graph, summary: Summary, bound: dict[Input, list[Value]]) -> Iterator[str]:
+def _function(
+    view: Analysed, body: Graph, summary: Summary, bound: dict[Input, list[Value]], closures: Closures
+) -> Iterator[str]:
     for formal in body.inputs:
         if not is_monad(formal.type):
-            given = view.names(bound[formal], body) if formal in bound else "what cannot be told"
-            yield f"{view.name(formal, body)} stands for {given}"
+            given = view.names(bound.get(formal, ()), body)
+            if not given and (sites := closures.bound.get(formal)):
+                given = f"{view.names([node.operand(i) for node, i in sites], body)} by closures"
+            yield f"{view.name(formal, body)} stands for {given or 'what cannot be told'}"
     reads, writes = (view.names([body.inputs[i] for i in sorted(at)], body) for at in (summary.reads, summary.writes))
-    yield f"does {_access(reads, writes, summary.everything, summary.io) or 'nothing'}"
+    yield _access(reads, writes, summary.everything, summary.io) or "touches nothing"
 
 
 def _body(view: Analysed, body: Graph, known: dict[str, Summary], closures: Closures) -> Iterator[str]:
@@ -74,8 +78,8 @@ def _access(reads: str, writes: str, everything: bool, io: bool) -> str:
 def _reached(call: Node, closures: Closures) -> str:
     """The functions behind a call; those that only following closures through other calls finds are said so."""
     direct = targets(call)
-    found = list(closures.targets[call]) if direct is None else [t.function for t in direct]
-    reaches = listed(f"@{spell(function.name)}" for function in found) or "nothing known"
+    found = [t.function.name for t in direct or ()] or sorted(f.name for f in closures.targets[call])
+    reaches = listed(f"@{spell(name)}" for name in found) or "nothing known"
     if direct is None:
         reaches += " by closures" if found else ""
         reaches += ", and others" if found and call in closures.open else ""
