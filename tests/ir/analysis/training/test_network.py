@@ -1,0 +1,108 @@
+"""What is forward and what is backward, beyond the exporter's marks."""
+
+from __future__ import annotations
+
+from boost_compile.ir.analysis.functions.calls import bindings
+from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, image, mark, network_parts, passed_on
+
+from tests.graphs import graph, node
+
+CLOSURES = """
+state %w: float32[2]
+state %rate: float32[]
+graph @step(%x: float32[2], %go: bool[]) {
+  %w0 = Load(%w, umonad)
+  %p = Partial(@forward, %w0, %x)
+  %q = Partial(@other, %x)
+  %f = Switch(%go, %p, %q) : union<@forward, @other>
+  %pair = call(%f) : (float32[2], fn<@backward>)
+  %y = TupleGetItem(%pair, 0) : float32[2]
+  %back = TupleGetItem(%pair, 1) : fn<@backward>
+  %loss = ReduceSum(%y, (), false) @f
+  %seed = OnesLike(%y) @b
+  %g = call(%back, %seed) : float32[2]
+  %half = Mul(%g, float32[]<0.5>)
+  %u = UpdateState(umonad, %half)
+  %up = ApplyGradientDescent(%w, %rate, %half, %u) : float32[2]
+  %end = UpdateState(%u, %up)
+  %r = Depend(%loss, %end)
+  return %r
+  func @forward(%a: float32[2], %b: float32[2]) {
+    %m = Mul(%a, %b) @f
+    %k = Partial(@backward, %b)
+    %t = MakeTuple(%m, %k)
+    return %t
+  }
+  func @other(%b: float32[2]) {
+    %n = Neg(%b) @f
+    %k2 = Partial(@backward, %b)
+    %t2 = MakeTuple(%n, %k2)
+    return %t2
+  }
+  func @backward(%b: float32[2], %d: float32[2]) {
+    %z = Mul(%b, %d)
+    return %z
+  }
+}"""
+
+
+def test_calls_of_branches_and_closures_follow_from_what_is_marked() -> None:
+    g = graph(CLOSURES)
+    parts = {n.name: p for n, p in network_parts(g).items()}
+    for name in ("w0", "p", "q", "f", "pair", "y", "loss", "m", "n", "t", "t2"):
+        assert parts[name] == FORWARD, name
+    for name in ("seed", "g"):
+        assert parts[name] == BACKWARD, name
+    for name in ("half", "up", "u", "end", "r"):
+        assert name not in parts
+
+
+def test_marks() -> None:
+    g = graph('%a = Neg(%x) @f\n%b = Neg(%a) @b\n%c = Neg(%b)\n%d = Neg(%c) scope("Gradients/Default/x")\n'
+              '%e = Neg(%d) scope("Default/Gradients/x")\nreturn %e')  # fmt: skip
+    assert [mark(node(g, name)) for name in "abcde"] == [FORWARD, BACKWARD, None, BACKWARD, None]
+
+
+def test_what_a_marked_node_needs_is_network() -> None:
+    """Backward if it takes a backward value."""
+    g = graph(
+        "%a = Neg(%x)\n%b = Exp(%a) @f\n%c = Neg(%b) @b\n%d = Neg(%c)\n%e = Mul(%d, %b) @b\n%f = Neg(%e)\nreturn %f"
+    )
+    parts = {n.name: p for n, p in network_parts(g).items()}
+    assert parts == {"a": FORWARD, "b": FORWARD, "c": BACKWARD, "d": BACKWARD, "e": BACKWARD}
+
+
+def test_what_merely_passes_a_network_value_on() -> None:
+    g = graph("""
+graph @step(%x: float32[2], %go: bool[]) {
+  %y = Neg(%x) @f
+  %z = Exp(%x) @f
+  %d = Mul(%y, %z) @b
+  %t = MakeTuple(%y, %d)
+  %u = UpdateState(umonad, %d)
+  %w = Depend(%t, %u)
+  %i = TupleGetItem(%w, 1)
+  %c = call(@same, %y) : float32[2]
+  %p = Partial(@same, %y)
+  %q = Partial(@same, %z)
+  %f = Switch(%go, %p, %q) : union<@same>
+  %either = call(%f) : float32[2]
+  %own = Exp(%i)
+  %r = MakeTuple(%own, %either, %c)
+  return %r
+  func @same(%v: float32[2]) {
+    return %v
+  }
+}""")
+    parts, bound = network_parts(g), bindings(g)
+
+    def of(name: str) -> str | None:
+        found = image(g, parts, bound, node(g, name))
+        return None if found is None else found.name
+
+    assert of("y") == "y"
+    assert of("i") == "d"
+    assert of("own") is None
+    assert of("either") is None  # one of two
+    assert image(g, parts, bound, g.inputs[0]) is g.inputs[0]
+    assert [None if v is None else v.name for v in passed_on(g, [node(g, "i"), node(g, "own")])] == ["d", None]
