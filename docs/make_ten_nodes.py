@@ -76,7 +76,8 @@ def run_command(line: str) -> str:
     name, *arguments = shlex.split(line, comments=True)
     command = [sys.executable, "-m", "boost_compile", name.removeprefix("boost-"), *arguments]
     environment = {**os.environ, "COLUMNS": "118", "NO_COLOR": "1"}
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout + done.stderr
 
 
 if __name__ == "__main__":
