@@ -29,6 +29,7 @@ from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect
 from ..core.primitives import Family, named
 from ..core.types import IOMONAD, TensorType, TupleType, Type, is_monad
+from ..core.walk import walk
 from .effects.editing import Effects
 
 _MERGING = frozenset({"Add", "AddExt", "LogicalAnd", "LogicalOr", "Maximum"})
@@ -103,21 +104,12 @@ class Removal:
 
     def _beside(self, plan: Plan) -> set[str]:
         """Other states that dead nodes take."""
-        names: set[str] = set()
-        stack: list[Value] = []
+        taken: list[Value] = []
         for node in (*(value for value, path in plan.dead if not path), *plan.dropped):
             if isinstance(node, Node) and node.op is not CALL and node.op.name not in ("Partial", "UpdateState"):
-                stack.extend(v.operand(0) if isinstance(v, Node) and v.op.name == "Load" else v for v in node.operands)
-        seen: set[Value] = set(stack)
-        while stack:
-            value = stack.pop()
-            if isinstance(value, State):
-                names.add(value.name)
-            elif isinstance(value, Input):
-                bound = [node.operand(i) for node, i in self.closures.bound.get(value, {})]
-                stack.extend(v for v in bound if v not in seen)
-                seen.update(bound)
-        return names - plan.states
+                taken.extend(v.operand(0) if isinstance(v, Node) and v.op.name == "Load" else v for v in node.operands)
+        found = walk(taken, lambda v: self._given(v) if isinstance(v, Input) else [])
+        return {value.name for value in found if isinstance(value, State)} - plan.states
 
     def plan(
         self, states: Iterable[str], values: Iterable[Value], own: Collection[Node], *, kept: bool = False
@@ -250,25 +242,18 @@ class Removal:
         """Names of the states that an effect writes, through functions; None where it writes something else."""
         effect = describe(node, self.known)
         names: set[str] = set()
-        stack: list[Value] = [] if effect is None else list(effect.writes)
-        seen: set[Value] = set(stack)
-        while stack:
-            value = stack.pop()
+        for value in walk([] if effect is None else effect.writes, self._given):
             if isinstance(value, State):
                 names.add(value.name)
-                continue
-            following: list[Value] = []
-            if isinstance(value, Input):
-                following = [n.operand(i) for n, i in self.closures.bound.get(value, {})]
-            elif isinstance(value, Node) and value.op.name == "Depend":
-                following = [value.operand(0)]
-            if not following:
+            elif not self._given(value):
                 return None
-            for v in following:
-                if v not in seen:
-                    seen.add(v)
-                    stack.append(v)
         return names
+
+    def _given(self, value: Value) -> list[Value]:
+        """The values of the callers that a function's input stands for; what a Depend passes on."""
+        if isinstance(value, Input):
+            return [node.operand(i) for node, i in self.closures.bound.get(value, {})]
+        return [value.operand(0)] if isinstance(value, Node) and value.op.name == "Depend" else []
 
     # -- functions -------------------------------------------------------------------------------------------
 
@@ -452,17 +437,16 @@ def _has_zeros(type_: Type) -> bool:
 
 def _is_summed(node: Node) -> bool:
     """Whether a stack of numbers is only used in ways to which a zero makes no difference."""
-    stack = [node]
-    while stack:
-        value = stack.pop()
-        for user in value.uses:
-            name = user.op.name
-            power = name == "Pow" and user.operand(0) is value and _is_positive(user.operand(1))
-            if power or name in _KEEPING_ZERO:
-                stack.append(user)
-            elif name not in _SUMMING and name != "UpdateState":
-                return False
-    return True
+
+    def stays_zero(value: Node, user: Node) -> bool:
+        power = user.op.name == "Pow" and user.operand(0) is value and _is_positive(user.operand(1))
+        return power or user.op.name in _KEEPING_ZERO
+
+    return all(
+        stays_zero(value, user) or user.op.name in _SUMMING or user.op.name == "UpdateState"
+        for value in walk([node], lambda v: [user for user in v.uses if stays_zero(v, user)])
+        for user in value.uses
+    )
 
 
 def _is_positive(value: Value) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..analysis.effects.liveness import result_value, without_order
 from ..analysis.training.origins import Computed, Origin, Origins
 from ..core.graph import Constant, Graph, Input, Node, Value
 from ..core.types import TupleType
+from ..core.walk import result_value, without_order
 from .effects.editing import Effects
 
 

@@ -9,6 +9,7 @@ from ..core.graph import Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect
 from ..core.types import ANY, TensorType, is_monad
+from ..core.walk import without_order
 from .graph import Sweep, agree, unreached
 from .problems import Problems, Rank, short, shown
 
@@ -98,9 +99,8 @@ def _check_call(
 
 
 def _is_switched(value: Value) -> bool:
-    while isinstance(value, Node) and value.op.name == "Depend":
-        value = value.operand(0)
-    return isinstance(value, Node) and value.op.name == "Switch"
+    chosen = without_order(value)
+    return isinstance(chosen, Node) and chosen.op.name == "Switch"
 
 
 def _check_writes(sweeps: list[Sweep], bound: dict[Input, list[tuple[Value, Node, Graph]]], problems: Problems) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.analysis.effects.liveness import live_nodes
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind, is_float
@@ -15,6 +14,7 @@ from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.primitives import Family, named
+from ...ir.core.walk import live_nodes
 
 ASKS_FOR_OVERFLOW = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
 _TRUE_ON_OVERFLOW = named(Family.OVERFLOWED)

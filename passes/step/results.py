@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.core.graph import Constant, Graph, Value
 from ...ir.core.types import TupleType, leaves
+from ...ir.core.walk import result_value
 from ...ir.rewrite.settle_results import element
 
 

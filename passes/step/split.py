@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy
@@ -20,6 +19,7 @@ from ...ir.core.graph import Graph, Input, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
 from ...ir.core.types import TensorType, TupleType, is_monad
+from ...ir.core.walk import result_value
 from ...ir.rewrite.effects.editing import Effects
 
 NETWORK = (FORWARD, BACKWARD)

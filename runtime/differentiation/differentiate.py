@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.analysis.effects.state_access import summarize
 from ...ir.core.errors import OptionError, PassError, RuntimeFailure, nearest
 from ...ir.core.graph import Graph
@@ -19,6 +18,7 @@ from ...ir.core.interface import Interface, interface_of, note_interface
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import DType, TensorType, TupleType
+from ...ir.core.walk import result_value
 from ...ir.formats.python.decompile import Decompiled, decompile, only_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.evaluation.outputs import results_of

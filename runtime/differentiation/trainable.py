@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
 from ...ir.core.errors import OptionError, nearest
-from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.graph import Graph
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import facts
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.walk import through
 from ...ir.core.wording import agreed, counted
 
 
@@ -25,15 +26,8 @@ def statistics(graph: Graph) -> set[str]:
         for node in part
         for i in {*written_operands(node), *facts(node.op).statistics}
         if i < node.num_operands
-        for state in states_behind(_unread(node.operand(i)), bound)
+        for state in states_behind(through(node.operand(i), ("Load",)), bound)  # inference mode reads statistics too
     }
-
-
-def _unread(value: Value) -> Value:
-    """The state behind a Load: in inference mode, statistics are read as any other state."""
-    while isinstance(value, Node) and value.op.name == "Load":
-        value = value.operand(0)
-    return value
 
 
 def trained_names(

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.analysis.targets import ADVICE, lacking
 from ...ir.core.data import MappedData, from_numpy, to_numpy
 from ...ir.core.errors import Error, RuntimeFailure
@@ -18,6 +17,7 @@ from ...ir.core.predicates import is_random
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TupleType, Type
+from ...ir.core.walk import result_value
 from ...ir.core.wording import sentence
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.analysis.effects.state_access import state_behind
 from ...ir.core.graph import Graph, Node
 from ...ir.core.program import Program
+from ...ir.core.walk import result_value
 from ..engine.engine import Engine
 
 OVERFLOW, SCALE = "overflow", "loss_scale"

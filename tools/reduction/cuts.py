@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import replace
 
 from ...ir.analysis.compare.difference import layer
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.builders.branch import zeros
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
+from ...ir.core.walk import result_value
 from ...ir.rewrite.effects.editing import Effects
 from ...passes.dead_code_elimination import DeadCodeElimination
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.analysis.effects.liveness import result_value
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
@@ -17,6 +16,7 @@ from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Input, Node, State, Value
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
+from ...ir.core.walk import result_value
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.settle_results import settle_results
 

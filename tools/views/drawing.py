@@ -18,6 +18,7 @@ from ...ir.analysis.functions.calls import targets
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.types import is_monad, readable
+from ...ir.core.walk import through, without_order
 from .shown import Shown, pass_of
 
 FAN_OUT = 48
@@ -217,9 +218,7 @@ def _sources(value: Value) -> Iterator[Value]:
 
 def _element(item: Node) -> Value:
     """What a TupleGetItem picks where that is plain, else the whole."""
-    source, index = item.operand(0), item.operand(1)
-    while isinstance(source, Node) and source.op.name == "Depend":
-        source = source.operand(0)
+    source, index = without_order(item.operand(0)), item.operand(1)
     at = index.value if isinstance(index, Constant) else None
     if isinstance(source, Node) and source.op.name == "MakeTuple" and isinstance(at, int):
         return source.operand(at) if -source.num_operands <= at < source.num_operands else source
@@ -228,8 +227,7 @@ def _element(item: Node) -> Value:
 
 def _state(value: Value) -> str:
     """The state that an operand names (in a function: the input that stands for it); empty if none."""
-    while isinstance(value, Node) and value.op.name in ("Load", "Depend"):
-        value = value.operand(0)
+    value = through(value, ("Load", "Depend"))
     if isinstance(value, State):
         return value.name
     return getattr(value.type, "ref", "") if isinstance(value, Input) else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.effects.liveness import live_nodes
 from ...ir.analysis.effects.state_access import Effect, Summary, summarize
 from ...ir.analysis.effects.tokens import token_slots
 from ...ir.analysis.functions.calls import bindings, targets
@@ -13,6 +12,7 @@ from ...ir.core.graph import Graph, Input, Node, Value
 from ...ir.core.naming import spell
 from ...ir.core.op import CALL
 from ...ir.core.types import is_monad
+from ...ir.core.walk import live_nodes
 from ...ir.rewrite.effects.editing import Effects
 from .analysed import Analysed, listed
 

@@ -18,6 +18,7 @@ from ...core.predicates import is_effect, written_operands
 from ...core.primitives import VIEWS, facts
 from ...core.program import Program
 from ...core.types import TensorType, TupleType, Type, holds_function
+from ...core.walk import without_order
 from ..functions.calls import called_functions, callees_first
 from ..training.anatomy import TrainingAnatomy
 from ..training.network import BACKWARD, FORWARD
@@ -214,9 +215,7 @@ class _Lives:
 
     def _element(self, item: Node, end: int) -> bool:
         """Whether a TupleGetItem keeps a known element of a tuple alive, and not all of it."""
-        source, index = item.operand(0), item.operand(1)
-        while isinstance(source, Node) and source.op.name == "Depend":
-            source = source.operand(0)
+        source, index = without_order(item.operand(0)), item.operand(1)
         at = index.value if isinstance(index, Constant) else None
         if not isinstance(at, int) or not isinstance(source, Node) or not isinstance(source.type, TupleType):
             return False

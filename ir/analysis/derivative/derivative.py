@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.op import CALL
-from ...core.types import is_monad
-from ..functions.closures import Closures
+from ...core.walk import carried_operands, walk
+from ..functions.closures import Closures, Path
 from .linear_operands import SHAPE_ONLY
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -60,23 +60,13 @@ class Derivative:
     def _inner(self) -> set[Value]:
         """Backward values of a derivative inside the network: forward nodes need them. (Nodes of functions count as
         forward only if marked so: what packs the results of a function has the part of who refers to it.)"""
-        inner: set[Value] = set()
-        stack: list[Value] = [
+        marked = [
             node
             for node, part in self.parts.items()
             if part == FORWARD and (node.graph is self.graph or "unique_id" in node.primal)
         ]
-        seen = set(stack)
-        while stack:
-            value = stack.pop()
-            if isinstance(value, Node):
-                if self.parts.get(value) == BACKWARD:
-                    inner.add(value)
-                for operand in _computed_from(value):
-                    if operand not in seen:
-                        seen.add(operand)
-                        stack.append(operand)
-        return inner
+        starts: list[Value] = [*marked]
+        return {v for v in walk(starts, carried_operands) if isinstance(v, Node) and self.parts.get(v) == BACKWARD}
 
     def _group(self, node: Node) -> object:
         number = node.primal.get("forward_unique_id")
@@ -98,7 +88,7 @@ class Derivative:
 
     def _takes_of_others(self, node: Node) -> bool:
         group = self.groups[node]
-        for operand in _computed_from(node):
+        for operand in carried_operands(node):
             if isinstance(operand, Node) and self._is_backward(operand):
                 other = self.groups[operand]
                 if other != group and (other in self.numbers or self.rank(operand) == CARRIER):
@@ -169,20 +159,12 @@ class Derivative:
 
     def _rank_of_element(self, node: Node) -> int:
         """That of the element itself where the tuple can be followed, else that of the tuple."""
-        found = NONE
-        stack = self.closures.step(node, ()) or []
-        seen = set(stack)
-        while stack:
-            value, path = stack.pop()
-            following = self.closures.step(value, path) if path else None
-            if following is None:
-                found = max(found, self.rank(value))
-                continue
-            for item in following:
-                if item not in seen:
-                    seen.add(item)
-                    stack.append(item)
-        return found
+
+        def step(item: tuple[Value, Path]) -> list[tuple[Value, Path]] | None:
+            return self.closures.step(*item) if item[1] else None
+
+        found = walk(self.closures.step(node, ()) or [], lambda item: step(item) or [])
+        return max((self.rank(item[0]) for item in found if step(item) is None), default=NONE)
 
     def _missed_tails(self) -> set[object]:
         """Groups that seem fed but get the derivative from nowhere: all that they take of other groups are coefficients
@@ -196,7 +178,7 @@ class Derivative:
         behind: dict[Node, object] = {}  # the missed group that a node is computed from, several of them
         waiting: set[object] = set()
         for node, group in self.groups.items():
-            sources = {behind[v] for v in _computed_from(node) if v in behind}
+            sources = {behind[v] for v in carried_operands(node) if v in behind}
             if group in missed:
                 if sources - {group}:
                     waiting.add(group)
@@ -205,9 +187,3 @@ class Derivative:
                 behind[node] = sources.pop() if len(sources) == 1 else SEVERAL
         first = set(missed) - waiting
         return first or set(list(missed)[:1])
-
-
-def _computed_from(node: Node) -> list[Value]:
-    """The operands that a node computes from: no tokens, and of a Depend only what it passes on."""
-    operands = node._operands[:1] if node.op.name == "Depend" else node._operands
-    return [v for v in operands if not is_monad(v.type)]

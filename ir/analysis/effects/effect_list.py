@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...core.graph import Graph, Node, Value
-from .liveness import live_nodes
+from ...core.walk import live_nodes
 from .state_access import Effect, Summary, describe, summarize
 
 

@@ -13,6 +13,7 @@ from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import has_token, is_effect, written_operands
 from ...core.types import IOMONAD, TensorType, is_monad
+from ...core.walk import through, walk
 from ..functions.calls import callees_first, targets
 
 
@@ -64,9 +65,7 @@ def location(value: Value) -> Value | None:
 
 def state_behind(value: Value) -> State | None:
     """The state that a value is, or is a Load or a copy of; None if it is neither."""
-    while isinstance(value, Node) and value.op.name in ("Load", "Depend", "TensorMove"):
-        value = value.operand(0)
-    where = location(value)
+    where = location(through(value, ("Load", "Depend", "TensorMove")))
     return where if isinstance(where, State) else None
 
 
@@ -90,19 +89,13 @@ def place(value: Value) -> Value | None:
 
 def states_behind(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[State]:
     """The states that a location stands for, through function inputs (``bound``: :func:`.calls.bindings`)."""
-    found: list[State] = []
-    stack: list[Value] = [value]
-    seen: set[Value] = set()
-    while stack:
-        here = location(stack.pop())
-        if here is None or here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here, State):
-            found.append(here)
-        elif isinstance(here, Input):
-            stack.extend(bound.get(here, ()))
-    return found
+    start = location(value)
+
+    def following(here: Value) -> list[Value]:
+        given = bound.get(here, ()) if isinstance(here, Input) else ()
+        return [where for v in given if (where := location(v)) is not None]
+
+    return [here for here in walk([] if start is None else [start], following) if isinstance(here, State)]
 
 
 def summarize(main: Graph) -> dict[str, Summary]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, Value
 from ...core.op import CALL
 from ...core.types import is_monad
+from ...core.walk import walk, without_order
 
 Calls = tuple[Node, ...]
 """The calls that were entered on the way to a value inside functions, innermost last: of all that call such a function,
@@ -79,14 +80,11 @@ def called_functions(node: Node) -> list[Graph]:
 
 def reachable_functions(main: Graph) -> set[str]:
     """Names of the functions that the main graph needs, through references of any kind."""
-    seen: set[str] = set()
-    stack = [main]
-    while stack:
-        for name in _references(stack.pop()):
-            if name not in seen and name in main.functions:
-                seen.add(name)
-                stack.append(main.functions[name])
-    return seen
+
+    def following(function: Graph) -> list[Graph]:
+        return [main.functions[name] for name in _references(function) if name in main.functions]
+
+    return {function.name for function in walk(following(main), following)}
 
 
 def callees_first(main: Graph) -> list[Graph]:
@@ -172,8 +170,7 @@ def items_within(
     seen: set[tuple[Value, Calls]] = set()
     while stack:
         source, within = stack.pop()
-        while isinstance(source, Node) and source.op.name == "Depend":
-            source = source.operand(0)
+        source = without_order(source)
         if (source, within) in seen:
             continue
         seen.add((source, within))

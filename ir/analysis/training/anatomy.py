@@ -29,10 +29,10 @@ from ...core.op import CALL
 from ...core.predicates import is_effect, is_optimizer
 from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, TupleType
+from ...core.walk import carried_operands, through
 from ..effects.effect_list import EffectList, list_effects
 from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
 from ..functions.calls import Calls, actuals, bindings, called_functions, entered, picked_within, targets
-from .forward_side import carried_operands
 from .loss import find_loss
 from .network import BACKWARD, FORWARD, OPTIMIZER, OTHER, image, network_parts
 from .origins import Computed, Origins
@@ -178,9 +178,7 @@ class _Analysis:
 
     def _given(self, update: Node, at: int | None) -> str:
         """What an update takes for a gradient."""
-        value = None if at is None else update.operand(at)
-        while isinstance(value, Node) and value.op.name in ("Cast", "Depend", "Load", "Reshape"):
-            value = value.operand(0)
+        value = None if at is None else through(update.operand(at), ("Cast", "Depend", "Load", "Reshape"))
         if isinstance(value, Input) and len(passed := self.bound.get(value, [])) == 1:
             value = passed[0]
         if isinstance(value, Constant):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...core.graph import Input, Node, Value, tensor_type
 from ...core.primitives import Family, named
 from ...core.types import TensorType, TupleType
+from ...core.walk import walk
 from ..functions.calls import picked
 
 CARRYING = named(
@@ -19,32 +20,24 @@ DIVISIONS = named(Family.QUOTIENT)
 
 def gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[Node]:
     """The gradients from which ``value`` is made so that it is finite only if they are."""
-    found: set[Node] = set()
     size = tensor_type(value).size
-    stack: list[Value] = [value]
-    seen: set[Value] = {value}
-    while stack:
-        here = stack.pop()
-        following: Sequence[Value] = ()
+
+    def carried(here: Value) -> Sequence[Value]:
         if isinstance(here, Input):
-            following = bound.get(here, ())
-            following = following if len(following) == 1 else ()
-        elif isinstance(here, Node) and here in gradients:
-            found.add(here)
-        elif isinstance(here, Node) and here.op.name in CARRYING:
-            items = picked(here, bound)
-            if items is not None:
-                following = items if len(items) == 1 else ()
-            elif here.op.name == "Depend" or here.op.name in DIVISIONS:
-                following = [here.operand(0)]
-            else:
-                following = here.operands
-        for v in following:
-            # Of another size: a factor, which may be made of all gradients, and is none.
-            if v not in seen and (isinstance(v.type, TupleType) or (is_float(v) and tensor_type(v).size == size)):
-                seen.add(v)
-                stack.append(v)
-    return found
+            given = bound.get(here, ())
+            return given if len(given) == 1 else ()
+        if not isinstance(here, Node) or here in gradients or here.op.name not in CARRYING:
+            return ()
+        if (items := picked(here, bound)) is not None:
+            return items if len(items) == 1 else ()
+        return [here.operand(0)] if here.op.name == "Depend" or here.op.name in DIVISIONS else here.operands
+
+    def of_its_size(v: Value) -> bool:
+        # Of another size: a factor, which may be made of all gradients, and is none.
+        return isinstance(v.type, TupleType) or (is_float(v) and tensor_type(v).size == size)
+
+    behind = walk([value], lambda here: filter(of_its_size, carried(here)))
+    return {here for here in behind if isinstance(here, Node) and here in gradients}
 
 
 def is_float(value: Value) -> bool:

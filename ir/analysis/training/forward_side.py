@@ -7,13 +7,14 @@ that is forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ...core.graph import Graph, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.primitives import facts
 from ...core.types import is_monad
+from ...core.walk import carried_operands, untied_operands, walk
 from ..effects.state_access import Summary, describe, location
 from .origins import Origins
 
@@ -60,11 +61,6 @@ def _fed(graph: Graph) -> set[Value]:
         if node.op.name != "UpdateState" and any(v in fed for v in carried_operands(node)):
             fed.add(node)
     return fed
-
-
-def carried_operands(node: Node) -> Sequence[Value]:
-    """The operands that a node computes from: a Depend passes its first on and merely waits for the second."""
-    return node._operands[:1] if node.op.name == "Depend" else node._operands
 
 
 def _writers(graph: Graph, parts: Mapping[Node, str], known: Mapping[str, Summary]) -> dict[Value, list[Node]]:
@@ -122,12 +118,4 @@ def _cone(
 
 def _ancestors(nodes: Iterable[Node], parts: Mapping[Node, str]) -> set[Node]:
     """The nodes and the unmarked ones that they need."""
-    stack: list[Value] = list(nodes)
-    found: set[Node] = set()
-    while stack:
-        value = stack.pop()
-        if isinstance(value, Node) and value not in found and value.op.name != "UpdateState":
-            found.add(value)
-            if value not in parts:
-                stack.extend(value._operands)
-    return found
+    return set(walk(nodes, lambda n: untied_operands(n) if n not in parts else []))

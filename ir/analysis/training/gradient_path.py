@@ -40,6 +40,7 @@ from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import TensorType, is_monad
+from ...core.walk import carried_operands, walk
 from ..functions.calls import bindings
 from .anatomy import JUDGING, TrainingAnatomy, anatomy
 from .gradient_users import GradientUsers
@@ -255,22 +256,15 @@ class _Walk:
 
     def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
         """Whether a value is the weight, times something if ``scaled``."""
-        through = _SCALING | _PASSING if scaled else _PASSING
-        stack: list[Value] = [value]
-        seen: set[Value] = set()
-        while stack:
-            here = stack.pop()
-            if here in seen:
-                continue
-            seen.add(here)
-            if isinstance(here, State):
-                if here.name == weight:
-                    return True
-            elif isinstance(here, Input):
-                stack.extend(self.bound.get(here, ()))
-            elif isinstance(here, Node) and (here.op.name in through or here.op.name == "Load"):
-                stack.extend(o for o in here.operands[:2] if not is_monad(o.type))
-        return False
+        passing = _PASSING | {"Load"} | (_SCALING if scaled else frozenset())
+
+        def following(here: Value) -> Sequence[Value]:
+            if isinstance(here, Input):
+                return self.bound.get(here, ())
+            carries = isinstance(here, Node) and here.op.name in passing
+            return carried_operands(here)[:2] if carries else ()
+
+        return any(isinstance(here, State) and here.name == weight for here in walk([value], following))
 
 
 def _claim(points: Sequence[Point]) -> None:

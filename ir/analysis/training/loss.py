@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from ...core.graph import Input, Node, State, Value
 from ...core.types import ScalarType, TensorType
-from .forward_side import carried_operands
+from ...core.walk import carried_operands
 from .origins import Computed, Origin, Origins, Result
 
 _CANDIDATES = 16

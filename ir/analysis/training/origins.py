@@ -7,7 +7,7 @@ may be computed in each branch (``loss / scale``), though it depends on no updat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.attributes import bits
@@ -15,7 +15,7 @@ from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_pure
 from ...core.types import TupleType, Type, is_monad
-from ..effects.liveness import result_value, without_order
+from ...core.walk import carried_operands, result_value, walk, without_order
 from ..effects.state_access import Summary, describe, states_behind, summarize
 from ..functions.calls import Calls, actuals, bindings, entered, items_within, picked_within, targets
 
@@ -184,32 +184,24 @@ class Origins:
     def is_forward(self, origin: Origin | None) -> bool:
         """Whether this is computed from inputs and values of the forward part, with constants and with state that
         nothing writes: every micro-batch has it, whether or not it ends with an update."""
-        stack: list[Origin] = [] if origin is None else [origin]
-        seen = set(stack)
         fed = False
-        while stack:
-            here = stack.pop()
-            if isinstance(here, Computed):
-                following: Collection[Origin] = here.operands if here.node.op.name != "Load" else ()
-            elif isinstance(here, Node):
+        for here in walk([] if origin is None else [origin], self._derived_from):
+            if isinstance(here, Node):
                 part = self.parts.get(here)
-                if part == "forward":
-                    fed = True
-                    continue
-                if part == "backward" or not self._is_derived(here):
+                fed |= part == "forward"
+                if part == "backward" or (part != "forward" and not self._is_derived(here)):
                     return False
-                following = here._operands[: 1 if here.op.name == "Depend" else None]
-                following = () if here.op.name == "Load" else following
-            else:
-                if not isinstance(here, (Constant, Input)):
-                    return False
-                fed |= isinstance(here, Input)
-                continue
-            for o in following:
-                if o not in seen:
-                    seen.add(o)
-                    stack.append(o)
+            elif not isinstance(here, (Computed, Constant, Input)):
+                return False
+            fed |= isinstance(here, Input)
         return fed
+
+    def _derived_from(self, origin: Origin) -> Sequence[Origin]:
+        if isinstance(origin, Computed):
+            return origin.operands if origin.node.op.name != "Load" else ()
+        if isinstance(origin, Node) and (origin.op.name == "Load" or self.parts.get(origin) == "forward"):
+            return ()
+        return carried_operands(origin)
 
     def _is_derived(self, node: Node) -> bool:
         if node.op.name == "Load":
@@ -218,14 +210,7 @@ class Origins:
 
     def leaves(self) -> Iterator[Value]:
         """The values of the main graph that its results are, or are computed from in functions."""
-        seen: set[Origin] = set()
-        stack = [r.origin for r in self.results()]
-        while stack:
-            here = stack.pop()
-            if here is None or here in seen:
-                continue
-            seen.add(here)
-            if isinstance(here, Computed):
-                stack.extend(here.operands)
-            else:
+        origins = [r.origin for r in self.results() if r.origin is not None]
+        for here in walk(origins, lambda o: o.operands if isinstance(o, Computed) else ()):
+            if not isinstance(here, Computed):
                 yield here

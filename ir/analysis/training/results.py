@@ -7,6 +7,7 @@ from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import DType, ScalarType, TensorType, Type, leaves
+from ...core.walk import walk
 from ..effects.state_access import Summary, state_behind, summarize
 from ..functions.calls import called_functions
 from .anatomy import TrainingAnatomy
@@ -80,22 +81,16 @@ def writes_state(branch: Value, known: dict[str, Summary]) -> bool:
 
 def _asks_for_finite(flag: Value) -> bool:
     """Whether a test for infinities or NaN is behind the flag."""
-    stack = [flag]
-    seen = set(stack)
-    while stack:
-        value = stack.pop()
+
+    def following(value: Value) -> list[Value]:
         if not isinstance(value, Node) or mark(value) is not None:
-            continue
-        if value.op.name in TESTING:
-            return True
+            return []
         behind = list(value.operands)
         if value.op is CALL:
             behind += [f.result for f in called_functions(value) if f.has_result]
-        for v in behind:
-            if v not in seen:
-                seen.add(v)
-                stack.append(v)
-    return False
+        return behind
+
+    return any(isinstance(v, Node) and v.op.name in TESTING and mark(v) is None for v in walk([flag], following))
 
 
 def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:

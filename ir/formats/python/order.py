@@ -6,12 +6,12 @@ from __future__ import annotations
 import heapq
 import re
 
-from ...analysis.effects.liveness import live_nodes
 from ...analysis.effects.state_access import place
 from ...core.graph import Graph, Node, Value
 from ...core.predicates import is_effect, written_operands
 from ...core.primitives import Family, named
 from ...core.types import is_monad
+from ...core.walk import live_nodes, walk
 
 Scope = tuple[str, ...]
 SILENT = named(Family.ORDER)
@@ -131,16 +131,9 @@ def _overwritten(order: list[Node]) -> set[Node]:
 
 def consumers(node: Node) -> set[Node]:
     """The nodes that take a value, through Depends; those that only order left out."""
-    found: set[Node] = set()
-    stack = [node]
-    while stack:
-        value = stack.pop()
-        for user, i in value.use_sites():
-            if user.op.name == "Depend" and i == 0:
-                stack.append(user)
-            elif user.op.name not in SILENT and not is_monad(user.type):
-                found.add(user)
-    return found
+    values = walk([node], lambda v: [user for user, i in v.use_sites() if user.op.name == "Depend" and i == 0])
+    users = (user for value in values for user, i in value.use_sites() if user.op.name != "Depend" or i != 0)
+    return {user for user in users if user.op.name not in SILENT and not is_monad(user.type)}
 
 
 def resolved(value: Value, copies: set[Node]) -> Value:

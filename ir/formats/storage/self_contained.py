@@ -25,6 +25,7 @@ from ...core.graph import Constant, Graph, GraphRef, Node, Value
 from ...core.program import Program, Schedule, StateVariable
 from ...core.types import UMONAD, TupleType, Type, tensor
 from ...core.variants import Choice
+from ...core.walk import result_value
 from ...rewrite.effects.editing import Effects
 from ...rewrite.ranks.adasum import needs_job
 
@@ -107,7 +108,7 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
     graph, _ = program.graphs[accumulate].clone(program.name)
     count = graph.state(_count(program))
     fx = Effects(graph)
-    loss = _strip(graph.result)
+    loss = result_value(graph)
     update = _as_function(graph, program.graphs[apply], "update")
     skip = _skip(graph, update, ())
     done = graph.create(
@@ -159,12 +160,6 @@ def _like(program: Program, source: Graph) -> tuple[Graph, list[Value]]:
 def _count(program: Program) -> str:
     assert program.schedule.count is not None
     return program.schedule.count
-
-
-def _strip(value: Value) -> Value:
-    while isinstance(value, Node) and value.op.name == "Depend":
-        value = value.operand(0)
-    return value
 
 
 def _elements(value: Value) -> list[Value]:

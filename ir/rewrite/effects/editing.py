@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...analysis.effects.effect_list import EffectList, list_effects
-from ...analysis.effects.liveness import live_nodes, result_value
 from ...analysis.effects.state_access import Effect, Summary, describe, summarize
 from ...analysis.effects.tokens import orders_only
 from ...analysis.functions.calls import called_functions
@@ -22,6 +21,7 @@ from ...core.errors import VerifyError
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
 from ...core.types import IOMONAD, UMONAD, Type
+from ...core.walk import live_nodes, result_value, untied_operands, walk
 from .token_chain import TokenChain
 
 
@@ -107,7 +107,8 @@ class Effects:
         self.list.sort(key=lambda e: not e.initial)
         value = result_value(graph) if result is None else result
         kept = [e for e in self.list if not e.passive]
-        live = self._live_without_tokens(value, kept)
+        roots = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
+        live = set(walk(roots, untied_operands))
         gone = {e.node for e in self.list if e.passive and e.node not in live}
         effects = [e for e in self.list if e.node not in gone]
         present = {e.node for e in effects}
@@ -129,14 +130,3 @@ class Effects:
         graph.erase_all(n for n in list(graph) if n not in keep)
         graph.sort()
         return before - len(graph)
-
-    def _live_without_tokens(self, value: Value, kept: list[Effect]) -> set[Node]:
-        live: set[Node] = set()
-        stack = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
-        live.update(stack)
-        while stack:
-            for operand in stack.pop()._operands:
-                if isinstance(operand, Node) and operand not in live and operand.op.name != "UpdateState":
-                    live.add(operand)
-                    stack.append(operand)
-        return live

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...analysis.effects.liveness import result_value
 from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import orders_only
 from ...builders.branch import plain, zeros
@@ -19,6 +18,7 @@ from ...core.op import CALL
 from ...core.predicates import is_random, written_operands
 from ...core.primitives import VIEWS
 from ...core.types import UMONAD, TensorType, is_monad
+from ...core.walk import result_value, walk
 from .editing import Effects
 
 
@@ -132,16 +132,8 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
 
 def _feeds(load: Node, moved: set[Node]) -> bool:
     """Whether a moved node takes what a Load reads, or a view of it."""
-    stack: list[Node] = [load]
-    seen = set(stack)
-    while stack:
-        for user in stack.pop().uses:
-            if user in moved:
-                return True
-            if user.op.name in VIEWS and user not in seen:
-                seen.add(user)
-                stack.append(user)
-    return False
+    views = walk([load], lambda node: [user for user in node.uses if user.op.name in VIEWS])
+    return any(user in moved for view in views for user in view.uses)
 
 
 def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:
@@ -152,16 +144,11 @@ def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:
 
 def _needed(roots: Sequence[Value], stop: Collection[Node] = ()) -> set[Node]:
     """Nodes that the roots take or wait for, themselves included; tokens are no need."""
-    needed: set[Node] = set()
-    stack = [v for v in roots if isinstance(v, Node)]
-    while stack:
-        node = stack.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        if node not in stop:
-            stack.extend(o for o in node._operands if isinstance(o, Node) and not is_monad(o.type))
-    return needed
+
+    def following(node: Node) -> list[Node]:
+        return [] if node in stop else [o for o in node._operands if isinstance(o, Node) and not is_monad(o.type)]
+
+    return set(walk([v for v in roots if isinstance(v, Node)], following))
 
 
 def _move(graph: Graph, function: Graph, moved: set[Node]) -> list[Value]:

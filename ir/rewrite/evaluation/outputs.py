@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ...analysis.effects.liveness import result_value
-from ...analysis.training.forward_side import carried_operands
 from ...analysis.training.network import BACKWARD, network_parts, passed_on
 from ...core.errors import PassError
 from ...core.graph import Graph, Node, Value
 from ...core.program import Program
 from ...core.types import TensorType
+from ...core.walk import carried_operands, result_value, walk
 
 
 def results_of(graph: Graph) -> dict[str, Value]:
@@ -108,19 +107,9 @@ class _Forward:
 
     def _follows(self, node: Node, others: Collection[Node], core: Collection[Value]) -> bool:
         """Whether a node is computed from another output without a further layer: the loss does that too."""
-        stack: list[Value] = [node]
-        seen: set[Value] = set()
-        while stack:
-            here = stack.pop()
-            if here in core or not isinstance(here, Node):
-                continue
-            for operand in carried_operands(here):
-                if operand in others:
-                    return True
-                if operand not in seen:
-                    seen.add(operand)
-                    stack.append(operand)
-        return False
+        starts: list[Value] = [node]
+        behind = walk(starts, lambda here: [] if here in core else carried_operands(here))
+        return any(operand in others for here in behind if here not in core for operand in carried_operands(here))
 
     def _is_layer(self, node: Node) -> bool:
         """Whether data meets a weight here. A penalty on weights meets the loss, which is a single number."""
@@ -146,15 +135,7 @@ class _Forward:
 
 def ancestors(values: Iterable[Value]) -> set[Value]:
     """The values and what they are computed from, order left aside."""
-    stack = list(values)
-    found: set[Value] = set(stack)
-    while stack:
-        here = stack.pop()
-        for operand in carried_operands(here) if isinstance(here, Node) else ():
-            if operand not in found and not (isinstance(operand, Node) and operand.op.name == "UpdateState"):
-                found.add(operand)
-                stack.append(operand)
-    return found
+    return set(walk(values, carried_operands))
 
 
 def _cell(node: Value) -> str:

@@ -7,7 +7,6 @@ it, but because the main graph's result needs it in the end: what is needed is m
 
 from __future__ import annotations
 
-from ...analysis.effects.liveness import live_nodes
 from ...analysis.effects.tokens import orders_only
 from ...analysis.functions.calls import reachable_functions
 from ...analysis.functions.closures import Closures, element
@@ -15,6 +14,7 @@ from ...core.graph import Graph, Node, Value
 from ...core.inference import infer
 from ...core.op import CALL
 from ...core.types import TupleType, Type
+from ...core.walk import live_nodes, without_order
 
 
 def prune(main: Graph) -> None:
@@ -142,13 +142,7 @@ def _groups(main: Graph, closures: Closures) -> dict[Graph, int]:
 
 def _stripped(function: Graph) -> Value | None:
     """What a function returns, without the Depends that only order."""
-    return _behind_depends(function.result) if function.has_result else None
-
-
-def _behind_depends(value: Value) -> Value:
-    while isinstance(value, Node) and value.op.name == "Depend":
-        value = value.operand(0)
-    return value
+    return without_order(function.result) if function.has_result else None
 
 
 def _calls(value: Value | None) -> bool:
@@ -156,7 +150,7 @@ def _calls(value: Value | None) -> bool:
 
 
 def _call_behind(value: Value) -> Node | None:
-    found = _behind_depends(value)
+    found = without_order(value)
     return found if isinstance(found, Node) and found.op is CALL else None
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.analysis.effects.liveness import live_nodes
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.core.primitives import ASCEND, PRIMITIVES
 from boost_compile.ir.core.types import TensorType
+from boost_compile.ir.core.walk import live_nodes
 from boost_compile.passes.step.crossings import crossings
 
 import boost_compile as bc

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....analysis.training.forward_side import carried_operands
 from ....core.data import to_numpy
 from ....core.errors import Error, PassError
 from ....core.graph import Value
 from ....core.interface import interface_of
 from ....core.program import StateVariable
 from ....core.types import DType, TensorType
+from ....core.walk import carried_operands
 from ....core.wording import counted, print_bytes
 from ....files.atomic import replacing_file
 from ....rewrite.batch_size.resize import batch_inputs

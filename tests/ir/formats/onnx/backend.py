@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from boost_compile.ir.analysis.effects.liveness import result_value
 from boost_compile.ir.analysis.effects.state_access import state_behind
 from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.errors import Error, RuntimeFailure
 from boost_compile.ir.core.graph import Constant, Node
+from boost_compile.ir.core.walk import result_value
 from boost_compile.ir.formats.onnx.reader.functions import inlined
 from boost_compile.ir.formats.onnx.reader.table import FOLDED_ONLY, RULES
 

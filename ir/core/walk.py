@@ -1,0 +1,69 @@
+"""Walks along the graph: iterative, so that a graph of any depth is fine, and linear, for each value is met once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from .graph import Graph, Node, Value
+from .types import is_monad
+
+T = TypeVar("T", bound=Hashable)
+ORDERING = frozenset({"Depend"})
+"""Primitives that pass operand 0 on and only order."""
+
+
+def walk(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> Iterator[T]:
+    """The starts and all that ``following`` leads to, each once, the last one found first. ``following`` is asked after
+    a thing was handed out, so who has seen enough stops."""
+    stack = list(dict.fromkeys(starts))
+    seen = set(stack)
+    while stack:
+        here = stack.pop()
+        yield here
+        for thing in following(here):
+            if thing not in seen:
+                seen.add(thing)
+                stack.append(thing)
+
+
+def through(value: Value, names: Collection[str]) -> Value:
+    """What a value is made from, seen through nodes of the named primitives, which pass operand 0 on."""
+    while isinstance(value, Node) and value.op.name in names:
+        value = value.operand(0)
+    return value
+
+
+def without_order(value: Value) -> Value:
+    """A value without the Depends that only keep effects alive."""
+    return through(value, ORDERING)
+
+
+def result_value(graph: Graph) -> Value:
+    """What a graph computes: its result without the Depends that only keep effects alive."""
+    return without_order(graph.result)
+
+
+def carried_operands(value: Value) -> list[Value]:
+    """The operands that a node computes from: no tokens, and of a Depend only what it passes on."""
+    if not isinstance(value, Node):
+        return []
+    operands = value._operands[:1] if value.op.name == "Depend" else value._operands
+    return [v for v in operands if not is_monad(v.type)]
+
+
+def untied_operands(node: Node) -> list[Node]:
+    """The nodes that a node takes or waits for, but for tokens."""
+    return [v for v in node._operands if isinstance(v, Node) and v.op.name != "UpdateState"]
+
+
+def live_nodes(roots: Iterable[Value]) -> set[Node]:
+    """Nodes that the roots need, themselves and what comes before them by tokens included; one sweep."""
+    stack = [v for v in roots if isinstance(v, Node)]
+    live = set(stack)
+    while stack:
+        for operand in stack.pop()._operands:
+            if isinstance(operand, Node) and operand not in live:
+                live.add(operand)
+                stack.append(operand)
+    return live
