@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.analysis.training.gradient_path import updating_graphs
-from ..ir.analysis.training.stages import STAGE
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.graph import Graph, Node, Value, tensor_type
+from ..ir.core.names import LOCAL, STAGE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType
@@ -17,13 +17,12 @@ from ..ir.core.wording import counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.adasum import SCOPE, Job, adasum, expand_adasum, is_combination, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, collective_of
-from ..ir.rewrite.ranks.collectives import LOCAL, WORLD, all_reduce, is_collective, traffic
+from ..ir.rewrite.ranks.collectives import WORLD, all_reduce, is_collective, traffic
 from ..ir.rewrite.stages import mark
-from .data_parallel import DataParallel
 from .framework.base import Pass
 from .framework.options import option
-from .overflow_check import OWN, SKIPPED
 from .step.exported_reductions import reduces_gradients
+from .step.names import OWN, SKIPPED
 from .step.own_check import find_own_check
 from .step.results import named_results
 from .step.tally import tallies
@@ -61,7 +60,7 @@ class AdaSum(Pass):
 
     def needs(self, program: Program) -> Sequence[str]:
         # Gradients that the file sums over all ranks are to be summed over a group.
-        return [DataParallel.name] if self.devices_per_group > 1 or reduces_gradients(program) else []
+        return ["data-parallel"] if self.devices_per_group > 1 or reduces_gradients(program) else []
 
     def undo(self, program: Program) -> None:
         for graph in program.graphs.values():

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ..ir.analysis.training.stages import GRADIENT, GradientPath, Point, in_order
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ..ir.analysis.training.stages import GradientPath, Point, in_order
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import scalar_tensor
@@ -27,7 +27,6 @@ from .step.split import refuse_sparse, sparse_gradients
 
 SCOPE = "clip-gradients"
 NORM = "gradient_norm"
-_HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
 class ClipGradients(Pass):
@@ -89,7 +88,7 @@ class ClipGradients(Pass):
         return result
 
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
-        if not any(GRADIENT in node.marks for node in graph):
+        if not is_fed(graph):
             for value, users in sparse_gradients(anatomy(graph)).items():
                 shown = ", ".join(f"%{user.name}" for user in users[:3])
                 refuse_sparse(value, shown, "has a norm that no sum of its elements gives: rows may come twice")
@@ -173,7 +172,7 @@ class ClipGradients(Pass):
         """What replaces ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
         if value not in made:
             dtype = tensor_type(value).dtype
-            wide = _wide(dtype)
+            wide = dtype.widened
             x = cast(graph, value, wide, scope=SCOPE)
             if factor is None:
                 for op, bound in (("Minimum", self.limit), ("Maximum", -self.limit)):
@@ -193,7 +192,7 @@ def _squares(points: Sequence[Point]) -> list[Value]:
         graph = point.graph
         if graph is not None and point.values not in made:
             total = summed(point, scope=SCOPE)
-            wide = cast(graph, total, _wide(tensor_type(total).dtype), scope=SCOPE)
+            wide = cast(graph, total, tensor_type(total).dtype.widened, scope=SCOPE)
             square = graph.create("Square", [wide], scope=SCOPE, sources=point.values)
             made[point.values] = cast(graph, reduce_sum(graph, square, scope=SCOPE), DType.FLOAT32, scope=SCOPE)
     return [made[point.values] for point in points]
@@ -213,8 +212,3 @@ def _owner(path: GradientPath) -> Graph:
     if owner is None:
         raise PassError(f"the gradient of weight '{path.weight}' is used by nothing")
     return owner
-
-
-def _wide(dtype: DType) -> DType:
-    """The type to compute in: squares of half-precision numbers leave their range, and so may a limit."""
-    return DType.FLOAT32 if dtype in _HALF else dtype

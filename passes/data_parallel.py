@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.divisor import NORMALISATION, find_divisor
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ..ir.analysis.training.stages import GRADIENT, PART, STAGE, GradientPath
+from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Constant, Graph, Node, Use, Value, tensor_type
+from ..ir.core.names import LOCAL, PART, STAGE
 from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
@@ -22,18 +23,19 @@ from ..ir.core.wording import counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.adasum import ADASUM, DEVICES, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
-from ..ir.rewrite.ranks.collectives import LOCAL, SUMMED, WORLD, all_reduce, cycle_traffic, group_of, is_collective
+from ..ir.rewrite.ranks.collectives import SUMMED, WORLD, all_reduce, cycle_traffic, group_of, is_collective
 from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
-from .parameter_groups import FUSION
 from .step.clip_each_rank import clipped_by_rank
 from .step.crossings import takes_value
-from .step.exported_reductions import RANKS, SCOPE, take_out_reductions
-from .step.normalisation import COUNTED, change_divisor, declare_divisor, divide, division_of
-from .step.tally import TALLY, declare_tally, move_marks, tallies
+from .step.exported_reductions import SCOPE, take_out_reductions
+from .step.names import COUNTED, FUSION, TALLY
+from .step.normalisation import change_divisor, declare_divisor, divide, division_of
+from .step.tally import declare_tally, move_marks, tallies
 
-_HALF = (DType.FLOAT16, DType.BFLOAT16)
+RANKS = "ranks"
+"""The tally of the ranks themselves: one each."""
 MEGABYTE = 2**20
 
 
@@ -215,7 +217,7 @@ class _Rewrite:
     # -- what is reduced -------------------------------------------------------------------------------------
 
     def _terms(self) -> list[_Term]:
-        marked = any(GRADIENT in node.marks for node in self.graph)
+        marked = is_fed(self.graph)
         terms = self._accumulated() if marked else self._leaving_backward()
         if self.fixed and not self.mean:
             raise PassError(
@@ -277,10 +279,9 @@ class _Rewrite:
         """The sums of a cycle, before they are divided by what was counted; as they come where nothing is."""
         terms = []
         for node in self.graph:
-            weights = node.marks.get(GRADIENT)
-            if weights is None:
+            names = weights_of(node)
+            if not names:
                 continue
-            names = (weights,) if isinstance(weights, str) else tuple(weights)
             division = division_of(node)
             if division is not None:
                 total = division.operand(0)
@@ -391,8 +392,7 @@ def _operands(value: Value) -> tuple[Value, ...]:
 
 def _widened(graph: Graph, value: Value) -> Value:
     """In float32 at least, in which sums over ranks are taken."""
-    type_ = tensor_type(value)
-    return cast(graph, value, DType.FLOAT32, scope=SCOPE) if type_.dtype in _HALF else value
+    return cast(graph, value, tensor_type(value).dtype.widened, scope=SCOPE)
 
 
 def _reduce_tally(graph: Graph, node: Node, group: str) -> None:

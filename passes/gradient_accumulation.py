@@ -8,14 +8,14 @@ from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
 from ..ir.analysis.training.divisor import find_divisor
 from ..ir.analysis.training.gradient_path import gradient_paths
 from ..ir.analysis.training.network import network_parts
-from ..ir.analysis.training.stages import GRADIENT, PART, STAGE
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import TensorValue, scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.names import GRADIENT, PART, STAGE
 from ..ir.core.program import Entry, Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import DType, TensorType, tensor
+from ..ir.core.types import TensorType, tensor
 from ..ir.core.wording import counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.seeds import separate_draws
@@ -23,16 +23,15 @@ from ..ir.rewrite.settle_results import settle_results
 from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
-from .overflow_check import EACH, SKIPPED
 from .step.micro_batch_weight import find_weight, scalar_weight
+from .step.names import EACH, SKIPPED, WEIGHT
 from .step.normalisation import declare_divisor, divide, forget_divisor
 from .step.split import Crossing, Cut, drop_network, drop_update_side, find_cut, pack, parts_of_clone
 from .step.step import the_step
 from .step.tally import declare_tally
 
-COUNT = "accumulation.count"
-WEIGHT = "accumulation.weight"
 SCOPE = "gradient-accumulation"
+COUNT = "accumulation.count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +185,7 @@ class GradientAccumulation(Pass):
     def _accumulator_type(self, gradient: TensorType) -> TensorType:
         if not gradient.is_static:
             raise PassError(f"a gradient of type {gradient} has no fixed shape: it cannot be accumulated")
-        half = gradient.dtype in (DType.FLOAT16, DType.BFLOAT16)
-        return TensorType(DType.FLOAT32 if half and self.dtype == "float32" else gradient.dtype, gradient.shape)
+        return TensorType(gradient.dtype if self.dtype == "same" else gradient.dtype.widened, gradient.shape)
 
     def _carriers(self, program: Program, cut: Cut) -> list[Kept]:
         """State for other values that the update side takes from the network (the last micro-batch's, as without

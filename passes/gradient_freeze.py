@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 from ..ir.analysis.cost.flops import estimated_flops
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.calls import bindings
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.network import network_parts
-from ..ir.analysis.training.stages import GRADIENT
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Input, Node, State, Value
@@ -247,7 +246,7 @@ class _StatesOf:
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:
     """What flows to the updates and accumulators of frozen weights: as it leaves the backward part, or accumulators."""
     starts: list[Value] = [term for state, term in added_terms(graph) if state in accumulators]
-    if not accumulators or any(GRADIENT in n.marks for n in graph):
+    if not accumulators or is_fed(graph):
         paths = gradient_paths(graph)
         shared = {v for path in paths if path.weight not in frozen for v in path.points[0].values}
         for path in paths:

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from ..ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
 from ..ir.analysis.training.network import network_parts
-from ..ir.analysis.training.stages import GRADIENT, STAGE
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.names import STAGE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
@@ -22,12 +22,12 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
-from .overflow_check import SKIPPED
 from .step.accumulated import added_terms, gradients_in
 from .step.crossings import crossings, takes_value
 from .step.depth import layers_by_depth
 from .step.dynamic_loss_scale import put_scale_rule, refuse_second_scale
-from .step.group_scale_rule import SCOPE, steps_of, value_of
+from .step.group_scale_rule import SCOPE
+from .step.names import SKIPPED, steps_of, value_of
 from .step.normalisation import divide
 from .step.results import with_results
 
@@ -165,9 +165,9 @@ class GroupLossScale(Pass):
         for k in range(len(order)):
             wanted = self.init[k if len(self.init) > 1 else 0]
             octaves, steps = divmod(round(math.log2(wanted) * self.window), self.window)
-            for name, value in ((value_of(k), 2.0**octaves), (steps_of(k), steps)):
-                program.add_state(name, number, "loss-scale", scalar_tensor("float32", value).data)
-            program.state[value_of(k)].info.update(rule, weights=list(members[k]))
+            first = program.add_state(value_of(k), number, "loss-scale", scalar_tensor("float32", 2.0**octaves).data)
+            first.info.update(rule, weights=list(members[k]))
+            program.add_state(steps_of(k), number, "loss-scale", scalar_tensor("float32", steps).data)
 
 
 def _matches(weight: str, globs: str) -> bool:
@@ -265,10 +265,10 @@ def _accumulated(graph: Graph, group_of: Mapping[str, int], order: Sequence[int]
     """The uses of gradients that come from accumulators, with their groups."""
     found: dict[Use, int] = {}
     for node in graph:
-        weights = node.marks.get(GRADIENT)
-        if weights is None or (node.op.name == "TensorMove" and isinstance(node.operand(0), Constant)):
+        weights = weights_of(node)
+        if not weights or (node.op.name == "TensorMove" and isinstance(node.operand(0), Constant)):
             continue  # a constant has no derivative in it to be scaled
-        k = group_of.get(weights if isinstance(weights, str) else weights[0], order[-1])
+        k = group_of.get(weights[0], order[-1])
         found.update(dict.fromkeys(((u, i) for u, i in node.use_sites() if takes_value(u, i)), k))
     return found
 
@@ -282,7 +282,7 @@ def _gradients(
         k = group_of.get(program.state[state].weight)
         if k is not None:
             found.update((value, k) for value in gradients_in(term, parts))
-    if not any(GRADIENT in node.marks for node in graph) and graph in updating_graphs(program):
+    if not is_fed(graph) and graph in updating_graphs(program):
         for path in gradient_paths(graph):
             for value in path.points[0].values:
                 if path.weight in group_of:

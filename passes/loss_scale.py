@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.analysis.derivative.linearity import find_seeds, scale_seeds
-from ..ir.analysis.training.gradient_path import updating_graphs
+from ..ir.analysis.training.gradient_path import updating_graphs, weights_of
 from ..ir.analysis.training.network import network_parts
-from ..ir.analysis.training.stages import GRADIENT
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Graph, Node
@@ -18,9 +17,9 @@ from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from .framework.base import Pass
 from .framework.options import option
-from .overflow_check import SKIPPED
 from .step.crossings import crossings, takes_value
-from .step.dynamic_loss_scale import CLEAN, SCALE, SCOPE, put_scale_rule, refuse_second_scale
+from .step.dynamic_loss_scale import SCOPE, put_scale_rule, refuse_second_scale
+from .step.names import CLEAN, SCALE, SKIPPED
 from .step.normalisation import change_divisor, divide_gradients
 from .step.results import with_results
 
@@ -127,6 +126,4 @@ class LossScale(Pass):
 
 def _accumulated(graph: Graph) -> list[tuple[Node, int]]:
     """The uses of gradients that come from accumulators."""
-    return [
-        (user, i) for node in graph if GRADIENT in node.marks for user, i in node.use_sites() if takes_value(user, i)
-    ]
+    return [(user, i) for node in graph if weights_of(node) for user, i in node.use_sites() if takes_value(user, i)]

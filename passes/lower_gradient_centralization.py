@@ -13,12 +13,11 @@ from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
-from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import put
 from .framework.base import Pass
-from .tag_gradient_centralization import TAG, TagGradientCentralization
+from .step.names import TAG
 
 SCOPE = "gradient-centralization"
 
@@ -43,7 +42,7 @@ class LowerGradientCentralization(Pass):
 
     def needs(self, program: Program) -> Sequence[str]:
         tagged = any(TAG in variable.info for variable in program.state.values())
-        return [] if tagged else [TagGradientCentralization.name]
+        return [] if tagged else ["tag-gradient-centralization"]
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -96,7 +95,6 @@ def _reason_against(path: GradientPath) -> str | None:
 
 def _centralized(axes: Sequence[int], graph: Graph, gradient: Value) -> Value:
     dtype = tensor_type(gradient).dtype
-    wide = DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
-    x = cast(graph, gradient, wide, scope=SCOPE)
+    x = cast(graph, gradient, dtype.widened, scope=SCOPE)
     mean = reduce_mean(graph, x, axes, keep=True, scope=SCOPE)
     return cast(graph, graph.create("Sub", [x, mean], scope=SCOPE, sources=[gradient]), dtype, scope=SCOPE)

@@ -13,6 +13,7 @@ from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError
 from ..ir.core.graph import Constant, Graph, Node, State, Value
+from ..ir.core.names import BACKWARD_ID, FORWARD_ID
 from ..ir.core.op import CALL, Op
 from ..ir.core.predicates import is_effect
 from ..ir.core.primitives import Family, named
@@ -309,7 +310,7 @@ class _Builder:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.part = "unique_id"
+        self.backward = False
         self.count = 0
 
     def make(self, op: Op | str, operands: Sequence[Value], type_: TensorType, source: Value) -> Node:
@@ -318,7 +319,7 @@ class _Builder:
 
     def mark(self, node: Node) -> Node:
         self.count += 1
-        node.primal = {self.part: f"{SCOPE}.{self.count}"}
+        node.primal = {BACKWARD_ID if self.backward else FORWARD_ID: f"{SCOPE}.{self.count}"}
         return node
 
     def through_length(self, gradient: Node, value: Value, unit: Value, axis: int) -> Node:
@@ -347,7 +348,7 @@ def _rewrite(graph: Graph, head: Head, name: str) -> tuple[Node, Node]:
     for user, i in users:
         user.set_operand(i, y)
 
-    build.part = "forward_unique_id"
+    build.backward = True
     dz = build.make("Mul", [multiplier, head.dz], z_type, head.dz)
     for node in (head.dweight, *head.dx, *head.dbias):
         for i, operand in enumerate(node.operands):

@@ -7,41 +7,37 @@ from dataclasses import replace
 
 from ..ir.analysis.effects.state_access import Effect
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ..ir.analysis.training.stages import GRADIENT, STAGE
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ..ir.analysis.training.network import network_parts
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_finite
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value
 from ..ir.core.primitives import ASCEND
-from ..ir.core.program import CYCLE_ROLES, Program
+from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.effects.outline import skip_where
 from ..ir.rewrite.settle_results import settle_results
-from .data_parallel import DataParallel
 from .framework.base import Pass
 from .framework.options import option
+from .step.accumulated import adding_nodes
 from .step.dynamic_loss_scale import put_scale_rule
 from .step.exported_reductions import reduces_gradients
 from .step.float_status import float_status
+from .step.names import EACH, OWN, SKIPPED
 from .step.normalisation import change_count
 from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
 from .step.results import named_results, with_results
 from .step.split import sparse_gradients
 from .step.tally import declare_tally, find_tally
+from .step.update_side import update_effects
 
 SCOPE = "overflow-check"
-SKIPPED = "overflow.skipped_cycles"
 DROPPED = "overflow.dropped_micro_batches"
-EACH = "each_micro_batch"
-"""Note of ``SKIPPED``: each micro-batch is to be checked, and a whole step was still one."""
-OWN = "own_check"
-"""Note of ``SKIPPED``: what the file's own check skips is counted."""
 
 
 class OverflowCheck(Pass):
@@ -83,7 +79,7 @@ class OverflowCheck(Pass):
 
     def needs(self, program: Program) -> Sequence[str]:
         # Where the file sums gradients over ranks, all ranks must also skip together.
-        return [DataParallel.name] if reduces_gradients(program) else []
+        return ["data-parallel"] if reduces_gradients(program) else []
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -137,7 +133,7 @@ class OverflowCheck(Pass):
 
     def _micro_batch_overflows(self, graph: Graph) -> Value:
         """Whether the micro-batch of this graph overflows; with ``skip-micro`` what it adds to sums is then zero."""
-        adding = [n for n in graph if n.marks.get(STAGE) == "accumulate" and n.op.name in ("Add", "AssignAdd")]
+        adding = adding_nodes(graph)
         if self.detect == "status":
             overflow = float_status(graph, dict(named_results(graph)).get("loss"), scope=SCOPE)
         else:
@@ -163,7 +159,7 @@ class OverflowCheck(Pass):
         skips: list[Value] = []
         if self.detect == "values":
             values = dict.fromkeys(v for path in paths for v in path.at("finite-check", graph).values)
-            if not any(GRADIENT in node.marks for node in graph):
+            if not is_fed(graph):
                 values.update(dict.fromkeys(sparse_gradients(anatomy(graph))))
             finite = all_finite(graph, list(values), scope=SCOPE)
             overflows.append(graph.create("LogicalNot", [finite], scope=SCOPE))
@@ -249,14 +245,3 @@ def _any(graph: Graph, conditions: Sequence[Value]) -> Value:
     for other in others:
         found = graph.create("LogicalOr", [found, other], scope=SCOPE)
     return found
-
-
-def update_effects(fx: Effects, roles: Mapping[str, str]) -> list[Effect]:
-    """The effects of the update side, but for those on state of the cycle itself (accumulators, counters) and
-    output."""
-    parts = network_parts(fx.graph)
-    return [
-        e for e in fx.list
-        if not (e.passive or e.io or parts.get(e.node) in (FORWARD, BACKWARD))
-        and not (e.writes and all(roles.get(state.name) in CYCLE_ROLES for state in e.writes))
-    ]  # fmt: skip

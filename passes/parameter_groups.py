@@ -24,10 +24,9 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import put, summed
 from .framework.base import Pass
 from .framework.options import option
-from .tag_gradient_centralization import TAG
+from .step.names import FUSION, TAG
 
 SCOPE = "parameter-groups"
-FUSION = "fusion"
 _DECAY_OPERAND = {"AdamWeightDecay": 7}
 """Optimizers that decay the weight themselves, by an operand."""
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
@@ -145,7 +144,7 @@ class _Group:
         self.rates: dict[tuple[Graph, Value], Value] = {}
 
     def run(self) -> list[str]:
-        updates = {name: list(self._updates(name)) for name in self.names & self.graph.states.keys()}
+        updates = {name: list(self._updates(name)) for name in self.graph.states if name in self.names}
         paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
         for name, found in updates.items():
             if self.weight_decay is not None and found:

@@ -14,9 +14,7 @@ from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
 from .framework.base import Pass
-
-TAG = "centralize"
-"""Note of a state variable: the axes over which the mean of its gradient is taken away."""
+from .step.names import TAG
 
 MATRIX_PRODUCTS = named(Family.MATMUL, Family.AFFINE)
 CONVOLUTIONS = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)

@@ -332,10 +332,10 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
 def _note_missing_kernels(program: Program) -> None:
     """Says where the program cannot run, though nobody named that as its target."""
     from ..ir.core.errors import PassError
-    from ..passes.legalize import check_target
+    from ..passes.legalize import Legalize
 
     try:
-        check_target(program, program.target)
+        Legalize.check_target(program, program.target)
     except PassError as error:
         click.echo(f"Note: {error} A session on {program.target} will refuse the program.", err=True)
 

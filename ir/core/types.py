@@ -47,6 +47,11 @@ class DType(str, Enum):
     def is_float(self) -> bool:
         return self in (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
 
+    @property
+    def widened(self) -> DType:
+        """The type to compute in: float32 for half precision, whose range squares and sums leave, else the same."""
+        return DType.FLOAT32 if self in (DType.FLOAT16, DType.BFLOAT16) else self
+
 
 _ITEMSIZE = {
     DType.BOOL: 1, DType.INT8: 1, DType.UINT8: 1, DType.INT16: 2, DType.UINT16: 2, DType.FLOAT16: 2,

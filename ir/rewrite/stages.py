@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..analysis.training.stages import STAGE, GradientPath, Point
+from ..analysis.training.stages import GradientPath, Point
 from ..core.attributes import Attribute
 from ..core.errors import AnatomyError
 from ..core.graph import Graph, Node, Value
+from ..core.names import STAGE
 from ..core.op import NO_ATTRIBUTES
 
 

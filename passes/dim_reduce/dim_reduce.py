@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.functions.calls import reachable_functions
-from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
-from ...ir.analysis.training.stages import GRADIENT, PART, STAGE, STAGES, GradientPath
+from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.line_search import Search
+from ...ir.core.names import GRADIENT, PART
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import TensorType, tensor
@@ -21,12 +22,12 @@ from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.stages import mark, summed
 from ..framework.base import Pass
 from ..framework.options import option
-from ..gradient_accumulation import WEIGHT
-from ..overflow_check import SKIPPED, update_effects
+from ..step.accumulated import added_terms
 from ..step.exported_reductions import reduces_gradients
-from ..step.normalisation import COUNTED
+from ..step.names import COUNTED, SKIPPED, WEIGHT
 from ..step.results import named_results, with_results
 from ..step.tally import declare_tally
+from ..step.update_side import update_effects
 from .basis import read_basis
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
 from .trial import loss_of, make_trial, return_draws, scalar_loss
@@ -69,7 +70,7 @@ class DimReduce(Pass):
 
     def needs(self, program: Program) -> Sequence[str]:
         # Where the file reduces gradients over ranks, losses have to be reduced too.
-        return ("data-parallel",) if program.schedule.search is None and reduces_gradients(program) else ()
+        return ["data-parallel"] if program.schedule.search is None and reduces_gradients(program) else []
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -195,12 +196,9 @@ def _paths(graph: Graph) -> list[GradientPath]:
 
 def _weight_of(graph: Graph) -> Value:
     """What the gradients of the micro-batch that a graph takes are multiplied by (reduction=weighted)."""
-    for node in graph:
-        if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
-            sum_ = node.operand(0)
-            state = sum_.operand(0) if isinstance(sum_, Node) and sum_.op.name == "Load" else sum_
-            if isinstance(state, State) and state.name == WEIGHT:
-                return node.operand(1)
+    for state, term in added_terms(graph):
+        if state == WEIGHT:
+            return term
     raise PassError(f"graph '{graph.name}' does not add the weight of its micro-batch up")
 
 
@@ -224,7 +222,7 @@ def _add_loss(graph: Graph, weighted: bool) -> None:
 
 def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space: Subspace, weighted: bool) -> None:
     """Replaces the update side of a graph by the beginning of a search."""
-    if not any(GRADIENT in node.marks for node in graph):
+    if not is_fed(graph):
         _mark_gradients(graph, paths)
     gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
     results = named_results(graph)

@@ -31,10 +31,10 @@ from ...ir.builders.reduce import all_finite
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import from_numpy
 from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.names import ROWS
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType, tensor
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.ranks.shares import ROWS
 from ..step.tally import declare_tally
 
 SCOPE = "dim-reduce"

@@ -14,6 +14,7 @@ from .options import declared_options, option
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
 
+    from ...ir.core.graph import Node
     from ...ir.core.program import Program
 else:
 
@@ -94,6 +95,16 @@ class Pass:
     def needs(self, program: Program) -> Sequence[str]:
         """Names of passes without which this one does not work on ``program``: run too unless they are asked for."""
         return ()
+
+    @classmethod
+    def needed_for(cls, program: Program, target: str) -> list[Node]:
+        """The nodes for which ``program`` needs this pass to run on ``target``, though nobody asked for it. The manager
+        asks the pass that ``registry.LEGALIZATION`` names."""
+        return []
+
+    @classmethod
+    def check_target(cls, program: Program, target: str) -> None:
+        """PassError if ``program`` can never run on ``target``, not even after this pass. Asked of the same pass."""
 
     def undo(self, program: Program) -> None:
         """Takes what :meth:`run` with the same options put into ``program`` out again, where the pass is ``redone``."""

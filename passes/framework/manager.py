@@ -6,22 +6,20 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ...ir.analysis.training.stages import STAGES
+from ...ir.analysis.training.gradient_path import has_stage
+from ...ir.analysis.training.stages import RANK_CLIP, STAGES
 from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ...ir.core.primitives import EVERYWHERE
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.wording import sentence
 from ...ir.formats.storage.compiled import compiled_by, is_self_contained
-from ..legalize import Legalize
-from ..legalize.legalize import check_target, needs_legalization
-from ..step.clip_each_rank import clips_each_rank
 from .base import Pass
 from .instrumentation import Instrumentation
 from .pipeline import parse_pipeline, print_pipeline
-from .registry import REGISTRY, find
+from .registry import LEGALIZATION, REGISTRY, find
 from .reproducer import write_reproducer
 
 
@@ -120,7 +118,7 @@ def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
 def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
     """What ranks have clipped was measured as it was then: nothing may change it any more."""
     earlier = next((p for p in passes if p.stage in ("accumulate", "unscale", "finite-check")), None)
-    if earlier is not None and clips_each_rank(program):
+    if earlier is not None and has_stage(program, RANK_CLIP):
         raise PassError(
             f"pass '{earlier.name}' changes gradients in front of an earlier clip-gradients{{each_rank=true}}, which "
             "has measured them: ask for both in one pipeline"
@@ -130,7 +128,7 @@ def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
 def _for_target(program: Program, target: str) -> Program:
     if target not in EVERYWHERE:
         raise OptionError(f"no target '{target}': give one of {', '.join(sorted(EVERYWHERE))}")
-    check_target(program, target)
+    REGISTRY[LEGALIZATION].check_target(program, target)
     program = program.copy()
     program.target = target
     return program
@@ -157,9 +155,10 @@ def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
         added = [find(name)() for name in p.needs(program) if name not in present]
         asked.extend(added)
         brought.extend(added)
-    target = program.target
-    if all(p.name != Legalize.name for p in asked) and needs_legalization(program, target):
-        brought.append(Legalize(target=target))
+    legalization, target = REGISTRY[LEGALIZATION], program.target
+    if all(p.name != LEGALIZATION for p in asked) and legalization.needed_for(program, target):
+        options: dict[str, Any] = {"target": target}
+        brought.append(legalization(**options))
     # In front of the clean-ups at the end, which would else not see what comes of them.
     at = _behind_last_change(passes)
     return [*passes[:at], *brought, *passes[at:]]

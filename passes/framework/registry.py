@@ -33,6 +33,8 @@ CLASSES = {
     "tag-gradient-centralization": "TagGradientCentralization",
 }
 """The project's own passes: each has a module of its name."""
+LEGALIZATION = "legalize"
+"""The pass without which a program may not run on its target (:meth:`.Pass.needed_for`, :meth:`.Pass.check_target`)."""
 
 
 class Registry(MutableMapping[str, type[Pass]]):

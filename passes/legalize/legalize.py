@@ -77,11 +77,30 @@ class Legalize(Pass):
         None, help="where the program is to run; none: as the program says", choices=(CPU, GPU, ASCEND)
     )
 
+    @classmethod
+    def check_target(cls, program: Program, target: str) -> None:
+        for name, graph in program.graphs.items():
+            for node in lacking(graph, target):
+                if node.op.name not in RULES:
+                    raise PassError(refusal(node, name, target))
+
+    @classmethod
+    def needed_for(cls, program: Program, target: str) -> list[Node]:
+        found: list[Node] = []
+        for graph in program.graphs.values():
+            bodies = list(graph.all_graphs())
+            found += [node for node in lacking(graph, target) if node.op.name in RULES]
+            found += [node for body in bodies for node, _ in written_constants(body)]
+            if _writes_values(graph):
+                network = network_parts(graph).keys()
+                found += [node for body in bodies for node in replaceable_writes(body, network)]
+        return found
+
     def run(self, program: Program) -> PassResult:
         result = self.result()
         target = self.target or program.target
         found = {name: lacking(graph, target) for name, graph in program.graphs.items()}
-        check_target(program, target)
+        self.check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
         copied = replaced = 0
@@ -108,27 +127,6 @@ def _name_outputs(program: Program, graph: Graph) -> None:
     if graph.has_result and isinstance(graph.result.type, TupleType):
         with suppress(AnatomyError):
             name_outputs(program, graph, anatomy(graph))
-
-
-def check_target(program: Program, target: str) -> None:
-    """PassError if the program can never run on ``target``: a primitive that it lacks and that no rule replaces."""
-    for name, graph in program.graphs.items():
-        for node in lacking(graph, target):
-            if node.op.name not in RULES:
-                raise PassError(refusal(node, name, target))
-
-
-def needs_legalization(program: Program, target: str) -> list[Node]:
-    """The nodes that :class:`Legalize` replaces for a target."""
-    found: list[Node] = []
-    for graph in program.graphs.values():
-        bodies = list(graph.all_graphs())
-        found += [node for node in lacking(graph, target) if node.op.name in RULES]
-        found += [node for body in bodies for node, _ in written_constants(body)]
-        if _writes_values(graph):
-            network = network_parts(graph).keys()
-            found += [node for body in bodies for node in replaceable_writes(body, network)]
-    return found
 
 
 def _writes_values(graph: Graph) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...ir.analysis.effects.state_access import location
+from ...ir.analysis.effects.state_access import state_behind
 from ...ir.analysis.training.network import BACKWARD
-from ...ir.analysis.training.stages import GRADIENT, STAGE
-from ...ir.core.graph import Graph, Node, State, Value
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.names import GRADIENT, STAGE
 
 
 def added_terms(graph: Graph) -> Iterator[tuple[str, Value]]:
     """Each state that the graph adds to over a cycle, and what it adds: in place, or on the fly (``split=fused``)."""
-    for node in graph:
-        if node.marks.get(STAGE) == "accumulate" and node.op.name in ("Add", "AssignAdd"):
-            total = node.operand(0)
-            state = location(total.operand(0) if isinstance(total, Node) and total.op.name == "Load" else total)
-            if isinstance(state, State):
-                yield state.name, node.operand(1)
+    for node in adding_nodes(graph):
+        state = state_behind(node.operand(0))
+        if state is not None:
+            yield state.name, node.operand(1)
+
+
+def adding_nodes(graph: Graph) -> list[Node]:
+    """The nodes that add something of a micro-batch, their second operand, to a sum over the cycle."""
+    return [n for n in graph if n.marks.get(STAGE) == "accumulate" and n.op.name in ("Add", "AssignAdd")]
 
 
 def gradients_in(term: Value, parts: Mapping[Node, str]) -> list[Node]:

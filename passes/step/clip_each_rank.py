@@ -12,27 +12,26 @@ from dataclasses import dataclass
 
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.divisor import find_divisor
-from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.gradient_path import gradient_paths, weights_of
 from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.analysis.training.stages import GRADIENT, RANK_CLIP, STAGE
+from ...ir.analysis.training.stages import RANK_CLIP
 from ...ir.builders.cast import cast
 from ...ir.builders.reduce import reduce_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
-from ...ir.core.program import Program
+from ...ir.core.names import STAGE
 from ...ir.core.types import DType
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.stages import mark
 from .crossings import takes_value
 from .exported_reductions import is_inverse
+from .names import TALLY
 from .normalisation import division_of
-from .tally import TALLY
 
 SCOPE = "clip-gradients"
 OWN_COUNT = "own_count"
 """Mark of what a rank counts for itself alone: no merging makes it one with a tally, which is summed over ranks."""
-_HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
 @dataclass(slots=True)
@@ -72,10 +71,9 @@ def own_gradients(graph: Graph) -> list[Own]:
 def _marked(graph: Graph) -> list[tuple[tuple[str, ...], Value, list[Use], bool]]:
     found: list[tuple[tuple[str, ...], Value, list[Use], bool]] = []
     for node in graph:
-        weights = node.marks.get(GRADIENT)
-        if weights is None:
+        names = weights_of(node)
+        if not names:
             continue
-        names = (weights,) if isinstance(weights, str) else tuple(map(str, weights))
         division = division_of(node)
         if division is not None:
             found.append((names, division.operand(0), [(division, 0)], True))
@@ -172,7 +170,7 @@ def _counts(value: Node) -> bool:
 
 
 def _mean(graph: Graph, value: Value, gradient: Own, divisor: Value | None) -> Value:
-    wide = _wide(tensor_type(value).dtype)
+    wide = tensor_type(value).dtype.widened
     value = cast(graph, value, wide, scope=SCOPE)
     if divisor is None or not gradient.divided:
         return value
@@ -199,7 +197,7 @@ def _norm(graph: Graph, squares: list[Value]) -> Value:
 
 def _times(graph: Graph, value: Value, factor: Value) -> Value:
     dtype = tensor_type(value).dtype
-    wide = _wide(dtype)
+    wide = dtype.widened
     operands = [cast(graph, value, wide, scope=SCOPE), cast(graph, factor, wide, scope=SCOPE)]
     return cast(graph, graph.create("Mul", operands, scope=SCOPE, sources=[value]), dtype, scope=SCOPE)
 
@@ -216,8 +214,8 @@ def _clip_elements(graph: Graph, gradient: Own, limit: Value, divisor: Value | N
 
     def limited(value: Value) -> Value:
         dtype = tensor_type(value).dtype
-        x = cast(graph, value, _wide(dtype), scope=SCOPE)
-        high = cast(graph, bound, _wide(dtype), scope=SCOPE)
+        x = cast(graph, value, dtype.widened, scope=SCOPE)
+        high = cast(graph, bound, dtype.widened, scope=SCOPE)
         low = graph.create("Neg", [high], scope=SCOPE)
         x = graph.create(
             "Maximum", [graph.create("Minimum", [x, high], scope=SCOPE), low], scope=SCOPE, sources=[value]
@@ -236,11 +234,6 @@ def _replace(graph: Graph, gradient: Own, make: Callable[[Value], Value]) -> Non
             user.set_operand(i, new)
 
 
-def clips_each_rank(program: Program) -> bool:
-    """Whether ranks clip their own gradients already."""
-    return any(node.marks.get(STAGE) == RANK_CLIP for graph in program.graphs.values() for node in graph)
-
-
 def clipped_by_rank(gradient: Value) -> Node | None:
     """What each rank made of its own gradient, if it clips it."""
     stack: list[Value] = [gradient]
@@ -251,7 +244,3 @@ def clipped_by_rank(gradient: Value) -> Node | None:
             if i == 0 and user.scope == SCOPE and user.op.name in ("Cast", "Mul", "Minimum", "Maximum"):
                 stack.append(user)
     return None
-
-
-def _wide(dtype: DType) -> DType:
-    return DType.FLOAT32 if dtype in _HALF else dtype

@@ -13,12 +13,11 @@ from ...ir.core.graph import Graph, Value
 from ...ir.core.program import Program
 from ...ir.core.types import tensor
 from ...ir.rewrite.effects.editing import Effects
-from .group_scale_rule import put_group_rule, value_of
+from .group_scale_rule import put_group_rule
+from .names import CLEAN, SCALE, value_of
 from .results import named_results
 
 SCOPE = "loss-scale"
-SCALE = "loss_scale.value"
-CLEAN = "loss_scale.clean_cycles"
 
 
 def refuse_second_scale(program: Program) -> None:

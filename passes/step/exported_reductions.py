@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ...ir.analysis.training.stages import RANK_CLIP, STAGE, GradientPath
+from ...ir.analysis.training.stages import RANK_CLIP, GradientPath
 from ...ir.builders.cast import cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ...ir.core.names import STAGE
 from ...ir.core.program import Program
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.ranks.collectives import all_reduce, collectives, group_of, is_world
-from .tally import TALLY
+from .names import TALLY
 
 SCOPE = "data-parallel"
-RANKS = "ranks"
-"""The tally of the ranks themselves: one each."""
 _LINEAR = ("", "accumulate", RANK_CLIP, "all-reduce", "unscale", "centralize")
 """Stages that come to the same before and after a sum over ranks, or that stay in front of it."""
 _MOST_RANKS = 2**16

@@ -20,20 +20,10 @@ from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, tensor
 from ...ir.rewrite.effects.editing import Effects
+from .names import steps_of, value_of
 from .results import named_results
 
 SCOPE = "group-loss-scale"
-
-
-def value_of(group: int) -> str:
-    """The state that holds the scale of a group as it is applied, a power of two. Its notes are the ``weights`` of the
-    group and the rule: ``window``, ``min``, ``max``, and the ``order`` of the groups from the input to the loss."""
-    return f"loss_scale.group{group}.value"
-
-
-def steps_of(group: int) -> str:
-    """The state that counts the steps on the way to the next power of two."""
-    return f"loss_scale.group{group}.steps"
 
 
 def put_group_rule(program: Program) -> None:

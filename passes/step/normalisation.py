@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
-from ...ir.analysis.training.stages import STAGE
 from ...ir.builders.cast import cast
 from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
-from ...ir.core.types import DType
+from ...ir.core.names import STAGE
 from ...ir.rewrite.stages import mark
-
-COUNTED = "counts_micro_batches"
-"""Mark of a divisor that holds the number of micro-batches as a factor."""
-_HALF = (DType.FLOAT16, DType.BFLOAT16)
+from .names import COUNTED
 
 
 def declare_divisor(node: Node, *, counted: bool = False) -> Node:
@@ -32,12 +28,11 @@ def divide(graph: Graph, value: Value, divisor: Value, *, scope: str) -> Value:
     """``value`` by a scalar float32 divisor, in at least float32: half precision could not hold every divisor. A
     quotient of half-precision numbers is the same as in half precision."""
     dtype = tensor_type(value).dtype
-    wide = DType.FLOAT32 if dtype in _HALF else dtype
     # A division, not a multiplication by 1/N: that rounds twice where N is no power of two. Where it is one, the
     # runtime multiplies (runtime/lowering/reciprocal.py).
     quotient = graph.create(
         "RealDiv",
-        [cast(graph, value, wide, scope=scope), cast(graph, divisor, wide, scope=scope)],
+        [cast(graph, value, dtype.widened, scope=scope), cast(graph, divisor, dtype.widened, scope=scope)],
         scope=scope,
         sources=[value],
     )

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 from ...ir.core.graph import Graph, Node
 from ...ir.rewrite.stages import mark
-
-TALLY = "tally"
-"""Mark of a tally's node: what is counted."""
+from .names import TALLY
 
 
 def declare_tally(node: Node, what: str) -> Node:

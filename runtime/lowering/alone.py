@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.analysis.training.stages import STAGE
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
+from ...ir.core.names import STAGE
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.ranks.buckets import ALL_REDUCE, source_of

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...ir.analysis.training.trains import check_trains
 from ...ir.core.errors import RuntimeFailure, nearest
 from ...ir.core.graph import Graph
+from ...ir.core.names import LOCAL
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import agreed, counted
-from ...ir.rewrite.ranks.collectives import LOCAL
 from ..data.data_position import NOTE, WITHOUT_POSITION, DataPosition
 from ..data.inputs import to_tensors
 from ..engine import draws

@@ -20,7 +20,7 @@ from boost_compile.ir.core.primitives import PRIMITIVES
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
 from boost_compile.passes.gradient_accumulation import GradientAccumulation
-from boost_compile.passes.legalize import Legalize, needs_legalization
+from boost_compile.passes.legalize import Legalize
 
 import boost_compile as bc
 from tests import native
@@ -157,10 +157,10 @@ def test_only_primitives_that_the_target_has(exported: Exported, tmp_path: Path,
     import mindspore as ms
 
     source = bc.load(str(exported(name)))
-    needed = needs_legalization(source, target)
+    needed = Legalize.needed_for(source, target)
     program = bc.compile(source, [Legalize(target=target)])
     assert program.reports[0].changed == len(needed)
-    assert needs_legalization(program, target) == []
+    assert Legalize.needed_for(program, target) == []
     for primitive in primitives(program):
         assert primitive not in PRIMITIVES or target in PRIMITIVES[primitive].targets
         assert primitive in PRIMITIVES or primitive in primitives(source)
@@ -263,7 +263,7 @@ def test_what_cannot_be_replaced_is_named(
         legal(exported(name), target)
     with pytest.raises(bc.Error, match=reason):
         bc.compile(bc.load(str(exported(name))), "gradient-accumulation", target=target)
-    assert needs_legalization(bc.load(str(exported(name))), target) == []
+    assert Legalize.needed_for(bc.load(str(exported(name))), target) == []
     assert legal(exported(name), "ascend").reports[0].changed == 0
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from boost_compile.ir.core.errors import AnatomyError, Error, OptionError, PassError, RuntimeFailure
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.passes.legalize.legalize import needs_legalization
+from boost_compile.passes.legalize import Legalize
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.verifier import verify
 from mindspore import nn
@@ -138,7 +138,7 @@ class _Judge:
                 for number in calls:
                     program = bc.compile(program, ",".join(pieces[at : at + number]))
                     at += number
-                if needs_legalization(program, "cpu"):
+                if Legalize.needed_for(program, "cpu"):
                     program = bc.compile(program, "legalize{target=cpu}")
                 break
             except AnatomyError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import compile_program
-from ...passes.legalize.legalize import needs_legalization
+from ...passes.legalize import Legalize
 from .promises import LEGALIZE, Promises
 
 
@@ -23,7 +23,7 @@ def runnable(original: Program, promises: Promises, target: str) -> Program:
 
 
 def _compiled(original: Program, passes: Sequence[Pass], promises: Promises, target: str) -> Program:
-    legalizing = promises.having(LEGALIZE) if needs_legalization(original, target) else []
+    legalizing = promises.having(LEGALIZE) if Legalize.needed_for(original, target) else []
     if not passes and not legalizing:
         return original
     return compile_program(original, [*passes, *legalizing], allow_no_match=True, reproducer_directory=None)

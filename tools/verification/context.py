@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ...ir.core.program import Program
+from ...passes.step.names import TAG
 from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable
@@ -18,8 +19,6 @@ from .reference import Batch, Cycle, Reference, Values
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 from .subject import Ran, Subject
 from .tolerance import compare
-
-TAG = "centralize"
 
 
 class NotApplicable(Exception):

@@ -9,7 +9,7 @@ from ...ir.analysis.training.anatomy import WeightInfo
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.core.graph import Node, State, Value
 from ...ir.core.naming import spell
-from ...passes.tag_gradient_centralization import TAG
+from ...passes.step.names import TAG
 from .analysed import Analysed, listed
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.training.gradient_path import gradient_paths
-from ...ir.analysis.training.stages import GRADIENT
+from ...ir.analysis.training.gradient_path import gradient_paths, is_fed
 from ...ir.core.graph import Node
 from ...ir.core.naming import spell
 from .analysed import Analysed
@@ -13,7 +12,7 @@ from .analysed import Analysed
 
 def path_lines(view: Analysed) -> Iterator[str]:
     """AnatomyError where the graph has no accumulators whose gradients it takes, and is no training graph."""
-    marked = any(GRADIENT in node.marks for node in view.graph)
+    marked = is_fed(view.graph)
     for path in gradient_paths(view.graph, None if marked else view.anatomy()):
         uses = [use for point in path.points for use in (*point.takers, *point.measures)]
         nodes = [v for point in path.points for v in point.values if isinstance(v, Node)]

@@ -12,7 +12,7 @@ from ...ir.analysis.training.stages import GradientPath
 from ...ir.core.graph import Node
 from ...ir.core.types import readable
 from ...ir.core.wording import counted, print_bytes, print_count
-from ...passes.tag_gradient_centralization import TAG
+from ...passes.step.names import TAG
 from .. import cli
 from ..compile_report import schedule_json
 from ..tables import say

@@ -16,6 +16,7 @@ from math import prod
 from ...core.attributes import Number, TensorValue
 from ...core.data import to_numpy
 from ...core.graph import Constant, Graph, Node, Value
+from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.types import DType, TensorType
@@ -72,7 +73,7 @@ class _Search:
         for node in self.nodes:
             if self.parts.get(node) != FORWARD:
                 continue
-            if (number := node.primal.get("unique_id")) is not None:
+            if (number := node.primal.get(FORWARD_ID)) is not None:
                 self.forward.setdefault(number, []).append(node)
             for i, value in numbers(node):
                 count = self._count(value)
@@ -170,7 +171,7 @@ class _Search:
 
     def _means(self, node: Node) -> list[Node]:
         """The means that a node of the backward part is the derivative of."""
-        number = node.primal.get("forward_unique_id")
+        number = node.primal.get(BACKWARD_ID)
         return [n for n in self.forward.get(number, ()) if n.op.name in MEANS] if number is not None else []
 
     def _averaged(self, mean: Node) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...core.graph import Constant, Graph, Node, Value
+from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
 from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures, Path
@@ -63,13 +64,13 @@ class Derivative:
         marked = [
             node
             for node, part in self.parts.items()
-            if part == FORWARD and (node.graph is self.graph or "unique_id" in node.primal)
+            if part == FORWARD and (node.graph is self.graph or FORWARD_ID in node.primal)
         ]
         starts: list[Value] = [*marked]
         return {v for v in walk(starts, carried_operands) if isinstance(v, Node) and self.parts.get(v) == BACKWARD}
 
     def _group(self, node: Node) -> object:
-        number = node.primal.get("forward_unique_id")
+        number = node.primal.get(BACKWARD_ID)
         if number:
             return number
         if node.op.name in ("TupleGetItem", "Depend"):
@@ -137,7 +138,7 @@ class Derivative:
 
     def _rank(self, node: Node) -> int:
         part = self.parts.get(node)
-        if node in self.inner or (part == FORWARD and "unique_id" in node.primal):
+        if node in self.inner or (part == FORWARD and FORWARD_ID in node.primal):
             return NONE
         name = node.op.name
         if name == "Depend":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.graph import Graph, Node
-from .stages import STAGE
+from ...core.names import STAGE
 
 NORMALISATION = "normalisation"
 """Its stage."""

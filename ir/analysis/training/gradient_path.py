@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core.attributes import TensorValue
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
@@ -45,7 +46,7 @@ from ..functions.calls import bindings
 from .anatomy import JUDGING, TrainingAnatomy, anatomy
 from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
-from .stages import GRADIENT, PART, STAGE, GradientPath, Point
+from .stages import GradientPath, Point
 
 _PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
 _DIVIDING = named(Family.QUOTIENT)
@@ -55,9 +56,25 @@ _ADDING = named(Family.SUM)
 _MOVING = named(Family.SUM, Family.DIFFERENCE, in_place=True)
 
 
+def has_stage(program: Program, stage: str) -> bool:
+    """Whether a pass has put ``stage`` on the path of a gradient."""
+    return any(node.marks.get(STAGE) == stage for graph in program.graphs.values() for node in graph)
+
+
+def is_fed(graph: Graph) -> bool:
+    """Whether gradients come to a graph from accumulators, and not from its backward part."""
+    return any(GRADIENT in node.marks for node in graph)
+
+
+def weights_of(node: Node) -> tuple[str, ...]:
+    """The weights whose gradient, or a summand of it, starts at a node; none where it is not marked."""
+    weights = node.marks.get(GRADIENT, ())
+    return (weights,) if isinstance(weights, str) else tuple(weights)
+
+
 def updating_graphs(program: Program) -> list[Graph]:
     """The graphs of a program that update weights: those fed from accumulators, or its step graph with its variants."""
-    fed = [g for g in program.graphs.values() if any(GRADIENT in n.marks for n in g)]
+    fed = [graph for graph in program.graphs.values() if is_fed(graph)]
     return fed or (list(program.graphs.values()) if program.micro_batches() <= 1 else [])
 
 
@@ -90,8 +107,7 @@ def _is_zero(value: Value) -> bool:
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
     found: dict[str, list[Node]] = {}
     for node in graph:
-        weights = node.marks.get(GRADIENT, ())
-        for weight in (weights,) if isinstance(weights, str) else weights:
+        for weight in weights_of(node):
             found.setdefault(weight, []).append(node)
     return {w: tuple(sorted(nodes, key=_part)) for w, nodes in found.items()}
 

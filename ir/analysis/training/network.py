@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...core.graph import Graph, GraphRef, Input, Node, Value
+from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
 from ..effects.state_access import Summary, summarize
 from ..functions.calls import bindings, called_functions, picked, targets
@@ -21,9 +22,9 @@ FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other
 def mark(node: Node) -> str | None:
     """``forward`` or ``backward`` as the exporter marked the node, else None."""
     primal = node.primal
-    if "forward_unique_id" in primal or node.scope.startswith("Gradients/"):
+    if BACKWARD_ID in primal or node.scope.startswith("Gradients/"):
         return BACKWARD
-    if "unique_id" in primal:
+    if FORWARD_ID in primal:
         return FORWARD
     return None
 

@@ -18,10 +18,6 @@ STAGES = (
 )
 """What happens to a gradient on its way to the weight, in the order in which it must happen."""
 
-GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
-"""Marks of nodes: the weight whose gradient starts at this node, or several that have the same one (and which summand
-of it the node is), and the stage that the node is."""
-
 
 @dataclass(slots=True)
 class Point:

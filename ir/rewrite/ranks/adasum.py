@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...analysis.training.stages import STAGE
 from ...builders.branch import plain
 from ...builders.cast import cast
 from ...builders.reduce import reduce_sum
@@ -30,6 +29,7 @@ from ...core.attributes import TensorValue, scalar_tensor
 from ...core.data import ZeroData
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, Value, tensor_type
+from ...core.names import STAGE
 from ...core.primitives import CPU, make_op
 from ...core.types import DType, TensorType
 from ...core.wording import agreed, counted

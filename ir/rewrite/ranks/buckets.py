@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...analysis.training.stages import STAGE
 from ...core.graph import Graph, Node, Value, tensor_type
+from ...core.names import STAGE
 from ...core.types import DType, TensorType
 from ..stages import mark
 from .collectives import all_reduce

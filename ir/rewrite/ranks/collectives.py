@@ -25,8 +25,6 @@ from ...core.wording import counted, print_bytes
 COLLECTIVES = named(Family.COLLECTIVE, in_place=True)
 WORLD = {CPU: "mccl_world_group", GPU: "nccl_world_group", ASCEND: "hccl_world_group"}
 """The group of all ranks, by target."""
-LOCAL = "local"
-"""Note of a state that each rank keeps for itself, so that it need not be the same on all."""
 SUMMED = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 """What AllReduce adds up."""
 

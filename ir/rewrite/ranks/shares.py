@@ -12,11 +12,11 @@ import math
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ...analysis.training.stages import STAGE
 from ...core.attributes import TensorValue
 from ...core.data import from_numpy
 from ...core.errors import RuntimeFailure
 from ...core.graph import Constant, Graph, Node, Value, tensor_type
+from ...core.names import ROWS, STAGE
 from ...core.program import Program
 from ...core.types import TensorType
 from ..effects.editing import Effects
@@ -25,8 +25,6 @@ from .buckets import ALL_REDUCE, sum_over_ranks
 if TYPE_CHECKING:
     import numpy as np
 
-ROWS = "rows_over_ranks"
-"""Note of a state: ranks may share its rows out."""
 SCOPE = "shares"
 
 

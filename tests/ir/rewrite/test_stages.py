@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from boost_compile.ir.analysis.training import gradient_path
 from boost_compile.ir.analysis.training.gradient_path import gradient_paths
-from boost_compile.ir.analysis.training.stages import STAGE, GradientPath, Point
+from boost_compile.ir.analysis.training.stages import GradientPath, Point
 from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Graph, Node, Value
+from boost_compile.ir.core.names import STAGE
 from boost_compile.ir.core.types import tensor
 from boost_compile.ir.rewrite.stages import merge, put, summed
 

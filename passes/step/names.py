@@ -1,0 +1,62 @@
+"""The names by which passes agree without knowing each other, and who writes and reads each of them.
+
+As ir/core/names.py, which has the names that the IR and the runtime know too.
+"""
+
+from __future__ import annotations
+
+from ...ir.core.names import Name
+
+WEIGHT = "accumulation.weight"
+SKIPPED = "overflow.skipped_cycles"
+EACH, OWN = "each_micro_batch", "own_check"
+SCALE, CLEAN = "loss_scale.value", "loss_scale.clean_cycles"
+TAG = "centralize"
+FUSION = "fusion"
+TALLY = "tally"
+COUNTED = "counts_micro_batches"
+
+
+def value_of(group: int | str) -> str:
+    """The state that holds the loss scale of a group of layers."""
+    return f"loss_scale.group{group}.value"
+
+
+def steps_of(group: int | str) -> str:
+    """The state that counts a group's steps on the way to the next power of two."""
+    return f"loss_scale.group{group}.steps"
+
+
+# fmt: off
+NAMES: tuple[Name, ...] = (
+    Name(WEIGHT, "state", "the sum of the weights of a cycle's micro-batches (reduction=weighted)",
+         ("passes.gradient_accumulation",), ("passes.dim_reduce.dim_reduce", "passes.gradient_accumulation")),
+    Name(SKIPPED, "state", "how many updates in a row were skipped",
+         ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
+         "passes.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale", "passes.overflow_check")),
+    Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
+         ("passes.overflow_check",), ("passes.gradient_accumulation",)),
+    Name(OWN, "note", "of overflow.skipped_cycles: it counts the updates that the file's own check skips",
+         ("passes.overflow_check",), ("passes.adasum",)),
+    Name(SCALE, "state", "the loss scale; its notes are the rule: factor, window, min, max",
+         ("passes.loss_scale",), ("passes.loss_scale", "passes.step.dynamic_loss_scale")),
+    Name(CLEAN, "state", "cycles without overflow since the loss scale last changed",
+         ("passes.loss_scale",), ("passes.step.dynamic_loss_scale",)),
+    Name(value_of("<k>"), "state", "a group's loss scale, a power of two; notes: its weights, the order, the rule",
+         ("passes.group_loss_scale",), ("passes.group_loss_scale", "passes.step.dynamic_loss_scale",
+         "passes.step.group_scale_rule")),
+    Name(steps_of("<k>"), "state", "a group's steps on the way to the next power of two",
+         ("passes.group_loss_scale",), ("passes.step.group_scale_rule",)),
+    Name(TAG, "note", "of a weight: the axes over which its gradient loses its mean",
+         ("passes.parameter_groups", "passes.tag_gradient_centralization"), ("passes.lower_gradient_centralization",
+         "passes.parameter_groups", "tools.verification.context", "tools.views.anatomy", "tools.views.summary")),
+    Name(FUSION, "note", "of a weight: the number of the bucket in which ranks exchange its gradient",
+         ("passes.parameter_groups",), ("passes.data_parallel",)),
+    Name(TALLY, "mark", "what the node counts on this rank; data-parallel puts the sum over ranks in its place",
+         ("passes.step.tally",), ("passes.data_parallel", "passes.step.clip_each_rank",
+         "passes.step.exported_reductions", "passes.step.tally")),
+    Name(COUNTED, "mark", "a divisor that holds the number of micro-batches as a factor",
+         ("passes.step.normalisation",), ("passes.data_parallel", "passes.dim_reduce.dim_reduce",
+         "passes.step.normalisation")),
+)
+# fmt: on
