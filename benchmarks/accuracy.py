@@ -77,8 +77,9 @@ def document(rows: list[Row]) -> str:
     exact = sum(r.equal == r.parameters for r in rows)
     return f"""# Accuracy of gradient accumulation
 
-Compiled accumulation against native MindSpore accumulation (forward and backward by autodiff in one cell, one
-optimizer call a cycle on the averaged gradients), MindSpore {mindspore.__version__} on CPU, numpy {numpy.__version__}.
+This page compares compiled accumulation with native MindSpore accumulation: forward and backward by autodiff in one
+cell, one optimizer call a cycle on the averaged gradients.
+MindSpore {mindspore.__version__} on CPU, numpy {numpy.__version__}.
 "One cycle" and "three cycles" are the error of the worst parameter, weights, slots and statistics alike: its largest
 difference divided by how far training moved it, beyond one unit in the last place of the stored value. N is the number
 of micro-batches. {exact} of {len(rows)} rows are equal in every bit of every parameter after one cycle.

@@ -200,7 +200,7 @@ def report(found: list[Measured]) -> str:
         f"*flat*: µs a node of `{by_size[-1].title}` over `{by_size[1].title}`; a cost that is linear in nodes",
         "gives 1, a quadratic one the ratio of the sizes.",
         "",
-        "Peak memory of each step above what stood when it began, **kB a node** (tracemalloc), and growth of the",
+        "Peak memory of each step above its beginning, **kB a node** (tracemalloc), and growth of the",
         "resident set while loading, with the mapped pages of the file (goal: 2 kB a node for loading):",
         "",
     ]

@@ -85,7 +85,7 @@ def run() -> str:
         "instead of 36.",
         "",
         "Time of a micro-batch with the pass by the time without it, 1.00 is no cost. The test networks are small "
-        "(batch 4), so that what a pass adds for each weight shows; medians of "
+        "(batch 4), so that the cost of a pass for each weight shows; medians of "
         f"{ROUNDS} turns of {STEPS} steps, both sides in turns in one process.",
         "",
         *table(["pass", "on top of", *NETWORKS], rows),

@@ -33,7 +33,7 @@ class BatchSize(Pass):
     inputs: tuple[str, ...] = option((), help="which inputs hold the batch; without it all of the first one's size")
     constants: str = option(
         "refuse",
-        help="what a number is that may be the batch size but need not be",
+        help="the meaning of a number that may be the batch size but need not be",
         choices=("refuse", "batch", "literal"),
     )
 

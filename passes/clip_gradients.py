@@ -57,7 +57,11 @@ class ClipGradients(Pass):
     name = "clip-gradients"
     stage = "clip"
     preserves = False
-    by: str = option("global-norm", help="what is limited", choices=("global-norm", "tensor-norm", "value"))
+    by: str = option(
+        "global-norm",
+        help="limit the norm of all gradients, of each, or every element",
+        choices=("global-norm", "tensor-norm", "value"),
+    )
     limit: float = option(1.0, help="the largest norm or element", minimum=2.0**-126, maximum=2.0**127)
     report_norm: bool = option(False, help="return the global norm before clipping as 'gradient_norm'")
     each_rank: bool = option(False, help="clip each rank's own gradients, before data-parallel sums them")

@@ -79,7 +79,7 @@ class GradientAccumulation(Pass):
     stage = "accumulate"
     steps: int = option(4, help="micro-batches a cycle", minimum=1)
     reduction: str = option(
-        "mean", help="what the optimizer sees of a cycle's gradients", choices=("mean", "sum", "weighted")
+        "mean", help="how the gradients of a cycle join for the optimizer", choices=("mean", "sum", "weighted")
     )
     weight: str | None = option(
         None, help="input, output or node whose sum weighs a micro-batch's gradients (reduction=weighted)"

@@ -67,7 +67,9 @@ class GradientFreeze(Pass):
     train: tuple[str, ...] = option((), help="globs instead: the weights that each group trains")
     type: str = option(INTERVAL, help="the order of frozen cycles", choices=(CONTINUOUS, INTERVAL, ROUND_ROBIN))
     strategy: tuple[int, ...] = option((), help="the group of each cycle instead, from 0", minimum=0)
-    after: str = option("train", help="what follows the sequence: everything, or it again", choices=("train", "repeat"))
+    after: str = option(
+        "train", help="after the sequence train everything, or begin it again", choices=("train", "repeat")
+    )
     probability: float = option(0.5, help="share of the cycles that train everything", minimum=0, maximum=0.99)
     total_steps: int = option(2000, help="cycles of the whole training", minimum=1, maximum=LONGEST // 2)
     seed: int = option(0, help="of the random sequence (type=interval)", minimum=0, maximum=SEEDS - 1)

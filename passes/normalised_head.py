@@ -84,8 +84,8 @@ class NormalisedHead(Pass):
     name = "normalised-head"
     preserves = False
     early = True
-    layers: str = option("last", help="which layers", choices=("last", "every-cell"))
-    bias: str = option("keep", help="what becomes of the layer's bias", choices=("keep", "drop"))
+    layers: str = option("last", help="the last layer of the network, or of every cell", choices=("last", "every-cell"))
+    bias: str = option("keep", help="keep the layer's bias, or remove it", choices=("keep", "drop"))
 
     def run(self, program: Program) -> PassResult:
         result = self.result()

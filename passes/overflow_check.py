@@ -72,7 +72,9 @@ class OverflowCheck(Pass):
     name = "overflow-check"
     stage = "finite-check"
     policy: str = option(
-        "skip-cycle", help="what a gradient that is not finite drops", choices=("skip-cycle", "skip-micro")
+        "skip-cycle",
+        help="drop the whole cycle, or only the micro-batch that overflows",
+        choices=("skip-cycle", "skip-micro"),
     )
     detect: str = option("values", help="test the gradients, or ask a saturating Ascend", choices=("values", "status"))
     max_skipped: int = option(50, help="skipped cycles in a row that end training; 0: never", minimum=0)

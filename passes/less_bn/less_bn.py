@@ -54,7 +54,7 @@ class LessBN(Pass):
     select: str = option("inner", help="which BatchNorms go", choices=SELECTIONS)
     scope: str | None = option(None, help="glob of scopes, such as */layer1*/bn2* (select=scope)")
     max_removed: int | None = option(None, help="no more than so many, nearest to the input first", minimum=1)
-    dry_run: bool = option(False, help="only report what would go")
+    dry_run: bool = option(False, help="only report the BatchNorms that would go")
 
     def __post_init__(self) -> None:
         super().__post_init__()
