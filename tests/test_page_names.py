@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from boost_compile.runtime.lowering.lower import LOWERINGS
+from boost_compile.runtime.lowering.lowering import name_of
 from boost_compile.tools import compile as compile_command
 from boost_compile.tools import inspect as inspect_command
 from boost_compile.tools import reduce as reduce_command
@@ -64,6 +66,12 @@ def test_the_page_of_the_architecture_lists_every_folder() -> None:
             entries = {name.rpartition("/")[2] for name in folders if name.rpartition("/")[0] == folder}
             assert packages - entries - set(re.findall(r"(\w+)/", text)) == set(), folder
     assert set(PRODUCT) < set(folders)
+
+
+def test_the_page_of_the_architecture_lists_every_lowering_in_order() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Lowering\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == [name_of(lowering) for lowering in LOWERINGS]
 
 
 RIGHT = [
