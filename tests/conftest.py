@@ -75,12 +75,13 @@ def _export_by_name(name: str, folder: Path) -> Path:
 
 
 LONGEST = [
-    *("test_data_parallel", "test_linearity", "test_native", "test_mutants", "test_adasum", "test_verify"),
-    *("test_linear_cost", "test_run_ranks", "test_exact_resume", "test_differentiation", "test_demo", "test_crash"),
-    *("test_decompile", "test_resume_ranks", "test_session"),
-    *("test_less_bn", "test_boundary_combinations", "test_gradient_accumulation", "test_held_out"),
-    *("test_gradient_freeze", "test_random_programs", "test_group_loss_scale", "test_loss_scale"),
-    *("test_overflow_check", "test_dim_reduce_ranks", "test_clip_gradients", "test_dim_reduce"),
+    *("test_data_parallel", "test_linear_cost", "test_native", "test_pages", "test_accepted", "test_adasum"),
+    *("test_live", "test_run_ranks", "test_prediction", "test_session", "test_demo", "test_run", "test_reference"),
+    *("test_mutants", "test_linearity", "test_backend", "test_run_interrupted", "test_models", "test_crash"),
+    *("test_less_bn", "test_gradient_accumulation", "test_random_programs", "test_legalize", "test_held_out"),
+    *("test_clip_gradients", "test_group_loss_scale", "test_boundary_combinations", "test_loss_scale"),
+    *("test_normalised_head", "test_overflow_check", "test_gradient_freeze", "test_dim_reduce", "test_ranks"),
+    *("test_boost_document", "test_gradient_centralization"),
 ]
 """Files that take long start first, lest one be left over: each is one worker's (`--dist loadfile`), so that what its
 tests share is made once. Those that start ranks stand apart, so that two of them seldom run at once."""
