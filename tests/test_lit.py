@@ -11,7 +11,7 @@ import pytest
 from tests.text_ir import FILES, failure, run_lines
 
 HERE = Path(__file__).parent
-SAMPLE = ("passes/gradient_centralization.ir", "passes/clip_each_rank.ir", "passes/adasum.ir")
+SAMPLE = ("passes/lower_gradient_centralization.ir", "passes/step/clip_each_rank.ir", "passes/adasum.ir")
 """Files whose RUN lines use all that RUN lines use: pipes, `&&`, `not`, redirections, %s, %S and %t."""
 
 GOOD = '// RUN: %opt %s --passes "" | %filecheck %s\n// CHECK: %b = Neg(%a)\n'

@@ -1,0 +1,121 @@
+"""Where results come from, through branches, calls and tuples."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.analysis.training.network import network_parts
+from boost_compile.ir.analysis.training.origins import Computed, Origins
+
+from tests.graphs import graph
+
+STEP = """
+state %w: float32[2]
+state %scale: float32[]
+state %rate: float32[]
+graph @step(%x: float32[2], %no: bool[]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %g = Mul(%x, %x) @b
+  %u = UpdateState(umonad, %y, %g)
+  %p = Partial(@update, %w, %rate, %g, %loss, %scale, %x, %u)
+  %q = Partial(@skip, %loss, %scale, %x)
+  %s = Switch(%no, %q, %p) : union<@update, @skip>
+  %c = call(%s) : (float32[], float32[], float32[2])
+  %v = UpdateState(%u, %c)
+  %r = Depend(%c, %v)
+  return %r
+  func @update(%weight: float32[2], %lr: float32[], %gr: float32[2], %l: float32[], %sc: float32[], %i: float32[2],
+               %t: umonad) {
+    %up = ApplyGradientDescent(%weight, %lr, %gr, %t) : float32[2]
+    %t2 = UpdateState(%t, %up)
+    %k = Load(%sc, %t)
+    UPDATE
+    %pack = MakeTuple(%l, %a, %b)
+    %z = Depend(%pack, %t2)
+    return %z
+  }
+  func @skip(%l: float32[], %sc: float32[], %i: float32[2]) {
+    %k = Load(%sc, umonad)
+    SKIP
+    %pack = MakeTuple(%l, %a, %b)
+    return %pack
+  }
+}"""
+ALIKE = "%a = RealDiv(%l, %k)\n%b = Neg(%i)"
+
+
+def origins(update: str, skip: str) -> tuple[Origins, list[object]]:
+    g = graph(STEP.replace("UPDATE", update).replace("SKIP", skip))
+    found = Origins(g, network_parts(g))
+    return found, [r.origin for r in found.results()]
+
+
+def shown(origin: object) -> object:
+    if isinstance(origin, Computed):
+        return (origin.node.op.name, *(shown(o) for o in origin.operands))
+    return getattr(origin, "name", None)
+
+
+def test_what_both_branches_pass_on_or_compute_alike() -> None:
+    found, (passed, divided, negated) = origins(ALIKE, ALIKE)
+    assert shown(passed) == "loss"
+    assert shown(divided) == ("RealDiv", "loss", ("Load", "scale"))
+    assert shown(negated) == ("Neg", "x")
+    assert [r.path for r in found.results()] == [(0,), (1,), (2,)]
+    assert [str(r.type) for r in found.results()] == ["float32[]", "float32[]", "float32[2]"]
+    assert found.is_forward(passed)
+    assert found.is_forward(divided)
+    assert found.is_forward(negated)
+    assert {v.name for v in found.leaves()} == {"loss", "scale", "x"}
+
+
+@pytest.mark.parametrize(
+    ("update", "skip"),
+    [
+        (ALIKE, ALIKE.replace("RealDiv", "Mul")),
+        (ALIKE, ALIKE.replace("RealDiv(%l, %k)", "RealDiv(%k, %l)")),
+        (ALIKE.replace("RealDiv(%l, %k)", "RealDiv(%l, %n)") + "\n%n2 = Neg(%k)", ALIKE),
+    ],
+)  # fmt: skip
+def test_branches_that_differ(update: str, skip: str) -> None:
+    update = update.replace("%a = RealDiv(%l, %n)", "%n = Neg(%l)\n%a = RealDiv(%l, %n)")
+    found, (passed, differs, same) = origins(update, skip)
+    assert shown(passed) == "loss"
+    assert differs is None
+    assert not found.is_forward(differs)
+    assert shown(same) == ("Neg", "x")
+
+
+def test_state_that_the_graph_writes_is_no_origin() -> None:
+    """Whether the Load of the weight sees the update depends on the branch."""
+    text = "%m = Load(%weight, %t2)\n%a = RealDiv(%l, %k)\n%b = Neg(%m)"
+    _, (_, _, moved) = origins(text, ALIKE)
+    assert moved is None
+
+
+def test_a_gradient_is_not_forward() -> None:
+    found, (_, _, third) = origins("%a = RealDiv(%l, %k)\n%b = Neg(%gr)", ALIKE)
+    assert third is None
+    assert not found.is_forward(third)
+
+
+def test_values_of_the_main_graph() -> None:
+    g = graph("""
+graph @step(%x: float32[2], %k: float32[]) {
+  %y = Neg(%x) @f
+  %d = Exp(%y) @b
+  %n = Mul(%y, %k)
+  %m = Mul(%d, %k)
+  %c = Neg(float32[2]<1.0, 2.0>)
+  %inner = MakeTuple(%n, %m)
+  %t = MakeTuple(%y, %inner, %c, %x, float32[2]<1.0, 2.0>)
+  %u = UpdateState(umonad, %y)
+  %r = Depend(%t, %u)
+  return %r
+}""")
+    found = Origins(g, network_parts(g))
+    results = found.results()
+    assert [r.path for r in results] == [(0,), (1, 0), (1, 1), (2,), (3,), (4,)]
+    assert [shown(r.origin) for r in results][:5] == ["y", "n", "m", "c", "x"]
+    assert [found.is_forward(r.origin) for r in results] == [True, True, False, False, True, False]
