@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
+from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.divisor import find_divisor
 from ..ir.analysis.training.gradient_path import gradient_paths
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.weights import WeightInfo
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import TensorValue, scalar_tensor
 from ..ir.core.errors import OptionError, PassError

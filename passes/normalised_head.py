@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ..ir.analysis.effects.tokens import orders_only
 from ..ir.analysis.functions.calls import without_tokens
-from ..ir.analysis.training.anatomy import TrainingAnatomy, WeightInfo, anatomy
+from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.network import BACKWARD, FORWARD
+from ..ir.analysis.training.weights import WeightInfo
 from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError

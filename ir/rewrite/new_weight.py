@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ..analysis.effects.state_access import Effect, Summary, describe, summarize
-from ..analysis.training.anatomy import WeightInfo
+from ..analysis.training.weights import WeightInfo
 from ..core.attributes import TensorValue
 from ..core.data import Data, ZeroData, from_numpy
 from ..core.errors import PassError

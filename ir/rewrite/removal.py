@@ -19,8 +19,8 @@ from ..analysis.effects.state_access import describe, summarize
 from ..analysis.effects.tokens import orders_only, token_slots
 from ..analysis.functions.calls import reachable_functions
 from ..analysis.functions.closures import Closures, Path, element
-from ..analysis.training.anatomy import WeightInfo
 from ..analysis.training.network import BACKWARD, FORWARD
+from ..analysis.training.weights import WeightInfo
 from ..builders.branch import plain, zeros
 from ..core.attributes import TensorValue
 from ..core.data import to_numpy

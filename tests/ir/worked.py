@@ -11,12 +11,12 @@ from boost_compile.ir.text import parse_program
 
 
 def worked(module: ModuleType) -> tuple[Graph, dict[str, Node], dict[str, str]]:
-    """The graph of a module's docstring, its nodes by name, and the comments by the name of the node."""
+    """The graph of a module's docstring, its nodes by name, and the comments by the name of node or state."""
     text = inspect.cleandoc(module.__doc__ or "").partition("::\n\n")[2]
     text = re.match(r"(?:(?: {4}.*)?\n?)*", text)[0]  # type: ignore[index]
     (graph,) = parse_program(text).graphs.values()
     nodes = {node.name: node for body in graph.all_graphs() for node in body}
-    comments = dict(re.findall(r"^ *%([\w.]+) = .*// (.*)$", text, re.M))
+    comments = dict(re.findall(r"^ *(?:state )?%([\w.]+)(?::| =).*// (.*)$", text, re.M))
     assert comments
-    assert comments.keys() <= nodes.keys()
+    assert comments.keys() <= {*nodes, *graph.states}
     return graph, nodes, comments

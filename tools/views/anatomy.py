@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.training.anatomy import WeightInfo
 from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.weights import WeightInfo
 from ...ir.core.graph import Node, State, Value
 from ...ir.core.naming import spell
 from ...passes.step.names import TAG

@@ -43,7 +43,8 @@ from ...core.program import Program
 from ...core.types import TensorType, is_monad
 from ...core.walk import carried_operands, walk
 from ..functions.calls import bindings
-from .anatomy import JUDGING, TrainingAnatomy, anatomy
+from .anatomy import TrainingAnatomy, anatomy
+from .gradient_sources import JUDGING
 from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
 from .stages import GradientPath, Point

@@ -29,7 +29,7 @@ from ...core.predicates import is_effect, written_operands
 from ...core.primitives import Family, named
 from ..effects.state_access import states_behind
 from ..effects.tokens import orders_only
-from .anatomy import JUDGING
+from .gradient_sources import JUDGING
 from .network import BACKWARD, FORWARD
 
 FINITE, SIZE = "finite", "size"

@@ -1,0 +1,225 @@
+"""Which of the states that an update side writes are weights, with their gradients and slots.
+
+A state is a weight if forward or backward reads it, or an optimizer's primitive takes it for one, and a gradient stands
+behind what is written: first one that is still a gradient, else anything that is made of one. For example::
+
+    state %w: float32[2]
+    state %m: float32[2]
+    graph @step(%x: float32[2]) {
+      %w0 = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+      %y = Mul(%w0, %x) : float32[2] primal {unique_id = "2"}
+      %loss = ReduceSum(%y, (), false, false) : float32[] primal {unique_id = "3"}
+      %g = Mul(%x, %x) : float32[2] primal {forward_unique_id = "2"}     // the gradient of w
+      %mean = AssignAdd(%m, %g, umonad) : float32[2]                     // a slot of w: the network does not read m
+      %t0 = UpdateState(umonad, %mean)
+      %m1 = Load(%m, %t0) : float32[2]
+      %new = AssignSub(%w, %m1, %t0) : float32[2]                        // the update of w, by way of m
+      %t = UpdateState(%t0, %new)
+      %result = Depend(%loss, %t)
+      return %result
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...core.attributes import TensorValue
+from ...core.errors import AnatomyError
+from ...core.graph import Constant, Input, Node, State, Value
+from ...core.op import CALL
+from ...core.primitives import facts
+from ...core.walk import walk
+from ..effects.state_access import states_behind
+from ..functions.calls import actuals
+from .gradient_sources import GradientSources, Place
+from .network import BACKWARD, FORWARD
+from .update_side import UpdateSide
+
+
+@dataclass(frozen=True, slots=True)
+class WeightInfo:
+    """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
+    write it. ``slots``: state that the same update keeps. A weight on which the loss does not depend, or depends
+    linearly, has no ``gradient``: its update takes the ``fixed`` constants. What stands between gradient and update:
+    gradient_path.py."""
+
+    name: str
+    gradient: tuple[Node, ...]
+    updates: tuple[Node, ...]
+    slots: tuple[str, ...]
+    fixed: tuple[Value, ...] = ()
+
+
+def find_weights(side: UpdateSide) -> list[WeightInfo]:
+    """The trained weights of a graph; AnatomyError where a gradient cannot be told."""
+    return _Weights(side).find()
+
+
+class _Weights:
+    def __init__(self, side: UpdateSide):
+        self.side = side
+        self.sources = GradientSources(side)
+
+    def find(self) -> list[WeightInfo]:
+        written = self.side.written
+        hits: dict[str, dict[Node, None]] = {}
+        fixed: dict[str, tuple[Value, ...]] = {}
+        for name, nodes in written.items():
+            parameter = any(self._is_parameter(n, self.side.graph.states[name]) for n in nodes)
+            if name not in self.side.read and not parameter:
+                continue
+            found = {g: None for node in nodes for g in self.sources.gradients(node, linear=True)}
+            if not found and parameter:
+                self._refuse_accumulated(name, nodes)
+            if not found:
+                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
+            if not found and parameter:
+                fixed[name] = self._fixed(nodes)
+            if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
+                hits[name] = found
+            elif parameter:
+                seen = ", ".join(repr(n) for n in nodes[:3])
+                raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({seen})")
+        self._disentangle(hits)
+        slots = self._slots(hits)
+        return [
+            WeightInfo(
+                name,
+                tuple(found),
+                tuple(written[name]),
+                tuple(slots.get(name, ())),
+                fixed.get(name, ()),
+            )
+            for name, found in hits.items()
+        ]
+
+    def _refuse_accumulated(self, weight: str, updates: list[Node]) -> None:
+        """AnatomyError where the updates take state to which this step adds gradients: the cell accumulates by
+        itself."""
+        for value, _ in walk(self._starts(updates), self._through_loads):
+            if isinstance(value, State) and value.name not in self.side.read:
+                writes = self.side.written.get(value.name, ())
+                adding = [n for n in writes if self.sources.gradients(n, linear=True)]
+                if adding and len(writes) > 1:
+                    raise AnatomyError(
+                        f"graph '{self.side.graph.name}' accumulates already: it adds gradients up in state "
+                        f"'{value.name}' (by {adding[0]!r}) and updates '{weight}' from there. Export the training "
+                        "cell without accumulation of its own, and ask for gradient-accumulation; or leave out "
+                        "the passes that work on gradients."
+                    )
+
+    def _starts(self, updates: list[Node]) -> list[Place]:
+        return [(v, ()) for n in updates for v in self.sources.operands(n)]
+
+    def _through_loads(self, place: Place) -> list[Place]:
+        """What stands above a value of the update side, the states that it reads included."""
+        value, calls = place
+        if isinstance(value, Input):
+            return actuals(value, calls, self.side.bound)
+        if not isinstance(value, Node) or self.side.parts.get(value) in (FORWARD, BACKWARD):
+            return []
+        return (
+            [(value.operand(0), calls)] if value.op.name == "Load" else self.sources.upward(value, calls, linear=True)
+        )
+
+    def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
+        """The constants that stand where gradients should: the loss does not depend on the weight, or is linear in
+        it."""
+        values: dict[Value, None] = {}
+        for value, _ in walk(self._starts(updates), self._computed):
+            if (
+                isinstance(value, Node)
+                and value.op.name != "Load"
+                and self.side.parts.get(value) in (FORWARD, BACKWARD)
+            ):
+                return ()
+            values[value] = None
+        return tuple(v for v in values if isinstance(v, Constant) and isinstance(v.value, TensorValue))
+
+    def _computed(self, place: Place) -> list[Place]:
+        """What stands above a value of the update side; what it reads is not looked behind."""
+        value, _ = place
+        return [] if isinstance(value, Node) and value.op.name == "Load" else self._through_loads(place)
+
+    def _takes_nothing(self, updates: list[Node]) -> bool:
+        """Whether the updates take no value of this step's forward or backward: the loss does not depend on the
+        weight, and the exporter put a constant in the place of its gradient."""
+
+        def following(value: Value) -> Iterable[Value]:
+            if isinstance(value, Input):
+                return self.side.bound.get(value, ())
+            return value._operands if isinstance(value, Node) and value.op.name not in ("Load", "UpdateState") else ()
+
+        def gives(value: Value) -> bool:
+            if isinstance(value, Input):
+                return not self.side.bound.get(value)
+            computes = isinstance(value, Node) and value.op.name not in ("Load", "UpdateState")
+            return computes and (self.side.parts.get(value) in (FORWARD, BACKWARD) or value.op is CALL)  # type: ignore[call-overload, attr-defined]
+
+        return not any(map(gives, walk([v for n in updates for v in self.sources.operands(n)], following)))
+
+    def _is_parameter(self, node: Node, state: State) -> bool:
+        """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
+        fact = facts(node.op)
+        if node.op.name == "AdamNoUpdateParam":
+            return False  # it writes slots alone
+        return (
+            fact.gradient is not None
+            and bool(fact.writes)
+            and state in states_behind(node.operand(fact.writes[0]), self.side.bound)
+        )
+
+    def _disentangle(self, hits: dict[str, dict[Node, None]]) -> None:
+        """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over
+        scalars), a value that is the only candidate of another weight is not this one's."""
+        changed = True
+        while changed:
+            changed = False
+            sole = {next(iter(found)): name for name, found in hits.items() if len(found) == 1}
+            for name, found in hits.items():
+                if len(found) > 1:
+                    foreign = [g for g in found if g in sole and sole[g] != name]
+                    if foreign and len(foreign) < len(found):
+                        for g in foreign:
+                            del found[g]
+                        changed = True
+        owners: dict[Node, str] = {}
+        for name, found in hits.items():
+            for g in found:
+                other = owners.setdefault(g, name)
+                if other != name and not _same_summands(hits[other], found):
+                    nodes = ", ".join(f"%{n.name}" for n in found)
+                    raise AnatomyError(
+                        f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})"
+                    )
+
+    def _slots(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
+        """Slots by weight: the other states that its update writes, and those whose own updates take its gradient or
+        itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
+        written = self.side.written
+        owner_of_gradient = {g: name for name, found in hits.items() for g in found}
+        owner_of_update = {node: name for name in hits for node in written[name]}
+        slots: dict[str, list[str]] = {}
+        for name, nodes in written.items():
+            if name in hits:
+                continue
+            owners = {owner_of_update[n] for n in nodes if n in owner_of_update}
+            if not owners:
+                for node in nodes:
+                    for source in self.sources.sources(node, linear=False):
+                        if source in owner_of_gradient:
+                            owners.add(owner_of_gradient[source])
+                        elif source.op.name == "Load":
+                            owners.update(
+                                s.name for s in states_behind(source.operand(0), self.side.bound) if s.name in hits
+                            )
+            if len(owners) == 1:
+                slots.setdefault(owners.pop(), []).append(name)
+        return slots
+
+
+def _same_summands(a: dict[Node, None], b: dict[Node, None]) -> bool:
+    """Two states that one sum updates alike, as a weight and its tied copy."""
+    return a.keys() == b.keys()

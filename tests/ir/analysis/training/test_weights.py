@@ -1,0 +1,70 @@
+"""The worked graphs of the modules that find weights: update side, gradient sources, weights, the whole anatomy."""
+
+from __future__ import annotations
+
+from boost_compile.ir.analysis.effects.state_access import summarize
+from boost_compile.ir.analysis.functions.calls import bindings
+from boost_compile.ir.analysis.training import anatomy, gradient_sources, update_side, weights
+from boost_compile.ir.analysis.training.gradient_sources import GradientSources
+from boost_compile.ir.analysis.training.network import OPTIMIZER, network_parts
+from boost_compile.ir.analysis.training.update_side import UpdateSide
+from boost_compile.ir.analysis.training.weights import find_weights
+from boost_compile.ir.core.graph import Graph
+
+from tests.ir.worked import worked
+
+
+def side_of(graph: Graph) -> UpdateSide:
+    parts = network_parts(graph)
+    return update_side.update_side(
+        graph, parts, bindings(graph), update_side.find_updates(graph, parts, summarize(graph))
+    )
+
+
+def test_the_update_side() -> None:
+    graph, nodes, comments = worked(update_side)
+    side = side_of(graph)
+    told = {name for name, comment in comments.items() if comment.startswith("update side")}
+    assert {node.name for node, part in side.parts.items() if part == OPTIMIZER} == told
+    assert side.written == {"w": [nodes["new"]]}
+    assert side.read == {"w"}
+    assert (side.depth[nodes["new"]], side.depth[nodes["result"]]) == (0, 1)
+
+
+def test_the_walk_from_an_update_to_its_gradient() -> None:
+    graph, nodes, _ = worked(gradient_sources)
+    sources = GradientSources(side_of(graph))
+    assert sources.operands(nodes["new"]) == [nodes["scaled"]]
+    assert sources.gradients(nodes["new"], linear=True) == [nodes["g"]]
+    nodes["scaled"].set_operand(0, nodes["w0"])
+    assert sources.gradients(nodes["new"], linear=True) == []
+
+
+def test_a_sign_is_no_gradient_but_made_of_one() -> None:
+    graph, nodes, _ = worked(gradient_sources)
+    with graph.inserting_before(nodes["scaled"]):
+        nodes["scaled"].set_operand(0, graph.create("Sign", [nodes["g"]]))
+    sources = GradientSources(side_of(graph))
+    assert sources.gradients(nodes["new"], linear=True) == []
+    assert sources.gradients(nodes["new"], linear=False) == [nodes["g"]]
+
+
+def test_a_slot_that_is_written_first_and_then_used() -> None:
+    graph, nodes, _ = worked(weights)
+    (found,) = find_weights(side_of(graph))
+    assert (found.name, found.slots) == ("w", ("m",))
+    assert found.gradient == (nodes["g"],)
+    assert found.updates == (nodes["new"],)
+
+
+def test_the_anatomy() -> None:
+    graph, nodes, comments = worked(anatomy)
+    found = anatomy.anatomy(graph)
+    (weight,) = found.weights
+    role_of = {name: comment for name, comment in comments.items() if name in graph.states}
+    assert found.roles == role_of
+    by_comment = {comment: nodes[name] for name, comment in comments.items() if name in nodes}
+    assert found.loss is by_comment["loss"]
+    assert found.seeds == [by_comment["seed"]]
+    assert weight.gradient == (by_comment["gradient"],)
+    assert weight.updates == (by_comment["update"],)
