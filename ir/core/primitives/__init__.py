@@ -5,8 +5,9 @@ holds a family; a primitive is added in one line of one of them.
 
 A primitive that is not listed is judged by what the file says of it: an effect-token operand or a ``side_effect_*``
 attribute makes it effectful (and a write to every state operand), else it counts as pure, as in MindSpore itself.
-Operand positions and prim types: as MindSpore 2.10 exports them. ``test_primitives_signatures.py`` holds the table
-against the signatures of MindSpore's classes, ``test_primitives_run.py`` against what its kernels do.
+Operand positions: as MindSpore 2.10 exports them; prim types: such as it takes of passes.
+``test_primitives_signatures.py`` holds the table against the signatures of MindSpore's classes,
+``test_primitives_run.py`` against what its kernels do.
 
 Targets: "Supported Platforms" in the documentation of ``mindspore.ops`` 2.10, checked for CPU by running and for GPU
 against the kernels in the plug-in that its package ships. A target is left out only where both agree that it has no
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 
 from ..attributes import Attribute
 from ..op import CALL, NO_ATTRIBUTES, Op
-from . import arithmetic, chance, code, layers, optimizers, products, ranks, reductions, shapes, state, structure
+from . import arithmetic, chance, layers, optimizers, outside, products, reductions, shapes, state, structure
 from .definition import ASCEND, CPU, EVERYWHERE, GPU, Facts, Family, Table
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "facts", "make_op", "named",
 ]  # fmt: skip
 
-_FILES = (structure, state, optimizers, arithmetic, products, layers, shapes, reductions, chance, ranks, code)
+_FILES = (structure, state, optimizers, arithmetic, products, layers, shapes, reductions, chance, outside)
 PRIMITIVES: Table = {name: known for file in _FILES for name, known in file.TABLE.items()}
 UNLISTED = Facts()
 

@@ -28,79 +28,51 @@ class Family(Enum):
     # Structure: no kernel computes these
     ORDER = auto()
     """Says when something happens: Load reads a state, Depend waits, UpdateState makes a token."""
-    TUPLE = auto()
-    """Makes a tuple, or takes an element of one."""
-    CLOSURE = auto()
-    """Binds arguments to a function, or chooses one of two."""
+    TUPLE = auto()  # Makes a tuple, or takes an element of one
+    CLOSURE = auto()  # Binds arguments to a function, or chooses one of two
     # The elements of x
-    COPY = auto()
-    """x as it is."""
-    CAST = auto()
-    """x in another element type."""
-    RESHAPE = auto()
-    """The elements of x in their order, in another shape."""
-    TRANSPOSE = auto()
-    """The elements of x, its axes in another order."""
-    SLICE = auto()
-    """Some elements of x, or all in several parts, in their order."""
-    REPEAT = auto()
-    """The elements of x, several times."""
-    JOIN = auto()
-    """Tensors side by side."""
-    LOOKUP = auto()
-    """Rows of a table, named by indices."""
+    COPY = auto()  # x as it is
+    CAST = auto()  # x in another element type
+    RESHAPE = auto()  # The elements of x in their order, in another shape
+    TRANSPOSE = auto()  # The elements of x, its axes in another order
+    SLICE = auto()  # Some elements of x, or all in several parts, in their order
+    REPEAT = auto()  # The elements of x, several times
+    JOIN = auto()  # Tensors side by side
+    LOOKUP = auto()  # Rows of a table, named by indices
     # Arithmetic, with broadcasting
     SUM = auto()
     DIFFERENCE = auto()
     PRODUCT = auto()
     QUOTIENT = auto()
-    CLAMP = auto()
-    """x, held between bounds."""
-    CHOICE = auto()
-    """Each element is that of one operand or of another."""
+    CLAMP = auto()  # x, held between bounds
+    CHOICE = auto()  # Each element is that of one operand or of another
     # Products of matrices and convolutions: ``factors`` says which operands are data and weight
     MATMUL = auto()
-    AFFINE = auto()
-    """A matrix product plus something."""
+    AFFINE = auto()  # A matrix product plus something
     CONVOLUTION = auto()
     TRANSPOSED_CONVOLUTION = auto()
     """The gradient of a convolution by its data; in a forward part, a transposed convolution."""
-    FILTER_GRADIENT = auto()
-    """The gradient of a convolution by its weight."""
-    RECURRENT = auto()
-    """A layer of matrix products, which takes its weights joined."""
+    FILTER_GRADIENT = auto()  # The gradient of a convolution by its weight
+    RECURRENT = auto()  # A layer of matrix products, which takes its weights joined
     # Layers
-    BATCH_NORM = auto()
-    """Operands: x, gamma, beta, moving mean, moving variance; element 0 of the result is the normalised x."""
-    BATCH_NORM_GRADIENT = auto()
-    """Operands: dy, x, gamma, ...; the result is (dx, dgamma, dbeta)."""
-    DROPOUT = auto()
-    """The result is what is left of x, alone or with a mask."""
+    BATCH_NORM = auto()  # operands: x, gamma, beta, moving mean, moving variance; result: (normalised x, …)
+    BATCH_NORM_GRADIENT = auto()  # Operands: dy, x, gamma, ...; the result is (dx, dgamma, dbeta)
+    DROPOUT = auto()  # The result is what is left of x, alone or with a mask
     # Reductions: operands (x, axes, keep the axes)
     TOTAL = auto()
     MEAN = auto()
-    EXTREME = auto()
-    """The largest or smallest element, or its place."""
-    MULTIPLIED = auto()
-    """The product of the elements."""
-    LOGICAL = auto()
-    """Whether all, or any, are true."""
-    NORM = auto()
-    """A length: the root of a sum of squares, or the like."""
+    EXTREME = auto()  # The largest or smallest element, or its place
+    MULTIPLIED = auto()  # The product of the elements
+    LOGICAL = auto()  # Whether all, or any, are true
+    NORM = auto()  # A length: the root of a sum of squares, or the like
     # Tests for infinities and NaN
-    FINITE = auto()
-    """True where x is finite."""
-    OVERFLOWED = auto()
-    """True where x is not finite, or is infinite, or is NaN."""
-    STATUS = auto()
-    """A number: not zero where x is not finite."""
-    DEVICE_STATUS = auto()
-    """The device's own flag: not zero after an overflow."""
+    FINITE = auto()  # True where x is finite
+    OVERFLOWED = auto()  # True where x is not finite, or is infinite, or is NaN
+    STATUS = auto()  # A number: not zero where x is not finite
+    DEVICE_STATUS = auto()  # The device's own flag: not zero after an overflow
     # Between ranks, and out of the program
     COLLECTIVE = auto()
-    CODE = auto()
-    """Runs code which its attributes or operands name: neither run nor written as Python, since files are not
-    trusted."""
+    CODE = auto()  # runs code that its attributes or operands name: neither run nor written, files are not trusted
 
 
 @dataclass(frozen=True, slots=True)

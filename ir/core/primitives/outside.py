@@ -1,8 +1,9 @@
-"""Collectives: primitives in which the ranks of a job take part together."""
+"""Primitives that reach beyond the program: collectives, in which the ranks of a job take part together, and code of
+the file."""
 
 from __future__ import annotations
 
-from .definition import MEM, Facts, Family, Table, each, family
+from .definition import IO, MEM, Facts, Family, Table, each, family
 
 TABLE: Table = {
     **family(
@@ -25,4 +26,6 @@ TABLE: Table = {
         " DistCommReduce DistCommReduceScatter DistCommReduceScatterTensor",
         Facts(Family.COLLECTIVE, writes=(0,), any_tensor=True, attributes=MEM),
     ),
+    **each("PyExecute PyInterpret PyFunc", Facts(Family.CODE, attributes=IO)),
+    **family(Family.CODE, "Custom CustomExt HookBackward CellBackwardHook InsertGradientOf Morph"),
 }
