@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from dataclasses import dataclass
@@ -38,13 +39,19 @@ class Outcome:
 
 
 @cache
-def cases() -> dict[str, Any]:
-    """By name: models of operators with their data."""
+def cases(module: str = "") -> dict[str, Any]:
+    """By name: models of operators with their data; with ``module``, of one of ONNX's modules and maybe more.
+
+    ONNX computes the data of a module when it is imported.
+    """
+    from onnx.backend.test.case import node
     from onnx.backend.test.loader import load_node_model_tests
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return {case.name: case for case in load_node_model_tests()}
+        if module:
+            importlib.import_module(f"{node.__name__}.{module}")
+        return {case.name: case for case in (node._NodeTestCases if module else load_node_model_tests())}
 
 
 def operator(case: Any) -> str:
