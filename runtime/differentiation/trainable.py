@@ -10,7 +10,7 @@ from ...ir.analysis.functions.calls import bindings
 from ...ir.core.errors import OptionError, nearest
 from ...ir.core.graph import Graph
 from ...ir.core.predicates import written_operands
-from ...ir.core.primitives import facts
+from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.walk import through
@@ -24,6 +24,7 @@ def statistics(graph: Graph) -> set[str]:
         state.name
         for part in graph.all_graphs()
         for node in part
+        if facts(node.op).family is not Family.LOOKUP  # Embedding shortens rows of the table that it trains
         for i in {*written_operands(node), *facts(node.op).statistics}
         if i < node.num_operands
         for state in states_behind(through(node.operand(i), ("Load",)), bound)  # inference mode reads statistics too

@@ -24,3 +24,17 @@ def test_a_normalisation_learns_its_statistics_and_trains_the_rest(norm: str) ->
         }}
     """)
     assert statistics(program.graphs["g"]) == {"mean", "variance"}
+
+
+def test_the_table_of_an_embedding_is_trained() -> None:
+    """Its kernel shortens long rows in place (``max_norm``), and the export has a token for that."""
+    program = parse_program("""
+        state %table: float32[5,3] role=weight
+        graph @g(%x: int64[2]) {
+          %e = Embedding(%x, %table, none, none, 2.0, false, umonad) {side_effect_mem = true} : float32[2,3]
+          %u = UpdateState(umonad, %e)
+          %r = Depend(%e, %u)
+          return %r
+        }
+    """)
+    assert statistics(program.graphs["g"]) == set()
