@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from ..ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
+from ..ir.analysis.derivative.linearity import Seed, find_seeds
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
@@ -19,6 +19,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.scale_seeds import scale_seeds
 from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option

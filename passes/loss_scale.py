@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.analysis.derivative.linearity import find_seeds, scale_seeds
+from ..ir.analysis.derivative.linearity import find_seeds
 from ..ir.analysis.training.gradient_path import updating_graphs, weights_of
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
@@ -15,6 +15,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
+from ..ir.rewrite.scale_seeds import scale_seeds
 from .framework.base import Pass
 from .framework.options import option
 from .step.crossings import crossings, takes_value

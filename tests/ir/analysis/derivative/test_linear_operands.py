@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.analysis.derivative.components import leaves
 from boost_compile.ir.analysis.derivative.linear_operands import FILLS, HIDDEN, LINEAR_IN, SHAPE_ONLY, ZEROS, linear_in
-from boost_compile.ir.analysis.derivative.linearity import leaves
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.text import parse_graph, parse_program
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds, scale_seeds
+from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.builders.cast import cast
@@ -21,6 +21,7 @@ from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Graph, Node, State, Value, tensor_type
 from boost_compile.ir.core.types import DType, TensorType
+from boost_compile.ir.rewrite.scale_seeds import scale_seeds
 from boost_compile.ir.text import parse_graph
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.step.split import find_cut
