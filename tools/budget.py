@@ -31,8 +31,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Plan(Displayed):
-    """The candidates that were looked at, the largest micro-batch first, and which of them is chosen: the first that
-    fits. ``pipeline``: the passes that make it."""
+    """The candidates that were looked at, the largest micro-batch first, and the ``chosen`` one: the first that fits.
+    ``pipeline`` holds the passes that make it.
+    """
 
     budget: int
     candidates: tuple[Candidate, ...]

@@ -16,8 +16,12 @@ class Miss:
 
 @dataclass(slots=True)
 class PassResult:
-    """``matched``: sites the pass was made for; ``changed``: sites rewritten. A pass that preserves training gives the
-    same weights up to rounding; one that does not says so. ``statistics`` are named numbers worth showing."""
+    """The report of a pass.
+
+    ``matched`` counts the sites that the pass was made for, ``changed`` those that it rewrote, and ``misses`` lists
+    those that it left alone. A pass that ``preserves`` training gives the same weights up to rounding. ``statistics``
+    are named numbers worth showing.
+    """
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)

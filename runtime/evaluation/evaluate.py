@@ -83,7 +83,8 @@ def evaluate(
     batch_size: int | None = None,
     label: str | None = None,
 ) -> dict[str, float]:
-    """Metric -> value over all samples of ``data`` (as for ``fit``), with the session's present weights.
+    """Measures the network on all samples of ``data`` (as for ``fit``), with the session's present weights. Returns the
+    value of each metric by name.
 
     ``metrics`` are names from :data:`.metrics.METRICS`, or one; without any it is the loss. BatchNorm uses its
     statistics, dropout does nothing, and no state changes. ``label`` names the input that predictions are compared

@@ -65,7 +65,7 @@ def fit(
     shard: bool = True,
     end_of_epoch: EndOfEpoch = "carry",
 ) -> History:
-    """Trains for ``epochs`` over ``data`` and returns what happened.
+    """Trains for ``epochs`` over ``data`` and returns the record of the training.
 
     ``data`` is a tuple of arrays (one an input, one row a sample), a mapping of them, an ``.npz`` file, or a
     ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). With
@@ -74,26 +74,25 @@ def fit(
     Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is
     open).
 
-    ``end_of_epoch`` says what happens where an epoch ends in the middle of a cycle. ``"carry"``: the cycle goes on in
-    the next epoch, and only the one that is incomplete at the end of the training is flushed (ends with an update from
-    the micro-batches it has). ``"flush"``: it is flushed, so each epoch ends with an update. ``"drop"``: the
-    micro-batches at the end of the epoch that do not fill a cycle are not run at all, and their samples are counted as
-    dropped.
+    An epoch may end in the middle of a cycle. With ``end_of_epoch="carry"`` the cycle goes on in the next epoch, and
+    only the one that is incomplete at the end of the training is flushed (ends with an update from the micro-batches it
+    has). ``"flush"`` flushes it, so each epoch ends with an update. ``"drop"`` does not run the micro-batches at the
+    end of the epoch that do not fill a cycle, and counts their samples as dropped.
 
-    In a job of several ranks each is given the same data and takes its own part (see :class:`.data.Shard`), so that N
-    ranks train as one process with N times the batch; ``shard=False`` says that the data is this rank's part already.
+    In a job of several ranks each gets the same data and takes its own part (see :class:`.data.Shard`), so N ranks
+    train as one process with N times the batch. ``shard=False`` says that the data is this rank's part already.
 
-    ``resume`` goes on where the state was saved that the session has loaded: it skips what was consumed then, and
-    trains up to ``epochs`` in all.
+    ``resume`` goes on where the loaded state was saved: it skips the samples that were consumed then, and trains up to
+    ``epochs`` in all.
 
-    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr, in a notebook in the
-    output of its cell; by default only on a terminal and in a notebook.
+    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr, in a notebook in the output of its
+    cell; by default only on a terminal and in a notebook.
 
     A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
     program reports an overflow for it (and so skipped the update) or ``allow_nonfinite`` is set. So do weights,
     statistics and slots that are no longer finite, at the end of the epoch and before a callback saves them. NaN in
-    ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set; of infinities it warns.
-    A program that returns no loss trains too: its losses are NaN, and a warning says so.
+    ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set. Infinities are a
+    warning. A program that returns no loss trains too: its losses are NaN, and a warning says so.
     """
     session.check_trains()
     if epochs < 1:

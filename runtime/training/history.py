@@ -10,9 +10,12 @@ from ...ir.core.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One optimizer step. ``number`` counts from 1, on from the last one where training was resumed; ``loss`` is the
-    mean over its micro-batches that this fit ran (NaN if it ran none of them, or the program returns no loss).
-    ``micro_batches`` counts all of them; ``flushed`` says that the cycle ended with fewer than a whole one has."""
+    """One optimizer step.
+
+    ``number`` counts from 1, and goes on from the last one where training was resumed. ``loss`` is the mean over the
+    micro-batches that this fit ran (NaN if it ran none of them, or the program returns no loss). ``micro_batches``
+    counts all micro-batches of the cycle. ``flushed`` says that it ended with fewer than a whole cycle has.
+    """
 
     number: int
     loss: float
@@ -24,11 +27,14 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """``number`` counts from 1; ``loss`` is the mean over its micro-batches (of this rank, in this fit; NaN if the
-    program returns no loss); ``dropped`` counts the samples at its end that were left out, on all ranks: they did not
-    fill a micro-batch or, with ``end_of_epoch="drop"``, a cycle; ``seconds`` is training alone, without ``evaluation``.
-    ``steps`` counts the optimizer steps that ended in it, ``skipped`` those of them without an update; ``rates`` are
-    the learning rates of the last one, the smallest first (empty where the state does not say)."""
+    """One pass over the data.
+
+    ``number`` counts from 1. ``loss`` is the mean over its micro-batches (of this rank, in this fit; NaN if the program
+    returns no loss). ``dropped`` counts the samples at its end that were left out, on all ranks: they did not fill a
+    micro-batch or, with ``end_of_epoch="drop"``, a cycle. ``seconds`` is training alone, without ``evaluation``.
+    ``steps`` counts the optimizer steps that ended in it, ``skipped`` those of them without an update. ``rates`` are
+    the learning rates of the last one, the smallest first (empty where the state does not say).
+    """
 
     number: int
     loss: float

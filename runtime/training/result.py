@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 class StepResult:
-    """Result of one micro-batch. Values are read from the device when asked for, so a step does not wait by itself.
+    """Result of one micro-batch. A value is read from the device when you ask for it, so a step does not wait by
+    itself.
 
-    ``graph`` names the graph that consumed the micro-batch; ``ended_cycle`` is True on the last micro-batch of a cycle.
+    ``graph`` names the graph that consumed the micro-batch. ``ended_cycle`` is True on the last micro-batch of a cycle.
     ``outputs`` holds every named output of the graphs that ran: a number where it has one element, else an array.
     """
 

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class SaveEvery(Callback):
-    """Writes the state to ``path`` after every ``cycles``-th optimizer step, and after the first that ends ``minutes``
-    or more after the last time; whichever is given.
+    """Writes the state to ``path`` after every ``cycles``-th optimizer step, and after the first one that ends
+    ``minutes`` or more after the last time. Give either, or both.
 
-    The ``keep`` last states stay: ``path`` is the newest, see :mod:`.retention`. ``sync`` is that of ``Session.save``.
-    Training goes on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
+    The last ``keep`` states stay, and ``path`` is the newest. ``sync`` is that of :meth:`.Session.save`. Training goes
+    on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
 
-    With ``signals`` SIGTERM and SIGINT end the training: the state is saved after the running micro-batch (in a job of
+    With ``signals`` SIGTERM and SIGINT end the training. The state is saved after the running micro-batch (in a job of
     several ranks, after the running cycle on all of them), and ``fit`` raises :class:`.stop.Stopped`. A second signal
-    ends it at once, as :class:`.stop.StopRequest` says.
+    ends it at once.
     """
 
     def __init__(

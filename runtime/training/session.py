@@ -519,7 +519,7 @@ class Session:
         return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
 
     def lowered(self) -> str:
-        """The graphs as MindSpore got them, as text, each under the list of what the runtime did to it."""
+        """The graphs as MindSpore got them, as text, each under the list of its lowerings."""
         return print_lowered(self._engine.context)
 
     def _differing(self, statistics: bool) -> list[str]:

@@ -73,8 +73,9 @@ class Guilty:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Displayed):
-    """The report. ``verified``: no property failed, and none was vacuous. A quick verification leaves some out, and
-    says which."""
+    """The report of a verification. ``verified``: no property failed, and none was vacuous. A quick verification leaves
+    some properties out, and says which.
+    """
 
     results: tuple[Result, ...]
     pipeline: str
