@@ -139,7 +139,9 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         case ast.Call():
             if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
                 yield lambda n: _set(n, args=[n.args[1], n.args[0], *n.args[2:]])
-            for i in range(len(node.keywords)):
+            for i, keyword in enumerate(node.keywords):
+                if isinstance(keyword.value, ast.Constant) and not keyword.value.value:
+                    continue  # False, None, "": most often what is taken anyway
                 yield lambda n, i=i: _without(n, "keywords", i)
         case ast.Dict() if len(node.keys) > 1:
             for i in (0, len(node.keys) - 1):

@@ -13,7 +13,7 @@ import pytest
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
 
-from tests.execution import ORDERS, Arrays, train
+from tests.execution import ORDERS, Arrays, initial, run_graph, train
 from tests.material import batches, material, values
 
 SAME = (
@@ -257,3 +257,105 @@ def test_the_dynamic_loss_scale(name: str, accumulated: str) -> None:
     kept = role(source, "weight", "slot", "hyperparameter")
     cycles = [*good, *bad, *good, *good]
     equal(after(program, state, cycles), after(checked, state, cycles), kept)
+
+
+@pytest.mark.parametrize("name", ["mlp", "branch", "loop", "mlp_adam_decay"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_passes_of_a_whole_pipeline_agree_with_each_alone(name: str, split: str) -> None:
+    """Everything at once, in any order that is asked for, is what the parts promise: with limits far away and powers of
+    two, four equal micro-batches train like one."""
+    source = material(name)
+    state, given = values(source), batches(source, 1)
+    pipeline = (
+        f"clip-gradients{{limit=1e6}},overflow-check,gradient-accumulation{{steps=4,split={split}}},"
+        "loss-scale{init=8},data-parallel,common-subexpression-elimination,effect-chain-minimization"
+    )
+    found = after(compiled(name, pipeline), state, given * 4)
+    equal(found, after(source, state, given), role(source, "weight", "slot", "hyperparameter"))
+
+
+@pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
+def test_each_rank_clips_its_own_mean(by: str) -> None:
+    """In a process alone a rank's own mean is the mean."""
+    source = material("mlp")
+    state, given = values(source), batches(source, 2)
+    one, other = (
+        after(
+            compiled("mlp", f"gradient-accumulation{{steps=2}},clip-gradients{{by={by},limit=0.125{more}}}"),
+            state,
+            given,
+        )
+        for more in ("", ",each_rank=true")
+    )
+    close(other, one, source.state)
+
+
+def test_the_global_norm_is_that_before_clipping() -> None:
+    source = material("mlp")
+    state, given = values(source), batches(source, 2)
+    each = [gradients(source, state, batch) for batch in given]
+    norm = np.sqrt(sum(np.square((each[0][n] + each[1][n]) / 2).sum() for n in each[0]))
+    program = compiled("mlp", "gradient-accumulation{steps=2},clip-gradients{limit=0.125,report_norm=true}")
+    ((_, result),) = [r for r in train(program, state, given)[0] if r[0] == "apply"]
+    assert "gradient_norm" in program.graphs["apply"].outputs
+    at = program.graphs["apply"].outputs.index("gradient_norm")
+    assert float(result[at] if isinstance(result, tuple) else result) == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp", "loop"])
+@pytest.mark.parametrize("scale", [4.0, 1024.0])
+def test_a_loss_scale_does_not_show_in_the_loss(name: str, scale: float) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 2)
+    plain = train(source, state, given)[0]
+    scaled = train(compiled(name, f"loss-scale{{mode=static,init={scale}}}"), state, given)[0]
+    assert [float(np.ravel(r)[0]) for _, r in scaled] == [float(r) for _, r in plain]
+
+
+def test_two_scales_of_groups_leave_the_training_alone() -> None:
+    source = material("mlp")
+    state, given = values(source), batches(source, 3)
+    grouped = compiled("mlp", "group-loss-scale{match=[hidden.*,*],init=[4,64],window=2}")
+    equal(after(grouped, state, given), after(source, state, given), source.state)
+
+
+@pytest.mark.parametrize("groups", ["match=[*.weight],weight_decay=0.25", "match=[hidden.*],weight_decay=0.5"])
+def test_an_own_weight_decay(groups: str) -> None:
+    """A gradient plus the decay times the weight, before it reaches the optimizer."""
+    source = material("mlp_adam_decay")
+    program = compiled("mlp_adam_decay", f"parameter-groups{{{groups}}}")
+    state, (batch,) = values(source), batches(source, 1)
+    empty = state | {n: np.zeros_like(state[n]) for n in role(source, "slot")}
+    first = {v.weight: n for n, v in source.state.items() if n.startswith("moment1.")}
+    found, plain = after(program, empty, [batch]), after(source, empty, [batch])
+    pattern, decay = groups.split("match=[")[1].split("]")[0], float(groups.split("=")[-1])
+    for weight, slot in first.items():
+        matches = weight.endswith(".weight") if pattern == "*.weight" else weight.startswith("hidden.")
+        old = 0.001 * state[weight]  # what the export adds, as its own constant says
+        more = (decay * state[weight] - old) if matches else 0.0
+        np.testing.assert_allclose(
+            found[slot], plain[slot] + np.float32(0.1) * more, rtol=1e-4, atol=1e-7, err_msg=weight
+        )
+
+
+def test_a_variant_for_each_group_of_frozen_layers() -> None:
+    """The strategy names the variants: 0 trains everything, 1 leaves the layer nearest to the input as it is."""
+    source = material("mlp")
+    program = compiled("mlp", "gradient-freeze{groups=2,strategy=[0,1]}")
+    state, (batch,) = values(source), batches(source, 1)
+    names = list(program.graphs)
+    whole = train(source, state, [batch])[1]
+    outcomes = []
+    for name in names:
+        memory = {n: initial(program, n, state) for n in program.state}
+        run_graph(program.graphs[name], batch, memory)
+        outcomes.append({n for n in role(source, "weight") if not np.array_equal(memory[n], state[n])})
+        for n in outcomes[-1]:
+            np.testing.assert_array_equal(memory[n], whole[n], err_msg=n)
+    assert sorted(map(sorted, outcomes)) == sorted([sorted(role(source, "weight")), ["output.bias", "output.weight"]])
+
+
+def test_adasum_alone_is_the_plain_update() -> None:
+    """Without other ranks AdaSum(old, new) is new; here the primitive is written so that it says."""
+    program = compiled("mlp", "adasum")
+    assert sum(n.op.name == "AdaSum" for g in program.graphs.values() for b in g.all_graphs() for n in b) == 4

@@ -180,3 +180,60 @@ def test_cost_does_not_grow_with_the_width_of_tuples() -> None:
     # At the last backward node: 20,000 parts of the gradient, the derivative before and after, the loss.
     assert graph_memory(graph, kinds(graph)).peak == (20_000 + 2) * 32 + 4
     assert graph_memory(layers(2_000).graphs["step"]).peak > 0
+
+
+@pytest.mark.parametrize(("first", "second"), [("0", "1"), ("-2", "-1"), ("0", "-1")])
+def test_elements_may_be_counted_from_the_end(first: str, second: str) -> None:
+    """The small element (1 KiB) is used last, the large one (4 KiB) at once, however they are named."""
+    graph = step(
+        f"%s = Split(%x) : (float32[256], float32[1024])\n%large = TupleGetItem(%s, {second}) : float32[1024]\n"
+        f"%m = ReduceSum(%large, (), false) : float32[]\n%small = TupleGetItem(%s, {first}) : float32[256]\n"
+        "%n = Neg(%small)\n%o = Mul(%n, %m) : float32[256]\nreturn %o"
+    )
+    assert alive(graph) == [5 * K, 5 * K, 5 * K + 4, K + 4, 2 * K + 4, 2 * K + 4]
+
+
+def test_a_tuple_that_is_used_as_a_whole_keeps_all_of_it() -> None:
+    """One element is taken early, the whole at the end."""
+    graph = step(
+        "%s = Split(%x) : (float32[256], float32[1024])\n%part = TupleGetItem(%s, 0) : float32[256]\n%a = Neg(%part)\n"
+        "%b = Merge(%s, %a) : float32[256]\n%c = Neg(%b)\nreturn %c"
+    )
+    assert alive(graph) == [5 * K, 5 * K, 6 * K, 7 * K, 2 * K]
+
+
+def test_a_packed_value_lives_as_long_as_its_element_or_the_tuple() -> None:
+    """Of a tuple of %a and %b one element is used late: the other is gone as soon as it is made."""
+    body = "%a = Exp(%x)\n%b = Neg(%x)\n%t = MakeTuple(%a, %b)\n%c = Exp(%x)\n"
+    body += "%i = TupleGetItem(%t, INDEX)\n%d = Mul(%i, %c)\nreturn %d"
+    for index in ("1", "-1"):
+        assert alive(step(body.replace("INDEX", index))) == [K, K, K, 2 * K, 2 * K, 3 * K]
+    for index in ("0", "-2"):
+        assert alive(step(body.replace("INDEX", index))) == [K, 2 * K, K, 2 * K, 2 * K, 3 * K]
+
+
+def test_a_view_that_nothing_uses_keeps_nothing() -> None:
+    graph = step("%a = Exp(%x)\n%v = Reshape(%a, (16, 16)) : float32[16,16]\n%b = Neg(%x)\nreturn %b")
+    assert alive(graph) == [K, 0, K]
+
+
+def test_what_is_used_as_soon_as_it_is_made_lives_for_one_node() -> None:
+    """The value of the first node counts at the first node, and no more where nothing takes it."""
+    graph = step("%a = Exp(%x)\n%b = Neg(%x)\nreturn %x")
+    assert alive(graph) == [K, K]
+
+
+def test_a_result_of_an_optimizer_is_the_state() -> None:
+    memory = program_memory(
+        parse_program("""
+state %w: float32[256]
+state %m: float32[256]
+state %rate: float32[]
+graph @step(%x: float32[256]) {
+  %up = ApplyMomentum(%w, %m, %rate, %x, %rate, umonad) : float32[256]
+  %u = UpdateState(umonad, %up)
+  %r = Depend(float32[]<0.0>, %u)
+  return %r
+}""")
+    )
+    assert memory.graphs["step"].peak == 0
