@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,19 +101,28 @@ def command(**options: Any) -> None:
     for listing in (list_passes, list_losses, list_optimizers):
         if options[listing.__name__]:
             return listing(options["as_json"])
-    job = Job(**{name: options[name] for name in Job.__annotations__ if name in options})
-    passes, asked = job.pipeline()
-    if not options["quiet"]:
-        for note in job.notes:
+    job = Job(**{name: options[name] for name in Job.__annotations__})
+    pipeline = job.pipeline()
+    if not job.quiet:
+        for note in pipeline.notes:
             click.echo(f"Note: {note}", err=True)
     if options["dump_pipeline"]:
-        return _dump_pipeline(passes)
-    if job.input is None:
-        raise click.UsageError("INPUT is missing: which MindIR file or program is to be compiled?")
-    return _compile(job, passes, asked, options["as_json"], options["quiet"])
+        return _dump_pipeline(pipeline.passes)
+    return _compile(job, pipeline)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
+class Asked:
+    """The pipeline of a job. ``asked``: whether any pass was asked for (else it is the default pipeline). ``target``
+    and ``notes`` may come from --config."""
+
+    passes: list[Pass]
+    asked: bool
+    target: str | None
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What was asked for, and what can be said of it before anything is read."""
 
@@ -154,8 +163,13 @@ class Job:
     print_ir_after: tuple[str, ...]
     print_ir_diff: tuple[str, ...]
     print_lowered: bool
-    seconds: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    as_json: bool
+    quiet: bool
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is said of the compilation but its result."""
+        return self.as_json or self.quiet
 
     def differentiates(self) -> bool:
         """Whether the input is a forward graph that is to be made a training graph."""
@@ -165,42 +179,37 @@ class Job:
             )
         return self.optimizer is not None
 
-    def pipeline(self) -> tuple[list[Pass], bool]:
-        """The passes, and whether any were asked for (else it is the default pipeline).
-
-        Reads --config, which may also set ``target``, and adds to ``notes``.
-        """
+    def pipeline(self) -> Asked:
+        """The passes; reads --config."""
         from ..passes.framework.pipeline import parse_pipeline
 
         shorthands = [*self._accumulation(), *self._around_the_optimizer()]
         given = [*parse_pipeline(",".join(shorthands)), *parse_pipeline(self.passes or "")]
-        configured = self._configured(given)
-        asked = self.passes is not None or bool(shorthands) or configured is not None
-        return ([*(configured or []), *given] if asked else parse_pipeline(DEFAULT_PIPELINE)), asked
+        asked = self.passes is not None or bool(shorthands)
+        if self.config is not None or self.level is not None:
+            return self._configured(given, asked)
+        return Asked(given if asked else parse_pipeline(DEFAULT_PIPELINE), asked, self.target, [])
 
-    def _configured(self, given: list[Pass]) -> list[Pass] | None:
-        """The passes of --config and --level, less those that the command line gives too; None if they name none."""
-        if self.config is None and self.level is None:
-            return None
+    def _configured(self, given: list[Pass], asked: bool) -> Asked:
+        """The passes of --config and --level, less those that the command line gives too, and then those."""
         from ..passes.configuration.configuration import read_configuration
-        from ..passes.framework.pipeline import print_pipeline
+        from ..passes.framework.pipeline import parse_pipeline, print_pipeline
 
         configuration = read_configuration(self.config, self.level)
         where = self.config or f"--level {self.level}"
-        self.notes.extend(f"{where}: {note}" for note in configuration.notes)
+        notes = [f"{where}: {note}" for note in configuration.notes]
         if configuration.target and self.target not in (None, configuration.target):
-            self.notes.append(f"{where}: --target {self.target} replaces target '{configuration.target}'")
-        self.target = self.target or configuration.target
-        if configuration.passes is None:
-            return None
+            notes.append(f"{where}: --target {self.target} replaces target '{configuration.target}'")
         kept = []
-        for p in configuration.passes:
+        for p in configuration.passes or ():
             same = [g for g in given if g.name == p.name and not p.may_match_nothing]  # clean-ups may come twice
             if not same:
                 kept.append(p)
             elif p not in same:
-                self.notes.append(f"{where}: the command line replaces '{print_pipeline([p], all_options=True)}'")
-        return kept
+                notes.append(f"{where}: the command line replaces '{print_pipeline([p], all_options=True)}'")
+        asked = asked or configuration.passes is not None
+        passes = [*kept, *given] if asked else parse_pipeline(DEFAULT_PIPELINE)
+        return Asked(passes, asked, self.target or configuration.target, notes)
 
     def _accumulation(self) -> list[str]:
         if self.batch is not None and self.memory_budget is None:
@@ -273,29 +282,34 @@ def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
     return True if ALL in names else names or False
 
 
-def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bool) -> None:
+def _compile(job: Job, pipeline: Asked) -> None:
     import warnings
 
     from ..passes.framework.manager import NoMatchWarning, compile_program
     from .compile_report import Outcome, print_report, print_statistics, print_times, to_json
     from .doctor.examination import certain_findings
 
-    assert job.input is not None
+    if job.input is None:
+        raise click.UsageError("INPUT is missing: which MindIR file or program is to be compiled?")
+    passes, asked, target = pipeline.passes, pipeline.asked, pipeline.target
+    seconds: dict[str, float] = {}
     output, emit = job.destination()
-    if output == "-" and as_json:
+    if output == "-" and job.as_json:
         raise click.UsageError("'-o -' and --json both want stdout: name a file")
     if output != "-":
         check_output(output, (job.input, job.config), force=job.force)
     cli.pause_collector()
-    with _timed(job, "read"):
+    with _timed(seconds, "read"):
         source = cli.read_program(job.input, job.dimensions)
-        if job.target:
-            source.target = job.target
+        if target:
+            source.target = target
     if job.differentiates():
-        source = _differentiated(job, source, silent=as_json or quiet)
+        with _timed(seconds, "differentiation"):
+            source = _differentiated(job, source)
     if job.memory_budget is not None:
-        passes, asked = _planned(job, source, passes if asked else [], silent=as_json or quiet), True
-    with _timed(job, "passes, verification and dumps"), warnings.catch_warnings():
+        with _timed(seconds, "memory plan"):
+            passes, asked = _planned(job, source, passes if asked else []), True
+    with _timed(seconds, "passes, verification and dumps"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMatchWarning)  # the report says it
         program = compile_program(
             source,
@@ -303,30 +317,33 @@ def _compile(job: Job, passes: list[Pass], asked: bool, as_json: bool, quiet: bo
             verify_each=job.verify_each,
             allow_no_match=job.allow_no_match,
             instrumentation=job.instrumentation(),
-            target=job.target,
+            target=target,
         )
-    if job.target is None and not (as_json or quiet):
+    if target is None and not job.silent:
         _note_missing_kernels(program)
-    if not (as_json or quiet):
+    if not job.silent:
         for finding in certain_findings(source):
             click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
     if job.print_lowered:
         cli.print_lowered(program, program.target, annotations=job.annotations)
-    with _timed(job, "write"):
+    with _timed(seconds, "write"):
         _write(program, output, emit, job.annotations)
-    verification = _verified(job, source, program, output, as_json or quiet) if job.verify else None
-    outcome = Outcome(source, program, job.input, output, emit, passes, asked, job.seconds)
+    verification = None
+    if job.verify:
+        with _timed(seconds, "verification"):
+            verification = _verified(job, source, program, output)
+    outcome = Outcome(source, program, job.input, output, emit, passes, asked, seconds)
     if job.time_passes:
         print_times(outcome)
     if job.pass_statistics:
         print_statistics(outcome)
-    if as_json:
+    if job.as_json:
         more = {} if verification is None else {"verification": verification.to_json()}
         cli.print_json({**to_json(outcome), **more})
-    elif not quiet:
+    elif not job.quiet:
         print_report(outcome)
     if verification is not None:
-        _conclude(verification, output, silent=as_json or quiet)
+        _conclude(verification, output, silent=job.silent)
 
 
 def _note_missing_kernels(program: Program) -> None:
@@ -340,7 +357,7 @@ def _note_missing_kernels(program: Program) -> None:
         click.echo(f"Note: {error} A session on {program.target} will refuse the program.", err=True)
 
 
-def _planned(job: Job, program: Program, passes: list[Pass], silent: bool) -> list[Pass]:
+def _planned(job: Job, program: Program, passes: list[Pass]) -> list[Pass]:
     """The passes, with those in front that make the wanted batch fit into the memory."""
     from ..passes.framework.pipeline import parse_pipeline
     from .budget import bytes_of, lines_of, plan_memory
@@ -348,23 +365,21 @@ def _planned(job: Job, program: Program, passes: list[Pass], silent: bool) -> li
     if job.accumulate is not None:
         raise click.UsageError("--memory-budget chooses how often to accumulate: leave out --accumulate")
     assert job.memory_budget is not None
-    with _timed(job, "memory plan"):
-        plan = plan_memory(program, bytes_of(job.memory_budget), job.batch, passes)
-    if not silent:
+    plan = plan_memory(program, bytes_of(job.memory_budget), job.batch, passes)
+    if not job.silent:
         click.echo("\n".join(lines_of(plan.candidates, plan.chosen)), err=True)
     return [*parse_pipeline(plan.pipeline), *passes] or parse_pipeline(DEFAULT_PIPELINE)
 
 
-def _differentiated(job: Job, program: Program, silent: bool) -> Program:
+def _differentiated(job: Job, program: Program) -> Program:
     """The training program of a forward program."""
     from ..runtime.differentiation.differentiate import differentiate
 
     assert job.optimizer is not None
-    with _timed(job, "differentiation"):
-        made = differentiate(
-            program, job.optimizer, job.loss, job.train, job.freeze, training_mode=job.training_mode, head=job.head
-        )
-    if not silent:
+    made = differentiate(
+        program, job.optimizer, job.loss, job.train, job.freeze, training_mode=job.training_mode, head=job.head
+    )
+    if not job.silent:
         report = made.reports[-1]
         click.echo(f"differentiate: {report.summary}", err=True)
         for line in cli.folded([f"{m.site}: {m.reason}" for m in report.misses]):
@@ -372,16 +387,16 @@ def _differentiated(job: Job, program: Program, silent: bool) -> Program:
     return made
 
 
-def _verified(job: Job, source: Program, program: Program, output: str, silent: bool) -> Verification:
+def _verified(job: Job, source: Program, program: Program, output: str) -> Verification:
     """The verification of what was compiled; its result is stored with a program directory."""
     from .verification.progress import progress
     from .verify import check_made_from, run
 
     assert job.input is not None
     check_made_from(source, program, output)
-    if not silent:
+    if not job.silent:
         click.echo("Verifying: the program runs beside the original in MindSpore.", err=True)
-    with _timed(job, "verification"), nullcontext() if silent else progress("boost-compile") as shown:
+    with nullcontext() if job.silent else progress("boost-compile") as shown:
         return run(source, program, job.input, output, store=True, progress=shown)
 
 
@@ -395,15 +410,11 @@ def _conclude(found: Verification, output: str, *, silent: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-class _timed:
-    def __init__(self, job: Job, phase: str):
-        self.job, self.phase = job, phase
-
-    def __enter__(self) -> None:
-        self.start = perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.job.seconds[self.phase] = perf_counter() - self.start
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    seconds[phase] = perf_counter() - start
 
 
 def _write(program: Program, output: str, emit: str, annotations: bool) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -24,7 +26,8 @@ SUFFIXES = {
     ".txt": "text", ".ir": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".onnx": "onnx", ".mindir": "mindir",
     ".json": "json", ".html": "html",
 }  # fmt: skip
-NAMED_LIKE = {**dict.fromkeys(("summary", *ANALYSES), (".txt",)), "model-explorer": (".json",), "python": ("",)}
+TABLES = ("summary", *ANALYSES)
+NAMED_LIKE = {**dict.fromkeys(TABLES, (".txt",)), "model-explorer": (".json",), "python": ("",)}
 """The suffixes of formats that -o does not choose by itself."""
 
 
@@ -84,34 +87,10 @@ class BatchSize(click.ParamType):
 @click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
 @click.option("--doctor", is_flag=True, help="What is probably wrong, with the remedy: exit 1 if anything is.")
 @click.option("--data", metavar="FILE.npz", type=Place(), help="With --doctor: look at this training data too.")
-@click.option("--check", is_flag=True, help="Also read all state, and compare it with its checksums.")
+@click.option("--check", "checksums", is_flag=True, help="Also read all state, and compare it with its checksums.")
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.version_option(package_name="boost-compile")
-def command(
-    file: str,
-    format_: str | None,
-    output: str | None,
-    graph_name: str | None,
-    scope: str | None,
-    around: str | None,
-    radius: int,
-    original: str | None,
-    annotations: bool,
-    open_: bool,
-    other: str | None,
-    computation: bool,
-    dimensions: dict[str, int],
-    standard: bool,
-    forward: bool,
-    result: str | None,
-    state: str | None,
-    batch_size: int | str | None,
-    memory: bool,
-    doctor: bool,
-    data: str | None,
-    check: bool,
-    force: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
     stdin).
 
@@ -133,119 +112,156 @@ def command(
 
     Every format shows the network of a training graph with --forward; --standard does so by itself.
     """
-    chosen = _format(format_, output, memory)
-    for given, flag, needs in (
-        (original, "--original", "html"),
-        (open_, "--open", "model-explorer"),
-        (standard, "--standard", "onnx"),
-    ):
-        if given and chosen != needs:
-            raise click.UsageError(f"{flag} goes with --format {needs}, not with {chosen}")
-    if annotations and chosen not in ("text", "anatomy", "seeds"):
-        raise click.UsageError(f"--annotations goes with --format text, anatomy or seeds, not with {chosen}")
-    if other is not None:
-        if graph_name or scope or around:
-            raise click.UsageError("--diff compares whole programs: leave out --graph, --scope and --around")
-        chosen = "text" if chosen == "summary" else chosen
-        if output is not None and output != "-":
-            check_output(output, (file, other), force=force, recognised=chosen != "text")
-        if check:
-            raise click.UsageError("--check goes without --diff: check each file by itself")
-        _diff(file, other, chosen, output, computation, dimensions)
-    elif computation:
-        raise click.UsageError("--computation goes with --diff")
-    if memory and chosen not in ("summary", "json"):
-        raise click.UsageError(f"--memory goes with --format summary or json, not with {chosen}")
-    if memory and (graph_name or scope or around):
-        raise click.UsageError("--memory is that of whole programs: leave out --graph, --scope and --around")
-    if data is not None and not doctor:
-        raise click.UsageError("--data goes with --doctor")
-    if doctor:
-        if chosen not in ("summary", "json"):
-            raise click.UsageError(f"--doctor goes with --format summary or json, not with {chosen}")
-        if memory or forward or standard or graph_name or scope or around or other is not None:
-            raise click.UsageError("--doctor looks at the whole program: leave out what selects or shows parts of it")
-    forward = forward or standard
-    if forward and (graph_name or original or other is not None):
-        raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
-    if standard and (scope or around):
-        raise click.UsageError("--standard writes the network: leave out --scope and --around (see --result)")
-    for wanted, flag in ((result, "--result"), (state, "--state"), (batch_size, "--batch-size")):
-        if wanted is not None and not forward:
-            raise click.UsageError(f"{flag} goes with --forward")
-    if chosen == "mindir" and not forward:
-        raise click.UsageError("a MindIR of the network: add --forward (boost-compile -o writes the whole program)")
-    if chosen == "mindir" and not (output or "").endswith(".mindir"):
-        raise click.UsageError("a MindIR is no text: give a file with -o FILE.mindir")
-    if chosen == "onnx" and output is None:
-        raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
-    if original is not None and (graph_name or scope or around):
-        raise click.UsageError("--original compares whole programs: leave out --graph, --scope and --around")
-    cli.pause_collector()
-    if output is not None and output != "-":
-        check_output(output, (file, original, state), force=force, recognised=chosen not in ("summary", *ANALYSES))
-    from .views.selection import chosen as chosen_nodes
-    from .views.selection import narrowed, only_graph
-    from .views.shown import shown
+    inspect(Job(**options))
 
-    program = cli.read_program(file, dimensions)
-    if check:
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What was asked for: the options of boost-inspect."""
+
+    file: str
+    format_: str | None
+    output: str | None
+    graph_name: str | None
+    scope: str | None
+    around: str | None
+    radius: int
+    original: str | None
+    annotations: bool
+    open_: bool
+    other: str | None
+    computation: bool
+    dimensions: dict[str, int]
+    standard: bool
+    forward: bool
+    result: str | None
+    state: str | None
+    batch_size: int | str | None
+    memory: bool
+    doctor: bool
+    data: str | None
+    checksums: bool
+    force: bool
+
+    @cached_property
+    def format(self) -> str:
+        """What to show: as --format says, or as -o ends. Both must agree, so that no text lands in a file of a
+        picture. Of a difference, text is the least."""
+        given, output = self.format_, self.file_written
+        if output is not None and given is None:
+            chosen = check_suffix(output, SUFFIXES)
+            given = "summary" if self.memory and chosen == "text" else chosen
+        elif output is not None and given is not None:
+            suffixes = NAMED_LIKE.get(given) or tuple(s for s, format_ in SUFFIXES.items() if format_ == given)
+            if suffix_of(output) not in ("", *suffixes):
+                python = given == "python"
+                named = "a folder, without a suffix" if python else f"a name that ends with {' or '.join(suffixes)}"
+                raise click.UsageError(f"'{output}' is not named like {given}: give {named}")
+        given = given or "summary"
+        return "text" if self.other is not None and given == "summary" else given
+
+    @property
+    def file_written(self) -> str | None:
+        """The file or folder that -o names; None for standard output."""
+        return None if self.output == "-" else self.output
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the network is to be shown, and not the training graph."""
+        return self.forward or self.standard
+
+    def check(self) -> None:
+        """click.UsageError for options that do not fit together, OptionError for an output that must not be written."""
+        self._check_formats()
+        self._check_pieces()
+        self._check_company()
+        if self.format == "mindir" and not self.predicts:
+            raise click.UsageError("a MindIR of the network: add --forward (boost-compile -o writes the whole program)")
+        if self.format == "mindir" and not (self.output or "").endswith(".mindir"):
+            raise click.UsageError("a MindIR is no text: give a file with -o FILE.mindir")
+        if self.format == "onnx" and self.output is None:
+            raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
+        if self.file_written is not None:
+            plain = (*TABLES, "text") if self.other is not None else TABLES  # what has no form of its own
+            inputs = (self.file, self.other, self.original, self.state)
+            check_output(self.file_written, inputs, force=self.force, recognised=self.format not in plain)
+
+    def _check_formats(self) -> None:
+        for given, flag, formats in (
+            (self.original, "--original", ("html",)),
+            (self.annotations, "--annotations", ("text", "anatomy", "seeds")),
+            (self.open_, "--open", ("model-explorer",)),
+            (self.standard, "--standard", ("onnx",)),
+            (self.other, "--diff", ("text", "json", "html")),
+            (self.memory, "--memory", ("summary", "json")),
+            (self.doctor, "--doctor", ("summary", "json")),
+        ):
+            if given and self.format not in formats:
+                *others, last = formats
+                either = f"{', '.join(others)} or {last}" if others else last
+                raise click.UsageError(f"{flag} goes with --format {either}, not with {self.format}")
+
+    def _check_pieces(self) -> None:
+        """What is about a whole program, or the whole network, goes without a selection."""
+        piece = self.graph_name or self.scope or self.around
+        for given, what in (
+            (self.other, "--diff compares whole programs"),
+            (self.memory, "--memory is that of whole programs"),
+            (self.original, "--original compares whole programs"),
+        ):
+            if given and piece:
+                raise click.UsageError(f"{what}: leave out --graph, --scope and --around")
+        if self.doctor and (self.memory or self.predicts or piece or self.other is not None):
+            raise click.UsageError("--doctor looks at the whole program: leave out what selects or shows parts of it")
+        if self.predicts and (self.graph_name or self.original or self.other is not None):
+            raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
+        if self.standard and piece:
+            raise click.UsageError("--standard writes the network: leave out --scope and --around (see --result)")
+
+    def _check_company(self) -> None:
+        """What says something of another option goes with that one."""
+        for given, flag, company, needed in (
+            (self.computation or None, "--computation", self.other is not None, "--diff"),
+            (self.data, "--data", self.doctor, "--doctor"),
+            (self.result, "--result", self.predicts, "--forward"),
+            (self.state, "--state", self.predicts, "--forward"),
+            (self.batch_size, "--batch-size", self.predicts, "--forward"),
+        ):
+            if given is not None and not company:
+                raise click.UsageError(f"{flag} goes with {needed}")
+        if self.checksums and self.other is not None:
+            raise click.UsageError("--check goes without --diff: check each file by itself")
+
+
+def inspect(job: Job) -> None:
+    """Shows or writes what the job asks for."""
+    job.check()
+    cli.pause_collector()
+    if job.other is not None:
+        _diff(job, job.other)
+    program = cli.read_program(job.file, job.dimensions)
+    if job.checksums:
         from ..ir.formats.storage.load import check_state
 
         check_state(program)
-    if forward:
-        from .views.forward import forward as forward_of
+    if job.predicts:
+        from .views.forward import forward
 
-        network = forward_of(program, result, state, batch_size, runs=not standard)
-        if standard or chosen == "mindir":
-            assert output is not None
-            click.echo(f"exported {_written(network, output, standard)}")
+        network = forward(program, job.result, job.state, job.batch_size, runs=not job.standard)
+        if job.standard or job.format == "mindir":
+            assert job.output is not None
+            click.echo(f"exported {_written(network, job.output, job.standard)}")
             return
-        if output not in (None, "-"):
+        if job.file_written is not None:
             click.echo(f"exported {network}")
         program = network.program
-    if doctor:
-        _doctor(program, data, chosen, output)
-    if memory:
-        _memory(program, file, chosen, output)
-        _say_written(output)
-        return
-    if graph_name is not None:
-        program = only_graph(program, graph_name, file)
-    whole = shown(program, file)
-    if chosen in ANALYSES:
-        from .views.analyses import print_analysis
-
-        nodes, _ = chosen_nodes(whole, scope, around, radius)
-        _write(print_analysis(whole, chosen, nodes, full=annotations), output)
-        _say_written(output)
-        return
-    view = narrowed(whole, scope, around, radius)
-    if chosen == "html":
-        from .verification.stored import read_verification
-        from .views.original import read_original
-        from .views.report import html_of
-
-        view.verification = read_verification(Path(file))
-        page = html_of(view, read_original(original, program, file, dimensions) if original else None, original or "")
-        _write(page, output, page=True)
+    if job.doctor:
+        _doctor(job, program)
+    if job.memory:
+        _memory(job, program)
     else:
-        _show(view, chosen, output, annotations, open_)
-    _say_written(output)
-
-
-def _format(given: str | None, output: str | None, memory: bool) -> str:
-    """What to show: as --format says, or as -o ends. Both must agree, so that no text lands in a file of a picture."""
-    if output is None or output == "-":
-        return given or "summary"
-    if given is None:
-        chosen = check_suffix(output, SUFFIXES)
-        return "summary" if memory and chosen == "text" else chosen
-    suffixes = NAMED_LIKE.get(given) or tuple(s for s, format_ in SUFFIXES.items() if format_ == given)
-    if suffix_of(output) not in ("", *suffixes):
-        named = "a folder, without a suffix" if given == "python" else f"a name that ends with {' or '.join(suffixes)}"
-        raise click.UsageError(f"'{output}' is not named like {given}: give {named}")
-    return given
+        _show(job, program)
+    _say_written(job)
 
 
 def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
@@ -259,109 +275,134 @@ def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
     return network
 
 
-def _memory(program: Program, file: str, format_: str, output: str | None) -> None:
+def _memory(job: Job, program: Program) -> None:
     from .views.memory_table import print_memory
     from .views.shown import shown
 
-    document = shown(program, file).memory().to_json()
-    if format_ == "json":
-        _write(cli.json_text(document), output)
+    document = shown(program, job.file).memory().to_json()
+    if job.format == "json":
+        _write(cli.json_text(document), job.output)
     else:
-        with cli.console_to(output) as out:
+        with cli.console_to(job.output) as out:
             print_memory(document, out)
 
 
-def _doctor(program: Program, data: str | None, format_: str, output: str | None) -> None:
+def _doctor(job: Job, program: Program) -> NoReturn:
     """Ends with exit status 1 where something is found, 0 where nothing is."""
     from dataclasses import asdict
 
     from ..runtime.data.sources import read_data
     from .doctor.examination import examine
 
-    found = examine(program, None if data is None else read_data(data))
-    if format_ == "json":
-        _write(cli.json_text([asdict(finding) for finding in found]), output)
+    found = examine(program, None if job.data is None else read_data(job.data))
+    if job.format == "json":
+        _write(cli.json_text([asdict(finding) for finding in found]), job.output)
     else:
-        looked = " and the data" if data is not None else "; with --data FILE.npz the training data is looked at too"
+        looked = (
+            " and the data" if job.data is not None else "; with --data FILE.npz the training data is looked at too"
+        )
         lines = [str(finding) for finding in found] or [f"Nothing found in the program{looked}."]
-        _write("".join(f"{line}\n" for line in lines), output)
-    _say_written(output)
-    sys.stdout.flush()
-    raise click.exceptions.Exit(1 if found else 0)
+        _write("".join(f"{line}\n" for line in lines), job.output)
+    _end(job, bool(found))
 
 
-def _show(view: Shown, format_: str, output: str | None, annotations: bool, open_: bool) -> None:
-    if format_ in ("summary", "json"):
+def _show(job: Job, program: Program) -> None:
+    from .views.selection import chosen, narrowed, only_graph
+    from .views.shown import shown
+
+    if job.graph_name is not None:
+        program = only_graph(program, job.graph_name, job.file)
+    whole = shown(program, job.file)
+    if job.format in ANALYSES:
+        from .views.analyses import print_analysis
+
+        nodes, _ = chosen(whole, job.scope, job.around, job.radius)
+        _write(print_analysis(whole, job.format, nodes, full=job.annotations), job.output)
+        return
+    view = narrowed(whole, job.scope, job.around, job.radius)
+    if job.format in ("summary", "json"):
         from .views.summary import describe, print_summary
 
         document = describe(view)
-        if format_ == "json":
-            _write(cli.json_text(document), output)
+        if job.format == "json":
+            _write(cli.json_text(document), job.output)
         else:
-            with cli.console_to(output) as out:
+            with cli.console_to(job.output) as out:
                 print_summary(document, out)
-    elif format_ == "text":
+    elif job.format == "text":
         from .views.text import highlighted, text_of
 
-        whole = output not in (None, "-")
-        text = text_of(view, annotations or whole, data=whole)
-        _write(highlighted(text) if not whole and cli.wants_colour(sys.stdout) else text, output)
-    elif format_ == "dot":
+        complete = job.file_written is not None
+        text = text_of(view, job.annotations or complete, data=complete)
+        _write(highlighted(text) if not complete and cli.wants_colour(sys.stdout) else text, job.output)
+    elif job.format == "dot":
         from .views.dot import dot_of
 
-        _write(dot_of(view), output)
-    elif format_ == "svg":
+        _write(dot_of(view), job.output)
+    elif job.format == "svg":
         from .views.dot import svg_of
 
-        _write(svg_of(view), output)
-    elif format_ == "python":
+        _write(svg_of(view), job.output)
+    elif job.format == "python":
         from .views.python import source_of, write_python_of
 
-        if output in (None, "-"):
-            _write(source_of(view.program), output)
+        if job.file_written is None:
+            _write(source_of(view.program), job.output)
         else:
-            assert output is not None
-            write_python_of(view.program, output)
-    elif format_ == "onnx":
+            write_python_of(view.program, job.file_written)
+    elif job.format == "onnx":
         from .views.onnx import write_onnx_of
 
-        assert output is not None
-        write_onnx_of(view, output)
+        assert job.output is not None
+        write_onnx_of(view, job.output)
+    elif job.format == "html":
+        _report(job, view)
     else:
         from .views.model_explorer import document_of, open_viewer
 
         text = json.dumps(document_of(view), ensure_ascii=False, separators=(",", ":")) + "\n"
-        if open_:
-            open_viewer(text, output)
+        if job.open_:
+            open_viewer(text, job.output)
         else:
-            _write(text, output)
+            _write(text, job.output)
 
 
-def _diff(a: str, b: str, format_: str, output: str | None, computation: bool, sizes: dict[str, int]) -> NoReturn:
+def _report(job: Job, view: Shown) -> None:
+    from .verification.stored import read_verification
+    from .views.original import read_original
+    from .views.report import html_of
+
+    view.verification = read_verification(Path(job.file))
+    original = read_original(job.original, view.program, job.file, job.dimensions) if job.original else None
+    _write(html_of(view, original, job.original or ""), job.output, page=True)
+
+
+def _diff(job: Job, other: str) -> NoReturn:
     """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
-    from .views.diff_view import FORMATS as DIFF_FORMATS
-    from .views.diff_view import diff_as
-
-    if format_ not in DIFF_FORMATS:
-        raise click.UsageError(f"--diff goes with --format {', '.join(DIFF_FORMATS)}, not with {format_}")
-    cli.pause_collector()
     from ..ir.analysis.compare.diff import diff
     from ..ir.core.errors import Error
+    from .views.diff_view import diff_as
 
     try:
         # Sizes are for those of the files that leave some open.
-        models = [path for path in (a, b) if path.endswith(".onnx")] or [a]
-        one, two = (cli.read_program(path, sizes if path in models else None) for path in (a, b))
-        found = diff(one, two, computation=computation)
-        colour = output is None and cli.wants_colour(sys.stdout)
-        width = cli.terminal_width() if output is None and sys.stdout.isatty() else None
-        text = diff_as(found, format_, a, b, colour=colour, width=width)
+        models = [path for path in (job.file, other) if path.endswith(".onnx")] or [job.file]
+        sizes = job.dimensions
+        one, two = (cli.read_program(path, sizes if path in models else None) for path in (job.file, other))
+        found = diff(one, two, computation=job.computation)
+        colour = job.output is None and cli.wants_colour(sys.stdout)
+        width = cli.terminal_width() if job.output is None and sys.stdout.isatty() else None
+        text = diff_as(found, job.format, job.file, other, colour=colour, width=width)
     except (Error, OSError):
         raise
     except Exception as bug:  # its usual status, 1, would say that the programs differ
         raise cli.Ended(cli.BAD_INPUT, f"internal: {type(bug).__name__}: {bug} (a bug: please report it)") from bug
-    _write(text, output, page=format_ == "html")
-    _say_written(output)
+    _write(text, job.output, page=job.format == "html")
+    _end(job, bool(found))
+
+
+def _end(job: Job, found: bool) -> NoReturn:
+    """Ends the command with a status that says whether anything was found."""
+    _say_written(job)
     sys.stdout.flush()
     raise click.exceptions.Exit(1 if found else 0)
 
@@ -379,9 +420,9 @@ def _write(text: str, output: str | None, *, page: bool = False) -> None:
         stream.write(text.encode())
 
 
-def _say_written(output: str | None) -> None:
-    if output is not None and output != "-":
-        click.echo(f"Wrote {cli.safe(output)}.")
+def _say_written(job: Job) -> None:
+    if job.file_written is not None:
+        click.echo(f"Wrote {cli.safe(job.file_written)}.")
 
 
 def main() -> None:

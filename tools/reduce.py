@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,18 +44,7 @@ _EVERY = 50
 @click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.version_option(package_name="boost-compile")
-def command(
-    file: str,
-    pipeline: str | None,
-    verify: bool,
-    command_: str | None,
-    match: str,
-    timeout: float | None,
-    max_tests: int,
-    output: str | None,
-    force: bool,
-    quiet: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Shrinks FILE, which shows a failure, to a minimal case: leaves out passes, graphs, outputs, effects, scopes and
     nodes, and makes shapes smaller, while the failure stays the same. Writes text that a test can hold; FILE itself is
     not touched.
@@ -65,46 +55,68 @@ def command(
     --check CMD         any command: the same exit status as for FILE itself
 
     Exit status: 0 reduced, and what was written was checked to fail; 2 bad input, or FILE does not fail."""
+    reduce_file(Job(**options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What was asked for: the options of boost-reduce."""
+
+    file: str
+    pipeline: str | None
+    verify: bool
+    command_: str | None
+    match: str
+    timeout: float | None
+    max_tests: int
+    output: str | None
+    force: bool
+    quiet: bool
+
+    @property
+    def target(self) -> str:
+        """Where the text goes."""
+        return self.output or f"{Path(self.file).stem}-reduced.ir"
+
+
+def reduce_file(job: Job) -> None:
+    """Reduces the job's file, and says what came of it."""
     from ..ir.files.atomic import replacing_file
     from ..ir.formats.storage.suffixes import TEXT_SUFFIXES
     from .reduction.reducer import reduce
 
-    target = output or f"{Path(file).stem}-reduced.ir"
-    check_output(target, (file,), force=force)
-    check_suffix(target, dict.fromkeys(TEXT_SUFFIXES, "text"))
-    program = cli.read_program(file)
-    check = _check(file, pipeline, verify, command_, match, timeout)
+    check_output(job.target, (job.file,), force=job.force)
+    check_suffix(job.target, dict.fromkeys(TEXT_SUFFIXES, "text"))
+    program = cli.read_program(job.file)
+    check = _check(job)
     before = sum(g.total_nodes() for g in program.graphs.values())
-    found = reduce(program, check, max_tests=max_tests, progress=_nothing if quiet else _progress())
-    text = _text(found, check, target)
+    found = reduce(program, check, max_tests=job.max_tests, progress=_nothing if job.quiet else _progress())
+    text = _text(found, check, job.target)
     _confirm(text, found, check)
-    with replacing_file(Path(target)) as stream:
+    with replacing_file(Path(job.target)) as stream:
         stream.write(text.encode())
     after = sum(g.total_nodes() for g in found.program.graphs.values())
     click.echo(
-        f"{target}: {after} of {counted(before, 'node')}, "
+        f"{job.target}: {after} of {counted(before, 'node')}, "
         f"{counted(found.tests, 'test')}{'; stopped' if found.spent else ''}"
     )
-    click.echo(f"  {found.failure}\n  rerun with: {check.rerun(target, found.passes)}")
+    click.echo(f"  {found.failure}\n  rerun with: {check.rerun(job.target, found.passes)}")
 
 
-def _check(
-    file: str, pipeline: str | None, verify: bool, command_: str | None, match: str, timeout: float | None
-) -> Check:
+def _check(job: Job) -> Check:
     from ..ir.core.errors import OptionError
     from ..passes.framework.pipeline import parse_pipeline
     from .reduction.checks import Command, Crash, Unverified
 
-    if command_ is not None:
-        if pipeline or verify:
+    if job.command_ is not None:
+        if job.pipeline or job.verify:
             raise OptionError("--check is a failure of its own: leave out --passes and --verify")
-        return Command(command_, match, timeout)
-    if pipeline is None:
-        pipeline = _named_in(file)
+        return Command(job.command_, job.match, job.timeout)
+    pipeline = _named_in(job.file) if job.pipeline is None else job.pipeline
     if pipeline is None:
         raise OptionError("say what fails: --passes PIPELINE, with --verify or without, or --check CMD")
     passes = parse_pipeline(pipeline)
-    return Unverified(passes, timeout) if verify else Crash(passes, match)
+    return Unverified(passes, job.timeout) if job.verify else Crash(passes, job.match)
 
 
 def _named_in(file: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,34 +36,44 @@ FAILED = 1
 @click.option("--store/--no-store", default=True, help="Write verification.json into a program directory [on].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
 @click.version_option(package_name="boost-compile")
-def command(
-    original: str,
-    program: str,
-    data: str | None,
-    seed: int,
-    cycles: int,
-    device: str,
-    bisect: bool,
-    quick: bool,
-    store: bool,
-    as_json: bool,
-) -> None:
+def command(**options: Any) -> None:
     """Runs ORIGINAL, a training graph, and PROGRAM, which was compiled from it, in MindSpore from the same state, and
     checks what the passes promise, property by property.
 
     Exit status: 0 verified, 1 a property failed or nothing was shown, 2 bad input."""
-    source, compiled = cli.read_program(original), cli.read_program(program)
-    check_made_from(source, compiled, program)
+    verify(Job(**options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What was asked for: the options of boost-verify."""
+
+    original: str
+    program: str
+    data: str | None
+    seed: int
+    cycles: int
+    device: str
+    bisect: bool
+    quick: bool
+    store: bool
+    as_json: bool
+
+
+def verify(job: Job) -> None:
+    """Verifies and prints; exit status :data:`FAILED` where it does not hold."""
+    source, compiled = cli.read_program(job.original), cli.read_program(job.program)
+    check_made_from(source, compiled, job.program)
 
     from .verification.progress import progress
     from .verification.table import print_verification
 
     with progress("boost-verify") as shown:
         found = run(
-            source, compiled, original, program, store, data=data, cycles=cycles, seed=seed, device=device,
-            bisect=bisect, quick=quick, progress=shown,
+            source, compiled, job.original, job.program, job.store, data=job.data, cycles=job.cycles, seed=job.seed,
+            device=job.device, bisect=job.bisect, quick=job.quick, progress=shown,
         )  # fmt: skip
-    if as_json:
+    if job.as_json:
         cli.print_json(found.to_json())
     else:
         print_verification(found, cli.console())

@@ -8,6 +8,7 @@ from ...ir.core.errors import RuntimeFailure
 from ...ir.core.wording import counted
 from ...runtime.evaluation.metrics import LOSS
 from .. import cli
+from .job import Job, is_data, place_of
 from .loading import load, set_hyperparameters, settings_of
 
 if TYPE_CHECKING:
@@ -16,20 +17,6 @@ if TYPE_CHECKING:
     from ...runtime.evaluation.evaluate import Judged
     from ...runtime.training.fit import Evaluate
     from ...runtime.training.session import Session
-    from .job import Job
-
-
-def is_data(place: str) -> bool:
-    """Whether ``--eval`` names data, and not a function."""
-    return place.endswith(".npz")
-
-
-def place_of(text: str) -> tuple[str, str]:
-    """The path and the name in ``FILE.py:FUNCTION``."""
-    path, colon, name = text.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        raise RuntimeFailure(f"--eval {text}: write FILE.py:FUNCTION, or FILE.npz")
-    return path, name
 
 
 def evaluator_of(job: Job, program: Program, held_out: NamedArrays | None) -> Evaluate | None:

@@ -12,7 +12,6 @@ from ...ir.core.errors import RuntimeFailure
 from ...runtime.data.data_position import EndOfEpoch
 from ...runtime.state.checkpoint import READABLE, WRITABLE
 from .. import cli
-from .evaluation import is_data, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +97,19 @@ class Job:
             raise click.UsageError("--val and --val-split exclude each other: both say what to evaluate on")
         if (self.metrics or self.label) and not (self.val or self.val_split or on_data):
             raise click.UsageError("--metric and --label need data to evaluate: --val, --val-split or --eval FILE.npz")
+
+
+def is_data(place: str) -> bool:
+    """Whether ``--eval`` names data, and not a function."""
+    return place.endswith(".npz")
+
+
+def place_of(text: str) -> tuple[str, str]:
+    """The path and the name in ``FILE.py:FUNCTION``."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise RuntimeFailure(f"--eval {text}: write FILE.py:FUNCTION, or FILE.npz")
+    return path, name
 
 
 def check_readable(path: str) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...ir.core.errors import RuntimeFailure
 from .data import training_data
 from .display import shown
-from .evaluation import evaluator_of, is_data
+from .evaluation import evaluator_of
+from .job import is_data
 from .loading import settings_of
 from .report import merged
 

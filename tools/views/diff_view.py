@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from ...ir.analysis.compare.diff_text import SIGNS, Lines, diff_text, heading, sections
+from ...ir.analysis.compare.diff_text import diff_text
 from ...ir.analysis.compare.difference import ProgramDiff
-
-__all__ = ["FORMATS", "SIGNS", "Lines", "diff_as", "heading", "sections"]
-FORMATS = ("text", "json", "html")
 
 
 def diff_as(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool = False, width: int | None = None) -> str:
-    """The difference in one of :data:`FORMATS`; as text, in lines of at most ``width`` columns."""
+    """The difference as ``text``, ``json`` or ``html``; as text, in lines of at most ``width`` columns."""
     if format_ == "json":
         from ..cli import json_text
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ir.analysis.cost.memory import UPDATE_VALUE, GraphMemory, graph_memory, value_kinds
-from ...ir.core.graph import Graph
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.core.graph import Graph, Node
+from ...ir.core.program import Program
 
 if TYPE_CHECKING:
     from ...runtime.engine.footprint import Footprint
-    from .shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,12 @@ def at_peak(memory: GraphMemory) -> int:
     return memory.inputs + memory.peak
 
 
-def session_memory(shown: Shown) -> SessionMemory:
-    """Linear in nodes."""
+def session_memory(
+    program: Program, parts: Mapping[Node, str], anatomies: Mapping[str, TrainingAnatomy | None]
+) -> SessionMemory:
+    """``parts`` and ``anatomies``: those of :class:`.shown.Shown`. Linear in nodes."""
     from ...runtime.engine.footprint import as_run, footprint
 
-    program = shown.program
     state: dict[str, int] = {}
     for variable in program.state.values():
         state[variable.role] = state.get(variable.role, 0) + variable.nbytes
@@ -55,7 +57,7 @@ def session_memory(shown: Shown) -> SessionMemory:
     for name, graph in run.items():
         # As it runs, a graph is a copy: nodes are known by their names.
         bodies = program.graphs[name].all_graphs()
-        kinds = value_kinds(program.graphs[name], shown.parts, shown.anatomies[name])
+        kinds = value_kinds(program.graphs[name], parts, anatomies[name])
         known = {(body.name, node.name): kinds[node] for body in bodies for node in body if node in kinds}
         graphs[name] = graph_memory(
             graph,

@@ -36,7 +36,7 @@ class Shown:
     def memory(self) -> SessionMemory:
         """The estimate; made once."""
         if self._memory is None:
-            self._memory = session_memory(self)
+            self._memory = session_memory(self.program, self.parts, self.anatomies)
         return self._memory
 
     def part(self, node: Node) -> str:
