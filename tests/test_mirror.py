@@ -39,6 +39,10 @@ ELSEWHERE = {
     "ir/rewrite/new_weight.py": "tests/passes/normalised_head.ir",
     "ir/rewrite/removal.py": "tests/passes/less_bn/less_bn.ir",
     "ir/rewrite/ranks": "tests/passes/data_parallel.ir",
+    "ir/analysis/derivative": "tests/ir/analysis/derivative/linearity.ir",
+    "ir/analysis/training/gradient_sources.py": "tests/ir/analysis/training/test_anatomy.py",
+    "ir/analysis/training/update_side.py": "tests/ir/analysis/training/test_anatomy.py",
+    "ir/rewrite/scale_seeds.py": "tests/passes/loss_scale.ir",
     # Differences are found by parts that make no sense alone.
     "ir/analysis/compare": "tests/ir/analysis/compare/test_diff.py",
     "ir/verify/problems.py": "tests/ir/verify/test_verifier.py",
@@ -52,6 +56,9 @@ ELSEWHERE = {
     "passes/tag_gradient_centralization.py": "tests/passes/lower_gradient_centralization.ir",
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",
+    "passes/step/update_side.py": "tests/passes/gradient_accumulation.ir",
+    # Names alone.
+    "passes/step/names.py": "tests/test_names.py",
     "passes/step/step.py": "tests/passes/framework/test_manager.py",
     "passes/step/exported_reductions.py": "tests/passes/data_parallel_export.ir",
 }

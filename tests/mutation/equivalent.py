@@ -34,4 +34,4 @@ class Judged(NamedTuple):
 def judged() -> dict[Judged, str]:
     """The reason of each."""
     entries = tomllib.loads(FILE.read_text()).get("mutant", [])
-    return {Judged(e["module"], e["where"], e["before"], e["after"]): e["why"] for e in entries}
+    return {Judged(e["module"], e["where"], e["before"].strip(), e["after"].strip()): e["why"] for e in entries}

@@ -192,3 +192,8 @@ def _head(statement: ast.AST) -> str:
             if getattr(statement, name, None):
                 setattr(statement, name, [ast.Expr(ast.Constant(...))] if name == "body" else [])
     return ast.unparse(statement)
+
+
+def statements(path: Path) -> set[tuple[str, str]]:
+    """(function, text) of every statement of a module, as mutants name them."""
+    return {(where, _head(statement)) for _, where, statement in _mutable(ast.parse(path.read_text()))}
