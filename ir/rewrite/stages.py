@@ -7,19 +7,27 @@ own nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..analysis.training.stages import GradientPath, Point
 from ..core.attributes import Attribute
 from ..core.errors import AnatomyError
 from ..core.graph import Graph, Node, Value
-from ..core.names import STAGE
+from ..core.names import GRADIENT, PART, STAGE
 from ..core.op import NO_ATTRIBUTES
 
 
 def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
     """Adds marks to a node."""
     node.marks = {**(node.marks or NO_ATTRIBUTES), **marks}
+
+
+def mark_gradient(value: Value, weights: Sequence[str], part: int | None = None) -> None:
+    """Says that the gradient of ``weights`` starts at this node, or one summand of it, number ``part``."""
+    assert isinstance(value, Node)
+    mark(value, {GRADIENT: weights[0] if len(weights) == 1 else tuple(weights)})
+    if part is not None:
+        mark(value, {PART: part})
 
 
 def summed(point: Point, *, scope: str = "") -> Value:

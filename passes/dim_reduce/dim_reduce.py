@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ...ir.analysis.functions.calls import reachable_functions
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.analysis.training.stages import STAGES, GradientPath
@@ -13,19 +12,19 @@ from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.line_search import Search
-from ...ir.core.names import GRADIENT, PART
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import TensorType, tensor
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.stages import mark, summed
+from ...ir.rewrite.stages import mark_gradient, summed
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.accumulated import added_terms
 from ..step.exported_reductions import reduces_gradients
 from ..step.names import COUNTED, SKIPPED, WEIGHT
 from ..step.results import named_results, with_results
+from ..step.split import forget_unused
 from ..step.tally import declare_tally
 from ..step.update_side import update_effects
 from .basis import read_basis
@@ -240,11 +239,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
         fx.append("Assign", [graph.state(LOSS, tensor("float32")), zero], scope=SCOPE)
     named = [(name, image or value) for (name, value), image in zip(results, images, strict=True)]
     fx.commit(with_results(graph, [*named, *added]))
-    for name in [n for n, state in graph.states.items() if not state.uses]:
-        del graph.states[name]
-    reached = reachable_functions(graph)
-    for name in [n for n in graph.functions if n not in reached]:
-        del graph.functions[name]
+    forget_unused(graph)
 
 
 def _mark_gradients(graph: Graph, paths: Sequence[GradientPath]) -> None:
@@ -261,7 +256,7 @@ def _mark_gradients(graph: Graph, paths: Sequence[GradientPath]) -> None:
         shape = graph.constant(type_.shape)
         with graph.inserting_after(value):
             passed[value] = graph.create("Reshape", [value, shape], type_, scope=SCOPE, sources=[value])
-        mark(passed[value], {GRADIENT: weights[0] if len(weights) == 1 else tuple(weights), PART: part})
+        mark_gradient(passed[value], weights, part)
     for path in paths:
         point = path.points[0]
         for user, i in (*point.takers, *point.measures):
