@@ -65,7 +65,7 @@ def terminal_width() -> int:
 
 
 CODE = 4
-"""What is indented by so much is code, which is copied."""
+"""Lines that are indented by so much are code, which users copy."""
 
 
 def hanging(text: str, width: int, code: int | None = CODE) -> str:

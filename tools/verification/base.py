@@ -1,4 +1,4 @@
-"""What a program is judged by: the original, as far as it can be run, behind the passes that make another network."""
+"""The original that judges a program, as far as it can run, behind the passes that make another network."""
 
 from __future__ import annotations
 

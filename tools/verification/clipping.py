@@ -15,7 +15,7 @@ from .tolerance import compare
 
 DATA = {"within": (2.0**-3, 2.0**-6, 2.0**-10), "above": (8.0, 64.0, 512.0)}
 WEIGHTS = {"within": (0.5, 0.25, 0.125), "above": (2.0, 4.0, 8.0, 16.0)}
-"""What floating inputs are multiplied by to get to either side of the limit, and weights where that does not help."""
+"""Factors that bring gradients to either side of the limit: of floating inputs, of weights where those do not help."""
 SAME = 2.0**-7
 """Where the first factor changes the gradients' size by less, no other one is tried (a BatchNorm on the data)."""
 

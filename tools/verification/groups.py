@@ -142,7 +142,7 @@ def _judge(name: str, state: Values, expected: Expected, factor: float) -> Devia
 
 
 def _along(name: str, state: Values, expected: Expected, weight: np.ndarray, factor: float) -> Deviation:
-    """What is left of the difference without its part along the weight."""
+    """The difference without its part along the weight."""
     w = weight.astype(np.float64)
     difference = state[name].astype(np.float64) - (w + factor * (expected.state[name].astype(np.float64) - w))
     share = float((difference * w).sum() / max(np.square(w).sum(), 1e-300))

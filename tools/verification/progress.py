@@ -1,4 +1,4 @@
-"""What a verification is at: a line that changes on a terminal, now and then a line elsewhere."""
+"""The state of a verification while it runs: a line that changes on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress(Protocol):
         """The next thing that is checked."""
 
     def detail(self, what: str) -> None:
-        """Where in it the verification is."""
+        """The part of it that is checked now."""
 
 
 class Silent:

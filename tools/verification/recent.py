@@ -1,4 +1,4 @@
-"""What was computed from the same state and micro-batch is computed once."""
+"""Results by state and micro-batch: the same computation is done once."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ AMPLIFIED = 32.0
 kernels cancel large sums, came out up to 14 times as far apart as moving weights and inputs did."""
 CAP = 2.0**-12
 """The largest noise floor, by the largest gradient of the layer: where moved weights change sides of ReLUs (the last
-layers of a deep network on few samples), what is measured is no rounding, and faults must not hide in it."""
+layers of a deep network on few samples), the measured distance is no rounding, and faults must not hide in it."""
 SAFETY = 2.0
 """The two movements are measured with one pattern of signs; another one may move the sums of an optimizer further."""
 ULPS = 2.0

@@ -21,8 +21,8 @@ ANALYSES: dict[str, Callable[[Analysed], Iterator[str]]] = {
 
 
 def print_analysis(shown: Shown, format_: str, chosen: Collection[Node] | None, *, full: bool = False) -> str:
-    """The lines of all graphs; a graph that the analysis refuses has one line that says why. ``chosen``: the nodes of
-    which something is to be said (None: all). ``full``: say something of every node.
+    """The lines of all graphs; a graph that the analysis refuses has one line that says why. ``chosen``: the only nodes
+    that lines may be about (None: all). ``full``: a line for every node.
 
     The analysis's error if it refuses every graph; OptionError if it has nothing to say of the chosen nodes. Linear in
     nodes.
