@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .runtime.differentiation.differentiate import differentiate
     from .runtime.engine.footprint import Footprint
     from .runtime.live.capture import capture
-    from .runtime.training.fit import Callback
+    from .runtime.training.callback import Callback
     from .runtime.training.retention import load_newest
     from .runtime.training.saving import SaveEvery
     from .runtime.training.session import Session
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Callback": ".runtime.training.fit",
+    "Callback": ".runtime.training.callback",
     "Error": ".ir.core.errors",
     "Program": ".ir.core.program",
     "SaveEvery": ".runtime.training.saving",

@@ -25,7 +25,7 @@ os.environ.setdefault("GLOG_v", "3")  # errors only, before MindSpore is importe
 import digits
 import mindspore as ms
 import numpy as np
-from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.history import Cycle, Epoch
 from lenet import accuracy, export_lenet
 from mindspore import nn

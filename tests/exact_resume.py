@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from boost_compile.ir.core.program import Program
-from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.callback import Callback
 
 import boost_compile as bc
 

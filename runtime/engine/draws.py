@@ -19,6 +19,8 @@ class Draws:
     def __init__(self, seed: int, rank: int):
         self.seed = seed
         self.rank = rank
+        self.loaded_seed: int | None = None
+        """The seed with which the loaded state drew random numbers; None where it does not say."""
         self.runs: dict[str, int] = {}
         self._draws: dict[str, Sequence[Draw]] = {}
 
@@ -38,6 +40,13 @@ class Draws:
         run = self.runs[graph]
         self.runs[graph] += 1
         return tuple(mindspore.Tensor.from_numpy(draw.array(self.seed, graph, self.rank, run)) for draw in draws)
+
+    def resume(self, drawn: tuple[int, dict[str, int]] | None) -> None:
+        """Goes on where a loaded state stood, as :meth:`check_text` read it; None where the state does not say."""
+        self.loaded_seed = None
+        if drawn is not None:
+            self.loaded_seed, runs = drawn
+            self.runs.update(runs)
 
     def to_text(self) -> str:
         return json.dumps({"seed": self.seed, "runs": dict(self.runs)}, sort_keys=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...ir.core.errors import PassError, RuntimeFailure, nearest
 from ...ir.core.graph import Graph
@@ -15,11 +15,16 @@ from ..data.data_check import Column, check_columns
 from ..data.sources import NamedArrays, columns_by_input, micro_batch_size, named_arrays
 from .metrics import BY_CLASS, LOSS, METRICS
 
-if TYPE_CHECKING:
-    from ..training.session import Session
-
 _SAMPLES = 64
 """Samples that are run at once where the graph takes any number."""
+
+
+class Predicting(Protocol):
+    """What evaluation needs of a session."""
+
+    program: Program
+
+    def run_network(self, inputs: Sequence[Any], result: str | None = None) -> tuple[Any, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def _label_of(graph: Graph, found: Evaluation) -> str | None:
 
 
 def evaluate(
-    session: Session,
+    session: Predicting,
     data: Any,
     metrics: str | Iterable[str] = (),
     *,
@@ -108,7 +113,7 @@ def evaluate(
 class _Loss:
     """The mean of the training's own loss, each micro-batch by its samples."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Predicting):
         loss = loss_node(session.program)
         if loss is None:
             raise RuntimeFailure("the program has no loss of its own, so give metrics other than 'loss'")
@@ -131,7 +136,7 @@ class _Loss:
 class _Metric:
     """One of MindSpore's. Predictions that are a row a token are compared with labels that are one too."""
 
-    def __init__(self, session: Session, found: Evaluation, name: str, given: Judged):
+    def __init__(self, session: Predicting, found: Evaluation, name: str, given: Judged):
         from mindspore.train import get_metric_fn
 
         if given.label is None:

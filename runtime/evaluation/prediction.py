@@ -106,3 +106,26 @@ class Prediction:
         if len(set(sizes.values())) > 1:
             shown = ", ".join(f"{name} {n}" for name, n in sizes.items())
             raise RuntimeFailure(f"the inputs hold different numbers of samples: {shown}.")
+
+
+class Predictions:
+    """The evaluation networks of a session, each made when it is first asked for."""
+
+    def __init__(self, engine: Engine, program: Program):
+        self._engine, self._program = engine, program
+        self._made: dict[str | None, Prediction] = {}
+
+    def of(self, result: str | None) -> Prediction:
+        """The network up to the node ``result``; None: up to what the loss is taken of."""
+        if result not in self._made:
+            self._made[result] = Prediction(self._engine, self._program, result)
+        return self._made[result]
+
+    def arrays(self, inputs: Sequence[Any], result: str | None) -> tuple[Any, ...]:
+        """The outputs as numpy arrays, bfloat16 as float32."""
+        import mindspore
+        import numpy as np
+
+        found = self.of(result).run(inputs)
+        wide = [v.astype(mindspore.float32) if v.dtype == mindspore.bfloat16 else v for v in found]
+        return tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory

@@ -5,66 +5,47 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ..data.data_check import Column, check_finite
-from ..data.data_position import END, ENDS, DataPosition, EndOfEpoch, Order
+from ..data.data_position import END, ENDS, DataPosition, EndOfEpoch
 from ..data.sources import NamedArrays, Shard, open_source
 from .bar import Bar, Tally
+from .callback import Callback, Evaluate
 from .history import Cycle, Epoch, History
 from .progress import progress_bar
 from .rate import learning_rates
-
-if TYPE_CHECKING:
-    from ...ir.core.program import Program
-    from .result import StepResult
-    from .session import Session
+from .result import StepResult
+from .resuming import resumed_position
+from .trainee import Trainee
 
 log = logging.getLogger("boost_compile")
 
-Evaluate = Callable[["Session"], Any]
-"""Called after each epoch; what it returns is recorded in the epoch."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """How ``fit`` trains; see there."""
+
+    epochs: int = 1
+    batch_size: int | None = None
+    shuffle: bool = True
+    seed: int = 0
+    callbacks: Sequence[Callback] = ()
+    evaluate: Evaluate | None = None
+    progress: bool | Bar | None = None
+    allow_nonfinite: bool = False
+    resume: bool = False
+    shard: bool = True
+    end_of_epoch: EndOfEpoch = "carry"
 
 
-class Callback:
-    """Base of callbacks for ``fit``; override what you need. Reading a value of a step result waits for the device."""
-
-    def on_begin(self, session: Session) -> None:
-        """Before the first micro-batch."""
-
-    def on_end(self, session: Session) -> None:
-        """After the last one, or when an error ends the training."""
-
-    def on_step(self, session: Session, number: int, result: StepResult) -> None:
-        """After each micro-batch; ``number`` counts from 1."""
-
-    def on_cycle(self, session: Session, cycle: Cycle) -> None:
-        """After each optimizer step, the flushed one included."""
-
-    def on_epoch(self, session: Session, epoch: Epoch) -> None:
-        """After each epoch and its evaluation."""
-
-
-def fit(
-    session: Session,
-    data: Any,
-    *,
-    epochs: int = 1,
-    batch_size: int | None = None,
-    shuffle: bool = True,
-    seed: int = 0,
-    callbacks: Sequence[Callback] = (),
-    evaluate: Evaluate | None = None,
-    progress: bool | Bar | None = None,
-    allow_nonfinite: bool = False,
-    resume: bool = False,
-    shard: bool = True,
-    end_of_epoch: EndOfEpoch = "carry",
-) -> History:
+def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     """Trains for ``epochs`` over ``data`` and returns the record of the training.
 
     ``data`` is a tuple of arrays (one an input, one row a sample), a mapping of them, an ``.npz`` file, or a
@@ -95,51 +76,55 @@ def fit(
     warning. A program that returns no loss trains too: its losses are NaN, and a warning says so.
     """
     session.check_trains()
-    if epochs < 1:
-        raise RuntimeFailure(f"{counted(epochs, 'epoch', 'epochs')}: give at least 1.")
-    if end_of_epoch not in ENDS:
-        raise RuntimeFailure(f"end of epoch {end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            raise RuntimeFailure(
-                f"{type(callback).__name__} is no boost_compile callback (derive from runtime.fit.Callback). "
-                f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
-            )
-    if end_of_epoch == "flush" and not session.can_flush:
-        raise RuntimeFailure(
-            "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
-            "'drop' for the end of an epoch, or train the program directory."
-        )
-    part = Shard(session.ranks.rank, session.ranks.size) if shard else Shard()
-    source = open_source(data, session.consumer, batch_size, shuffle, seed, part)
-    refuses = not allow_nonfinite and not checks_overflow(session.program)
+    _check_options(session, options)
+    part = Shard(session.ranks.rank, session.ranks.size) if options.shard else Shard()
+    source = open_source(data, session.consumer, options.batch_size, options.shuffle, options.seed, part)
+    refuses = not options.allow_nonfinite and not checks_overflow(session.program)
     if source.columns and not (isinstance(data, NamedArrays) and data.looked_at):
         check_finite(session.consumer, source.columns, refuses)
-    order = {**source.order, END: end_of_epoch}
-    start = _start(session, order) if resume else DataPosition(0, 0, 0, order)
+    order = {**source.order, END: options.end_of_epoch}
+    start = resumed_position(session, order) if options.resume else DataPosition(0, 0, 0, order)
     batches = source.batches
-    if end_of_epoch == "drop" and batches is not None:
+    if options.end_of_epoch == "drop" and batches is not None:
         batches -= batches % session.cycle_length
-    session.finite_state.begin(start.cycle, refuse=not allow_nonfinite)
-    with progress_bar(progress) as bar, _begun(session, callbacks):
-        run = _Run(session, callbacks, allow_nonfinite, start, bar, batches, epochs)
-        for number in range(start.epoch, epochs):
+    session.finite_state.begin(start.cycle, refuse=not options.allow_nonfinite)
+    with progress_bar(options.progress) as bar, _begun(session, options.callbacks):
+        run = _Run(session, options, start, bar, batches)
+        for number in range(start.epoch, options.epochs):
             consumed = start.micro_batch if number == start.epoch else 0
             run.begin_epoch(number, consumed)
             given = source.epoch(number, consumed)
             if not source.columns:
                 given = _checked(session, given, source.names, number, consumed, refuses)
-            if end_of_epoch == "drop":
+            if options.end_of_epoch == "drop":
                 dropped = run.whole_cycles(given) * part.ranks
             else:
                 dropped = run.all_of(given)
             if not run.micro_batches and not consumed:
                 raise _nothing_to_train(dropped, session.cycle_length)
-            if end_of_epoch == "flush" or number == epochs - 1:
+            if options.end_of_epoch == "flush" or number == options.epochs - 1:
                 run.flush()
             if run.micro_batches:
-                run.end_epoch(source.dropped + dropped, evaluate)
+                run.end_epoch(source.dropped + dropped)
     return run.history
+
+
+def _check_options(session: Trainee, options: FitOptions) -> None:
+    if options.epochs < 1:
+        raise RuntimeFailure(f"{counted(options.epochs, 'epoch', 'epochs')}: give at least 1.")
+    if options.end_of_epoch not in ENDS:
+        raise RuntimeFailure(f"end of epoch {options.end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
+    for callback in options.callbacks:
+        if not isinstance(callback, Callback):
+            raise RuntimeFailure(
+                f"{type(callback).__name__} is no boost_compile callback (derive from boost_compile.Callback). "
+                f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
+            )
+    if options.end_of_epoch == "flush" and not session.can_flush:
+        raise RuntimeFailure(
+            "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
+            "'drop' for the end of an epoch, or train the program directory."
+        )
 
 
 def checks_overflow(program: Program) -> bool:
@@ -148,7 +133,7 @@ def checks_overflow(program: Program) -> bool:
 
 
 def _checked(
-    session: Session, batches: Iterable[tuple[Any, ...]], names: Sequence[str], epoch: int, consumed: int, refuse: bool
+    session: Trainee, batches: Iterable[tuple[Any, ...]], names: Sequence[str], epoch: int, consumed: int, refuse: bool
 ) -> Iterator[tuple[Any, ...]]:
     """Micro-batches of which nobody knew before, each looked at as :func:`.data_check.check_finite` does."""
     for number, batch in enumerate(batches, consumed + 1):
@@ -168,20 +153,8 @@ def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
     )
 
 
-def _start(session: Session, order: Order) -> DataPosition:
-    found = session.data_position
-    if found is None:
-        raise RuntimeFailure(
-            "resume: nothing says where in the data the session's state was saved. Load a file that was saved while "
-            "or after fit trained, and feed nothing by hand in between; or train on from the start of the data."
-        )
-    found.check(order)
-    session.check_draws()
-    return found
-
-
 @contextmanager
-def _begun(session: Session, callbacks: Sequence[Callback]) -> Iterator[None]:
+def _begun(session: Trainee, callbacks: Sequence[Callback]) -> Iterator[None]:
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.on_end, session)
@@ -194,22 +167,18 @@ class _Run:
 
     def __init__(
         self,
-        session: Session,
-        callbacks: Sequence[Callback],
-        allow_nonfinite: bool,
+        session: Trainee,
+        options: FitOptions,
         start: DataPosition,
         bar: Bar,
         batches: int | None,
-        epochs: int,
     ):
         self.session = session
-        self.callbacks = callbacks
-        self.allow_nonfinite = allow_nonfinite
+        self.options = options
         self.history = History()
-        self.epochs = epochs
         self.order = start.order
         self.bar = bar
-        self.total = None if batches is None else batches * epochs
+        self.total = None if batches is None else batches * options.epochs
         self.done = start.epoch * (batches or 0) + start.micro_batch
         self.cycles = start.cycle
         self.steps = 0
@@ -238,7 +207,7 @@ class _Run:
         self.unread.append((self.steps, result))
         self.cycles += result.ended_cycle
         self._stands_at(self.epoch, self.consumed + self.micro_batches)
-        for callback in self.callbacks:
+        for callback in self.options.callbacks:
             callback.on_step(self.session, self.steps, result)
         if result.ended_cycle:
             self._end_cycle(result, self.session.cycle_length)
@@ -284,14 +253,15 @@ class _Run:
     def _show(self) -> None:
         known = bool(self.history.cycles) and self.history.returns_loss
         loss = self.history.cycles[-1].loss if known else None
-        tally = Tally(self.done, self.total, self.all_samples, self.cycles, loss, self.epoch + 1, self.epochs)
+        tally = Tally(self.done, self.total, self.all_samples, self.cycles, loss, self.epoch + 1, self.options.epochs)
         self.bar.show(tally)
 
-    def end_epoch(self, dropped: int, evaluate: Evaluate | None) -> None:
+    def end_epoch(self, dropped: int) -> None:
         self._stands_at(self.epoch + 1, 0)
         self._read_losses()
         seconds = time.perf_counter() - self.started
         self.session.finite_state.check(self.cycles)
+        evaluate = self.options.evaluate
         evaluation = None if evaluate is None else evaluate(self.session)
         cycles = self.history.cycles[self.cycles_before :]
         epoch = Epoch(
@@ -307,14 +277,14 @@ class _Run:
             rates=learning_rates(self.session),
         )
         self.history.epochs.append(epoch)
-        self.bar.epoch(epoch, self.epochs)
-        for callback in self.callbacks:
+        self.bar.epoch(epoch, self.options.epochs)
+        for callback in self.options.callbacks:
             callback.on_epoch(self.session, epoch)
 
     def _end_cycle(self, last: StepResult, micro_batches: int, flushed: bool = False) -> None:
         self._read_losses()
         self.session.check_skipped(last)
-        if self.history.returns_loss and not self.allow_nonfinite and not last.overflow:
+        if self.history.returns_loss and not self.options.allow_nonfinite and not last.overflow:
             for step, loss in self.cycle_losses:
                 if not math.isfinite(loss):
                     raise RuntimeFailure(
@@ -329,7 +299,7 @@ class _Run:
         cycle = Cycle(self.cycles, _mean(losses), micro_batches, last.updated, last.overflow, flushed)
         self.cycle_losses.clear()
         self.history.cycles.append(cycle)
-        for callback in self.callbacks:
+        for callback in self.options.callbacks:
             callback.on_cycle(self.session, cycle)
 
     def _read_losses(self) -> None:

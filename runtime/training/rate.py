@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .session import Session
+from .trainee import Trainee
 
 NAME, STEP = "learning_rate", "global_step"
 """How MindSpore's optimizers call their states; with groups of parameters, the rates' names have an ending."""
 
 
-def learning_rates(session: Session) -> tuple[float, ...]:
+def learning_rates(session: Trainee) -> tuple[float, ...]:
     """The rates of the last optimizer step, the smallest first; empty where no state says so (a schedule that the
     graph computes). A rate that changes by step is a list of all, from which the step count takes one."""
     program = session.program

@@ -11,19 +11,16 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...ir.core.errors import RuntimeFailure
 from ...ir.files.atomic import scratch_directory, sync_directory
 from ..state.checkpoint import DamagedState
-
-if TYPE_CHECKING:
-    from .session import Session
+from .trainee import Trainee
 
 log = logging.getLogger("boost_compile")
 
 
-def save_and_retain(session: Session, path: str | os.PathLike[str], keep: int, sync: str = "none") -> None:
+def save_and_retain(session: Trainee, path: str | os.PathLike[str], keep: int, sync: str = "none") -> None:
     """``session.save``, with the ``keep`` last states beside each other (1: none but ``path``). Called by all ranks."""
     path = Path(path)
     if keep == 1:
@@ -63,7 +60,7 @@ def previous_states(path: Path) -> list[Path]:
     return [place for _, place in sorted(found, reverse=True)]
 
 
-def load_newest(session: Session, path: str | os.PathLike[str]) -> Path:
+def load_newest(session: Trainee, path: str | os.PathLike[str]) -> Path:
     """Loads the state at ``path``. If that is damaged, loads the newest of the states before it that is whole, and says
     so.
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ...ir.core.errors import RuntimeFailure
-from .fit import Callback
+from .callback import Callback
 from .history import Cycle
+from .result import StepResult
 from .retention import save_and_retain
 from .stop import Stopped, StopRequest
-
-if TYPE_CHECKING:
-    from .result import StepResult
-    from .session import Session
+from .trainee import Trainee
 
 
 class SaveEvery(Callback):
@@ -50,23 +48,23 @@ class SaveEvery(Callback):
         self._stop = StopRequest() if signals else None
         self._saved_at = time.monotonic()
 
-    def on_begin(self, session: Session) -> None:
+    def on_begin(self, session: Trainee) -> None:
         self._saved_at = time.monotonic()
         if self._stop is not None:
             self._stop.received = None
             self._stop.listen()
 
-    def on_end(self, session: Session) -> None:
+    def on_end(self, session: Trainee) -> None:
         if self._stop is not None:
             self._stop.forget()
 
-    def on_step(self, session: Session, number: int, result: StepResult) -> None:
+    def on_step(self, session: Trainee, number: int, result: StepResult) -> None:
         # What ends a cycle is looked at first: on_cycle comes after that. Ranks meet in cycles only.
         if self._asked and not result.ended_cycle and session.ranks.size == 1:
             position = session.data_position
             self._leave(session, 0 if position is None else position.cycle)
 
-    def on_cycle(self, session: Session, cycle: Cycle) -> None:
+    def on_cycle(self, session: Trainee, cycle: Cycle) -> None:
         overdue = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
         stop = self._asked
         if self._stop is not None or self.minutes is not None:
@@ -81,12 +79,12 @@ class SaveEvery(Callback):
     def _asked(self) -> bool:
         return self._stop is not None and self._stop.received is not None
 
-    def _save(self, session: Session, cycle: int) -> None:
+    def _save(self, session: Trainee, cycle: int) -> None:
         session.finite_state.check(cycle)  # else a spoiled state would take the place of the last good one
         save_and_retain(session, self.path, self.keep, self.sync)
         self._saved_at = time.monotonic()
 
-    def _leave(self, session: Session, cycle: int) -> NoReturn:
+    def _leave(self, session: Trainee, cycle: int) -> NoReturn:
         self._save(session, cycle)
         session.ranks_agree()  # whoever sees one rank leave may end the others: the first one has written by now
         raise Stopped(

@@ -10,34 +10,37 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...ir.analysis.training.trains import check_trains
-from ...ir.core.errors import RuntimeFailure, nearest
+from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.names import LOCAL
 from ...ir.core.program import Program
-from ...ir.core.types import DType, TensorType
+from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted
-from ..data.data_position import NOTE, WITHOUT_POSITION, DataPosition
+from ..data.data_position import NOTE, DataPosition, EndOfEpoch
 from ..data.inputs import to_tensors
 from ..engine import draws
 from ..engine.engine import Engine, flat_outputs
+from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
-from ..engine.ranks import Exchange, Ranks
+from ..engine.ranks import Ranks
 from ..live.capture import program_of
 from ..lowering.lower import print_lowered
-from ..state.checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from ..state.finite_state import FiniteState
-from ..state.own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
+from ..state.state_file import read_saved, write_saved
 from ..state.update import update_network
+from .bar import Bar
+from .callback import Callback, Evaluate
+from .cell_result import CellResult
+from .fit import FitOptions, fit
+from .history import History
 from .line_search import LineSearch
 from .plan import Turn, plan_turns
 from .result import StepResult
+from .resuming import check_draws
+from .skipped import check_skipped
 
 if TYPE_CHECKING:
-    from ..data.data_position import EndOfEpoch
-    from ..evaluation.prediction import Prediction
-    from .bar import Bar
-    from .fit import Callback, Evaluate
-    from .history import History
+    from ..evaluation.prediction import Predictions  # imported when it is used: training starts sooner without
 
 log = logging.getLogger("boost_compile")
 
@@ -98,12 +101,9 @@ class Session:
         self.data_position: DataPosition | None = None
         """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
         the state. Saved with it."""
-        self._drawn_with: int | None = None
-        """The seed with which the loaded state drew random numbers; None where it does not say."""
         self._unread: StepResult | None = None
         self.finite_state = FiniteState(self._engine, program)
         """Finds state that ``fit`` has spoiled."""
-        self._predictions: dict[str | None, Prediction] = {}
         self._resume()
 
     def __repr__(self) -> str:
@@ -210,11 +210,7 @@ class Session:
         end_of_epoch: EndOfEpoch = "carry",
     ) -> History:
         """Trains on ``data``: arrays, an ``.npz`` file or a ``mindspore.dataset``. See :func:`.fit.fit`."""
-        from .fit import fit
-
-        return fit(
-            self,
-            data,
+        options = FitOptions(
             epochs=epochs,
             batch_size=batch_size,
             shuffle=shuffle,
@@ -227,6 +223,7 @@ class Session:
             shard=shard,
             end_of_epoch=end_of_epoch,
         )
+        return fit(self, data, options)
 
     @cached_property
     def cell(self) -> Any:
@@ -238,7 +235,6 @@ class Session:
         goes on with the next call; a warning says so, and :meth:`flush` ends it.
         """
         from ..engine.cells import ProgramCell
-        from .cell_result import CellResult
 
         self.check_trains()
         results = CellResult(self.program, self._engine, self._turns[self._position].consumer)
@@ -270,12 +266,7 @@ class Session:
 
     def run_network(self, inputs: Sequence[Any], result: str | None = None) -> tuple[Any, ...]:
         """The outputs of the evaluation network as numpy arrays, or the value of its node ``result``."""
-        import mindspore
-        import numpy as np
-
-        found = self._prediction(result).run(inputs)
-        wide = [v.astype(mindspore.float32) if v.dtype == mindspore.bfloat16 else v for v in found]
-        return tuple(np.array(v.asnumpy()) for v in wide)  # asnumpy() may share the device's memory
+        return self._predictions.arrays(inputs, result)
 
     def evaluate(
         self, data: Any, metrics: str | Iterable[str] = (), *, batch_size: int | None = None, label: str | None = None
@@ -290,14 +281,13 @@ class Session:
         metrics=…).eval(…)``, or as part of another Cell. In ``mindspore.boost`` it is ``network_auto_process_eval``.
         ``result`` names the node whose value it returns, instead of the value that the loss is taken of.
         """
-        return self._prediction(result).cell
+        return self._predictions.of(result).cell
 
-    def _prediction(self, result: str | None) -> Prediction:
-        from ..evaluation.prediction import Prediction
+    @cached_property
+    def _predictions(self) -> Predictions:
+        from ..evaluation.prediction import Predictions
 
-        if result not in self._predictions:
-            self._predictions[result] = Prediction(self._engine, self.program, result)
-        return self._predictions[result]
+        return Predictions(self._engine, self.program)
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
         turn = self._turns[self._position]
@@ -332,20 +322,7 @@ class Session:
 
         ``step`` asks this of each cycle when the next one ends, so that it need not wait for the device.
         """
-        limit = self.program.schedule.max_skipped
-        skipped = result.skipped_cycles
-        if limit is not None and skipped is not None and skipped > limit:
-            known = [] if result.loss is None else [f"the last loss was {result.loss}"]
-            scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
-            known += [f"at a loss scale of {', '.join(f'{s:g}' for s in scales)}"] if scales else []
-            where = f" ({', '.join(known)})" if known else ""
-            by = "overflow-check" if self.program.schedule.search is None else "dim-reduce"
-            self._unread = None
-            raise RuntimeFailure(
-                f"the updates of the last {counted(skipped, 'cycle')} were all skipped, because gradients were "
-                f"not finite{where}: training does not get anywhere. Look for bad values in the data "
-                f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
-            )
+        check_skipped(self.program.schedule, result)
 
     # -- state -----------------------------------------------------------------------------------------------
 
@@ -369,51 +346,20 @@ class Session:
         :class:`DamagedState`. A state saved in the middle of a cycle resumes there. ``load_state`` is another name of
         this method.
         """
-        from_file = isinstance(source, (str, os.PathLike))
-        origin = str(source) if from_file else "the given state"
-        read, notes = read_state_and_notes(source) if isinstance(source, (str, os.PathLike)) else (source, {})
-        given, partial = split(read, notes, self.ranks.rank, self.ranks.size)
-        kept = unpack_kept(given, origin)
-        refuse_unknown(given, origin)
-        known = self._changing
-        if strict:
-            for name in given:
-                if name not in known:
-                    raise RuntimeFailure(
-                        f"{origin} holds '{name}', which the program does not know{nearest(name, list(known))}.",
-                        python="strict=False skips such names.",
-                        command="boost-run --load … --partial skips such names.",
-                    )
-            missing = [name for name in known if name not in given]
-            if missing:
-                raise RuntimeFailure(
-                    f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'"
-                    f"{nearest(missing[0], list(given))}.",
-                    python="strict=False keeps their values.",
-                    command="boost-run --load … --partial keeps their values.",
-                )
-        values = {name: self._checked(origin, name, value) for name, value in given.items() if name in known}
-        data_position = DataPosition.from_text(notes[NOTE], origin) if NOTE in notes else None
-        drawn = self._engine.draws.check_text(notes[draws.NOTE], origin) if draws.NOTE in notes else None
-        position = self._position_from(values, kept)
-        self._engine.write(values)
+        saved = read_saved(source, self._changing, self._exchange, strict)
+        notes, own = saved.notes, self._engine.draws
+        data_position = DataPosition.from_text(notes[NOTE], saved.origin) if NOTE in notes else None
+        drawn = own.check_text(notes[draws.NOTE], saved.origin) if draws.NOTE in notes else None
+        position = self._position_from(saved.values, saved.kept)
+        self._engine.write(saved.values)
         self._position = position
         self.data_position = data_position
-        self._drawn_with = None
-        if drawn is not None:
-            self._drawn_with, runs = drawn
-            self._engine.draws.runs.update(runs)
-        if partial:
-            log.warning(
-                "%s was saved by %s ranks; what each had for itself (slots, statistics, sums of a cycle) is that of "
-                "the first, or their mean",
-                origin,
-                notes[RANKS],
-            )
+        own.resume(drawn)
+        saved.warn_if_foreign()
         choice = self.program.schedule.choice
-        if choice is not None and choice.state in values:
-            self._cycle = int(values[choice.state].item())
-        return list(values)
+        if choice is not None and choice.state in saved.values:
+            self._cycle = int(saved.values[choice.state].item())
+        return list(saved.values)
 
     load_state = load
 
@@ -445,54 +391,21 @@ class Session:
         """
         if sync not in ("none", "average"):
             raise RuntimeFailure(f"no way to write BatchNorm statistics is called '{sync}': give 'none' or 'average'.")
-        values = self.state()
-        if self._search is not None:
-            values |= pack_kept(self._search.kept())
         notes = {} if self.data_position is None else {NOTE: self.data_position.to_text()}
         if self._engine.draws.runs:
             notes[draws.NOTE] = self._engine.draws.to_text()
-        averaged: dict[str, Any] = {}
-        if self.ranks.size > 1:
-            own = {name: values[name] for name in self._exchange.differing(values)}
-            averaged = self._exchange.mean({name: values[name] for name in self._differing(sync == "average")})
-            for rank, parts in enumerate(self._exchange.gather(own)):
-                values |= {of_rank(rank, name): value for name, value in parts.items()}
-            values |= averaged
-            if own:
-                notes[RANKS] = str(self.ranks.size)
-        if self.ranks.rank != 0:
-            return
-        parameters = {name: self._engine.parameters[name] for name in self._changing}
-        parameters.update({name: self._engine.tensor(name, value) for name, value in averaged.items()})
-        write_state(path, parameters, values, notes)
+        kept = [] if self._search is None else self._search.kept()
+        mean = self._differing(sync == "average")
+        write_saved(path, self._engine, self._exchange, self._changing, mean, kept, notes)
 
     def ranks_agree(self, *asked: bool) -> list[bool]:
         """Whether any rank asks for each of these; all ranks must call it, with as many."""
-        import numpy as np
-
-        # One more, so that there is something to wait for where nothing is asked.
-        return [bool(n) for n in self._exchange.total(np.array([*asked, True], np.float32))[:-1]]
+        return self._exchange.agree(*asked)
 
     def check_draws(self) -> None:
         """RuntimeFailure where this session draws random numbers from another seed than the one whose state it has
         loaded; a warning where nobody knows where the generators stood."""
-        own = self._engine.draws
-        if own.runs and self._drawn_with not in (None, own.seed):
-            raise RuntimeFailure(
-                f"cannot go on where the state was saved: the session drew random numbers from the seed "
-                f"{self._drawn_with} then and from {own.seed} now.",
-                **WITHOUT_POSITION,
-            )
-        lost = self._engine.unrepeatable
-        if lost:
-            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-            log.warning(
-                "training goes on with other random numbers than an uninterrupted one would have: MindSpore does not "
-                "tell where the generator of %s%s stood%s",
-                lost[0],
-                more,
-                "" if own.runs else " (Session(seed=…) draws masks itself)",
-            )
+        check_draws(self._engine.draws, self._engine.unrepeatable)
 
     def export_onnx(
         self, path: str | os.PathLike[str], result: str | None = None, batch: int | Literal["any"] | None = None
@@ -505,18 +418,11 @@ class Session:
         An :class:`Error` lists all primitives that have no standard operator, or do not allow the batch. In a job of
         several ranks the first one writes.
         """
-        from importlib.metadata import version
-        from pathlib import Path
-
-        from ...ir.formats.onnx.standard import export_onnx
-        from ...ir.rewrite.evaluation import evaluation
-
         if self.ranks.rank != 0:
             return "the first rank exports"
-        network = evaluation(self.program, result).with_values(self.state(), "the session")
-        if batch is not None:
-            network = network.resized(None if batch == "any" else batch, runs=False)
-        return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
+        from ..evaluation.onnx_file import export_network
+
+        return export_network(self.program, self.state(), path, result, batch)
 
     def lowered(self) -> str:
         """The graphs as MindSpore got them, as text, each under the list of its lowerings."""
@@ -529,19 +435,6 @@ class Session:
             return []
         parts = ({"accumulator", "counter"} if self._position else set()) | ({"statistic"} if statistics else set())
         return [name for name, v in self.program.state.items() if v.role in parts and v.dtype.is_float]
-
-    def _checked(self, origin: str, name: str, value: Any) -> Any:
-        import mindspore
-        import numpy as np
-
-        type_ = self._engine.types[name]
-        array = tensor_to_numpy(value) if isinstance(value, mindspore.Tensor) else np.asarray(value)
-        if array.shape != type_.shape:
-            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds shape {list(array.shape)} for it.")
-        dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
-        if array.dtype != dtype:
-            raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds {array.dtype}; convert it to {dtype}.")
-        return array
 
     def _resume(self) -> None:
         """The position as the counting state says, which a checkpoint may have set."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...ir.core.program import Program
     from ...runtime.data.sources import NamedArrays
     from ...runtime.evaluation.evaluate import Judged
-    from ...runtime.training.fit import Evaluate
+    from ...runtime.training.callback import Evaluate
     from ...runtime.training.session import Session
 
 

@@ -9,7 +9,7 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from boost_compile.runtime.state.finite_state import is_finite
-from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.saving import SaveEvery
 from safetensors.numpy import load_file
 

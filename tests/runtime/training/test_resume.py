@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
-from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.saving import SaveEvery
 
 import boost_compile as bc

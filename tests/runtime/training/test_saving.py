@@ -11,7 +11,7 @@ import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
 from boost_compile.runtime.state.checkpoint import DamagedState
 from boost_compile.runtime.training import stop
-from boost_compile.runtime.training.fit import Callback
+from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.retention import load_newest, previous_states
 from boost_compile.runtime.training.saving import SaveEvery
 

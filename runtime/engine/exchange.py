@@ -1,0 +1,121 @@
+"""What ranks tell each other outside of the program's graphs. All ranks must call every function that communicates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.wording import agreed
+from .ranks import Ranks
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_CHUNKS = 4
+"""A hash has so many parts of 16 bits, which float32 holds exactly: what every device adds up."""
+
+
+class Exchange:
+    """What ranks tell each other outside of the program's graphs."""
+
+    def __init__(self, ranks: Ranks):
+        self.ranks = ranks
+        self._cell: Any = None
+        self._gather: Any = None
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sum of a float32 vector over the ranks."""
+        import mindspore
+        import numpy as np
+
+        if self.ranks.size == 1 or not values.size:
+            return values
+        if self._cell is None:
+            from .cells import OverRanks
+
+            self._cell = OverRanks(mindspore.ops.AllReduce())
+        return np.array(self._cell.compile_and_run(mindspore.Tensor(values)).asnumpy())
+
+    def agree(self, *asked: bool) -> list[bool]:
+        """Whether any rank asks for each of these; all must ask for as many."""
+        import numpy as np
+
+        # One more, so that there is something to wait for where nothing is asked.
+        return [bool(n) for n in self.total(np.array([*asked, True], np.float32))[:-1]]
+
+    def mean(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The mean over ranks of each array, taken in float32; all in one exchange."""
+        import numpy as np
+
+        if self.ranks.size == 1 or not values:
+            return dict(values)
+        flat = np.concatenate([array.astype(np.float32).ravel() for array in values.values()])
+        parts = np.split(
+            self.total(flat) / np.float32(self.ranks.size), np.cumsum([a.size for a in values.values()])[:-1]
+        )
+        named = zip(values.items(), parts, strict=True)
+        return {name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in named}
+
+    def gather(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The arrays of each rank, bit for bit; names, shapes and types must be the same on all of them."""
+        import mindspore
+        import numpy as np
+
+        if self.ranks.size == 1 or not values:
+            return [dict(values)] * self.ranks.size
+        raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in values.values()]
+        flat = np.concatenate(raw)
+        padded = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)]).view(np.int32)
+        if self._gather is None:
+            from .cells import OverRanks
+
+            self._gather = OverRanks(mindspore.ops.AllGather())
+        all_ = np.array(self._gather.compile_and_run(mindspore.Tensor(padded)).asnumpy()).view(np.uint8)
+        found: list[dict[str, np.ndarray]] = []
+        for row in all_.reshape(self.ranks.size, -1):
+            parts = np.split(row[: flat.size], np.cumsum([part.size for part in raw])[:-1])
+            found.append(
+                {
+                    name: part.view(array.dtype).reshape(array.shape)
+                    for (name, array), part in zip(values.items(), parts, strict=True)
+                }
+            )
+        return found
+
+    def differing(self, values: Mapping[str, np.ndarray]) -> list[str]:
+        """The names of the arrays that do not have the same bits on all ranks."""
+        hashes = self._hashes(values)
+        return [name for i, name in enumerate(values) if (hashes[:, i] != hashes[0, i]).any()]
+
+    def check_equal(self, values: Mapping[str, np.ndarray]) -> None:
+        """RuntimeFailure, on every rank, if an array does not have the same bits on all ranks."""
+        hashes = self._hashes(values)
+        differing = [i for i in range(len(values)) if (hashes[:, i] != hashes[0, i]).any()]
+        if differing:
+            raise RuntimeFailure(_difference(list(values), differing, hashes))
+
+    def _hashes(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """[rank, array, part]: a hash of each array of each rank."""
+        import numpy as np
+
+        rank, size = self.ranks.rank, self.ranks.size
+        table = np.zeros((size, len(values), _CHUNKS), np.float32)
+        for i, array in enumerate(values.values()):
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            table[rank, i] = np.frombuffer(hashlib.blake2b(flat.data, digest_size=2 * _CHUNKS).digest(), np.uint16)
+        return self.total(table.ravel()).reshape(table.shape)
+
+
+def _difference(names: Sequence[str], differing: Sequence[int], table: np.ndarray) -> str:
+    holding: dict[bytes, list[str]] = {}
+    for rank, row in enumerate(table[:, differing[0]]):
+        holding.setdefault(row.tobytes(), []).append(str(rank))
+    shown = ", ".join(f"{agreed(len(r), 'rank', 'ranks')} {' '.join(r)}" for r in holding.values())
+    more = f" and {len(differing) - 1} more of {len(names)}" if len(differing) > 1 else ""
+    return (
+        f"the ranks do not hold the same weights: '{names[differing[0]]}'{more} differ between {shown}. They began "
+        "from different states, or one of them was changed alone (a state that one rank loaded, a device that computes "
+        "wrongly). Start again from a checkpoint that all ranks load."
+    )

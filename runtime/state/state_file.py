@@ -1,0 +1,120 @@
+"""The state of a session in a file: what is written, and what a file must hold to be taken back."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.core.errors import RuntimeFailure, nearest
+from ...ir.core.types import DType, TensorType
+from ..engine.engine import Engine
+from ..engine.exchange import Exchange
+from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
+from .own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
+
+log = logging.getLogger("boost_compile")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """``values`` by name, of the types of the state; ``kept``: the micro-batches of a cycle that a search needs again.
+    ``foreign``: what other ranks had for themselves is left out."""
+
+    origin: str
+    values: dict[str, Any]
+    kept: list[list[Any]]
+    notes: Mapping[str, str]
+    foreign: bool
+
+    def warn_if_foreign(self) -> None:
+        if self.foreign:
+            log.warning(
+                "%s was saved by %s ranks; what each had for itself (slots, statistics, sums of a cycle) is that of "
+                "the first, or their mean",
+                self.origin,
+                self.notes[RANKS],
+            )
+
+
+def read_saved(
+    source: Mapping[str, Any] | str | os.PathLike[str],
+    types: Mapping[str, TensorType],
+    exchange: Exchange,
+    strict: bool,
+) -> Saved:
+    """A file, or arrays and Tensors by name, as this rank takes them for the state of these ``types``.
+
+    RuntimeFailure for another shape or dtype and, with ``strict``, for other names; DamagedState for a file that is not
+    what was written."""
+    if isinstance(source, (str, os.PathLike)):
+        origin, (read, notes) = str(source), read_state_and_notes(source)
+    else:
+        origin, read, notes = "the given state", dict(source), {}
+    given, foreign = split(read, notes, exchange.ranks.rank, exchange.ranks.size)
+    kept = unpack_kept(given, origin)
+    refuse_unknown(given, origin)
+    if strict:
+        _check_names(origin, list(given), list(types))
+    values = {name: _checked(origin, name, value, types[name]) for name, value in given.items() if name in types}
+    return Saved(origin, values, kept, notes, foreign)
+
+
+def _check_names(origin: str, given: list[str], known: list[str]) -> None:
+    expected, held = set(known), set(given)
+    for name in given:
+        if name not in expected:
+            raise RuntimeFailure(
+                f"{origin} holds '{name}', which the program does not know{nearest(name, known)}.",
+                python="strict=False skips such names.",
+                command="boost-run --load … --partial skips such names.",
+            )
+    missing = [name for name in known if name not in held]
+    if missing:
+        raise RuntimeFailure(
+            f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'{nearest(missing[0], given)}.",
+            python="strict=False keeps their values.",
+            command="boost-run --load … --partial keeps their values.",
+        )
+
+
+def _checked(origin: str, name: str, value: Any, type_: TensorType) -> Any:
+    import mindspore
+    import numpy as np
+
+    array = tensor_to_numpy(value) if isinstance(value, mindspore.Tensor) else np.asarray(value)
+    if array.shape != type_.shape:
+        raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds shape {list(array.shape)} for it.")
+    dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
+    if array.dtype != dtype:
+        raise RuntimeFailure(f"state '{name}' is {type_}, {origin} holds {array.dtype}; convert it to {dtype}.")
+    return array
+
+
+def write_saved(
+    path: str | os.PathLike[str],
+    engine: Engine,
+    exchange: Exchange,
+    names: Iterable[str],
+    mean: Sequence[str],
+    kept: Sequence[Sequence[Any]],
+    notes: Mapping[str, str],
+) -> None:
+    """Writes the state of these names. In a job all ranks must call it, and the first one writes: its own state, the
+    mean over the ranks of the names ``mean``, and beside that what differs between ranks."""
+    values = {name: engine.read(name) for name in names}
+    parameters = {name: engine.parameters[name] for name in values}
+    values |= pack_kept(kept)
+    if exchange.ranks.size > 1:
+        own = {name: values[name] for name in exchange.differing(values)}
+        averaged = exchange.mean({name: values[name] for name in mean})
+        for rank, parts in enumerate(exchange.gather(own)):
+            values |= {of_rank(rank, name): value for name, value in parts.items()}
+        values |= averaged
+        parameters |= {name: engine.tensor(name, value) for name, value in averaged.items()}
+        if own:
+            notes = {**notes, RANKS: str(exchange.ranks.size)}
+    if exchange.ranks.rank == 0:
+        write_state(path, parameters, values, notes)
