@@ -220,7 +220,7 @@ def run(million: bool = False) -> str:
 
 def _in_child(what: str, *arguments: str) -> object:
     if what == "write":
-        from benchmarks.synthetic import SHAPES, write
+        from tests.synthetic import SHAPES, write
 
         return write(SHAPES[arguments[0]](int(arguments[1])), arguments[2])
     if what == "time":

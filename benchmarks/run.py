@@ -20,7 +20,7 @@ Written by `make bench` (`benchmarks/run.py`); `python -m benchmarks.run SECTION
 `python -m benchmarks.SECTION` prints it. Above each stands when and where it was measured.
 
 Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
-step of the compiler is measured, as it is in the commands. The graphs are synthetic (`benchmarks/synthetic.py`): built
+step of the compiler is measured, as it is in the commands. The graphs are synthetic (`tests/synthetic.py`): built
 through the project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
 [accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`)."""
 SECTIONS = {

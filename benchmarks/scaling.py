@@ -1,7 +1,7 @@
 """How far it goes: compiling a graph of 100 billion parameters, measured, and what thousands of ranks exchange in a
 cycle, by a model.
 
-The graph is one of `benchmarks/synthetic.py` whose state lies in sparse files, one for each layer: all of it is
+The graph is one of `tests/synthetic.py` whose state lies in sparse files, one for each layer: all of it is
 named, mapped and carried through every pass, none of it takes space. The model of communication is alpha-beta: a
 message of n bytes takes alpha + n / beta seconds.
 
@@ -25,10 +25,10 @@ from boost_compile.ir.rewrite.ranks.collectives import collectives
 from boost_compile.ir.rewrite.roles import assign_roles
 
 import boost_compile as bc
-from benchmarks import synthetic
 from benchmarks.machine import peak_resident
 from benchmarks.memory import resident
 from benchmarks.tables import table
+from tests import synthetic
 
 WIDTH, LAYERS = 16_384, 372
 """Layers of 268 million weights: 99.9 billion in all."""

@@ -19,8 +19,8 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.machine import child_environment, peak_resident
-from benchmarks.synthetic import layers, write
 from benchmarks.tables import ROOT, table
+from tests.synthetic import layers, write
 
 NODES = 2_000
 WIDTH = 440

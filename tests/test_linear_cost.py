@@ -7,13 +7,10 @@ times as much.
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +28,8 @@ from boost_compile.ir.text import parse_program, print_graph, print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.framework.pipeline import parse_pipeline
 
-from benchmarks.synthetic import SHAPES, write
+from tests.linear_cost import Prepare, assert_linear
+from tests.synthetic import SHAPES, write
 
 SIZES = {"layers": (500, 1_000, 2_000), "wide": (200, 400, 800), "clipped": (60, 120, 240)}
 PASSES = (
@@ -44,58 +42,6 @@ PASSES = (
     "loss-scale{mode=static,init=2}",
 )
 VECTOR = tensor("float32", 2)
-DOUBLED = 2.5
-"""How much more the second doubling may cost than the first: 2 for a linear cost, 4 for a quadratic one."""
-
-
-class Counter:
-    operations = 0
-
-    def event(self, frame: object, event: str, argument: object) -> None:
-        if event in ("call", "c_call"):
-            self.operations += 1
-
-
-@contextmanager
-def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
-    counter = Counter()
-    snapshot = Node.operands.fget
-    assert snapshot is not None
-
-    def operands(node: Node) -> tuple[Value, ...]:
-        counter.operations += node.num_operands
-        return snapshot(node)  # type: ignore[no-any-return]
-
-    with monkeypatch.context() as patch:
-        # A comparison that Python makes itself while it searches a list calls nothing: this one counts.
-        patch.setattr(Value, "__eq__", lambda a, b: a is b, raising=False)
-        patch.setattr(Value, "__hash__", object.__hash__, raising=False)
-        patch.setattr(Node, "operands", property(operands))
-        gc.disable()
-        sys.setprofile(counter.event)
-        try:
-            yield counter
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-
-
-T = TypeVar("T")
-Prepare = Callable[[T], Callable[[], object]]
-"""Makes, from an input, what is to be counted."""
-
-
-def assert_linear(monkeypatch: pytest.MonkeyPatch, prepare: Prepare[T], inputs: Sequence[T]) -> None:
-    """Of what ``prepare`` makes for three inputs, each twice as large as the one before."""
-    prepare(inputs[0])()  # imports what it needs, fills caches
-    counts = []
-    for given in inputs:
-        run = prepare(given)
-        with counting(monkeypatch) as counter:
-            run()
-        counts.append(counter.operations)
-    first, second = counts[1] - counts[0], counts[2] - counts[1]
-    assert 0 < second <= DOUBLED * first, f"operations at sizes 1, 2, 4: {counts}"
 
 
 @pytest.fixture(scope="module", params=list(SIZES))

@@ -4,7 +4,7 @@
 
 The peers live in an environment of their own (``.cache/peers``), which ``--install`` makes with pip (PyTorch is a
 large download); what is not installed there is left out. Every peer gets the graph of
-:func:`benchmarks.synthetic.layers` with all its nodes, operands and scopes, in a process of its own. Graphs carry no
+:func:`tests.synthetic.layers` with all its nodes, operands and scopes, in a process of its own. Graphs carry no
 weights. Processor time; the cyclic garbage collector is off for all of them.
 """
 
@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.compile_cost import Measured, measure
 from benchmarks.machine import child_environment
-from benchmarks.synthetic import layers
 from benchmarks.tables import ROOT, table
+from tests.synthetic import layers
 
 PEERS = {"onnx-ir": "onnx_ir_peer.py", "torch": "torch_fx_peer.py", "xdsl": "xdsl_peer.py"}
 MODULES = {"onnx-ir": "onnx_ir", "torch": "torch", "xdsl": "xdsl"}

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.core.attributes import bits
 from boost_compile.ir.core.errors import OptionError, PassError
-from boost_compile.ir.core.graph import Constant, Graph
-from boost_compile.ir.core.types import TensorType, TupleType, Type
 from boost_compile.passes.batch_size import BatchSize
 
 import boost_compile as bc
@@ -20,6 +17,7 @@ from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.forward import Results, without_loss
 from tests.networks import CASES, Case, export, names
+from tests.passes.sizes import sizes
 
 Exported = Callable[[str], Path]
 
@@ -80,22 +78,6 @@ def test_equals_an_export(name: str, exported: Exported, tmp_path: Path) -> None
     ours = bc.compile(bc.load(str(exported(name))), f"batch-size{{size={SIZE}}},dead-code-elimination")
     theirs = bc.compile(bc.load(str(path)), "dead-code-elimination")
     assert sizes(ours.graphs["step"]) == sizes(theirs.graphs["step"])
-
-
-def sizes(graph: Graph) -> list[object]:
-    """Of each node: what it is, its type but for names, and its constant operands."""
-    found: list[object] = [shapes(v.type) for v in graph.inputs]
-    for part in graph.all_graphs():
-        for node in part:
-            constants = [bits(v.value) for v in node.operands if isinstance(v, Constant)]
-            found.append((node.op.name, shapes(node.type), constants))
-    return found
-
-
-def shapes(type_: Type) -> object:
-    if isinstance(type_, TupleType):
-        return tuple(map(shapes, type_.elements))
-    return (type_.dtype, type_.shape) if isinstance(type_, TensorType) else None
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -9,9 +9,9 @@ from boost_compile.tools.compile import command
 
 import boost_compile as bc
 from tests.compare import assert_equal
+from tests.passes.sizes import sizes
 from tests.tools.support import shell
 
-from .test_batch_size import sizes
 from .vision_network import KINDS, batch, export
 
 

@@ -20,7 +20,7 @@ from tests import native
 from tests.boundary import slow, with_splits
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, Batch, build, names, state_of
-from tests.passes.test_gradient_accumulation import ONE_CYCLE, THREE_CYCLES, accumulated, accumulators, check
+from tests.passes.accumulated import ONE_CYCLE, THREE_CYCLES, accumulated, accumulators, check
 
 Exported = Callable[[str], Path]
 State = dict[str, np.ndarray]

@@ -26,10 +26,10 @@ import boost_compile as bc
 from tests import native
 from tests.boundary import slow
 from tests.compare import assert_equal
+from tests.linear_cost import assert_linear
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Batch, build, export, names, state_of
 from tests.networks.loss_scale import dynamic
-from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
 CELLS = names("loss-scale-cell")

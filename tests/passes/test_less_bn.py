@@ -23,7 +23,8 @@ from mindspore import mint, nn
 import boost_compile as bc
 from tests import boundary, native, reference
 from tests.boundary import slow, with_splits
-from tests.compare import assert_close, assert_equal
+from tests.compare import assert_close
+from tests.linear_cost import assert_linear
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
 from tests.networks import loss_scale as scaling
@@ -34,14 +35,12 @@ from tests.networks.residual import WITHOUT, Bottleneck, Network, PreActivation,
 from tests.networks.vision import adam, images, mindcv, momentum
 from tests.passes.upstream_blocks import BLOCKS, REMOVED
 from tests.passes.upstream_blocks import without as without_blocks
+from tests.passes.without_layers import ONE_STEP, THREE_STEPS, State, check, run, trained
 from tests.reference import LossScale
-from tests.test_linear_cost import assert_linear
 from tests.tools.support import shell
 
 Exported = Callable[[str], Path]
-State = dict[str, np.ndarray]
 
-ONE_STEP, THREE_STEPS = 1e-5, 1e-3
 COUNTS = {
     "residual_after": (11, 6),  # a stem, three bottleneck blocks, one of them with a downsampling branch
     "residual_before": (11, 6),
@@ -65,36 +64,6 @@ def without(name: str) -> Case:
 
 def removed_state(source: bc.Program, program: bc.Program) -> set[str]:
     return source.state.keys() - program.state.keys()
-
-
-def run(program: bc.Program, case: Case, steps: int) -> list[State]:
-    """The state after each step; loss, graph and state must be whole."""
-    session = bc.Session(program, device="CPU")
-    states = []
-    for batch in case.batches(steps):
-        assert np.isfinite(session.step(*batch).loss).all()
-        states.append(session.state())
-    return states
-
-
-def trained(case: Case, steps: int) -> list[State]:
-    """Native training: the state before the first step and after each."""
-    step = build(case).train_step
-    states = [state_of(step)]
-    for batch in case.batches(steps):
-        step(*native.tensors(batch))
-        states.append(state_of(step))
-    return states
-
-
-def check(source: bc.Program, case: Case, pipeline: str = "less-bn", steps: int = 3) -> bc.Program:
-    """Compiles, and compares every step's state with that of ``case``, the network built without."""
-    program = bc.compile(source, pipeline)
-    ours, (initial, *reference) = run(program, case, steps), trained(case, steps)
-    assert_equal({name: source.state[name].initial for name in initial}, initial)
-    assert_close(ours[0], reference[0], initial, ONE_STEP)
-    assert_close(ours[-1], reference[-1], initial, THREE_STEPS)
-    return program
 
 
 @pytest.mark.parametrize(

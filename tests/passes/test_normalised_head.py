@@ -25,7 +25,7 @@ from tests.networks.heads import MintMLP, with_normalised_head
 from tests.networks.mlp import momentum
 from tests.networks.optimizers import OPTIMIZERS
 from tests.passes.dense_cells import NORMALISED, Cells
-from tests.passes.test_less_bn import run, trained
+from tests.passes.without_layers import run, trained
 from tests.reference import LossScale
 
 Exported = Callable[[str], Path]

@@ -14,7 +14,7 @@ from tests import native
 from tests.compare import assert_close
 from tests.networks import CASES, Case, export
 from tests.networks.vision import Patches, cross_entropy, images, momentum
-from tests.passes.test_less_bn import check
+from tests.passes.without_layers import check
 
 CONVOLUTIONS = {"Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
 PATCHES = Case("patches", Patches, momentum, images, cross_entropy)

@@ -15,8 +15,7 @@ from boost_compile.ir.text import parse_program
 
 import boost_compile as bc
 from tests.browser import browser, needs_browser
-
-from .test_views import EVIL, HOSTILE, Page, assert_loads_nothing
+from tests.tools.pages import EVIL, HOSTILE, Page, assert_loads_nothing
 
 CELLS = (
     "import boost_compile as bc\noriginal = bc.load('net.mindir')\n"

@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests.dim_reduce_job import CYCLES, shares, train
-from tests.passes.dim_reduce.test_dim_reduce import orthonormal, trained
+from tests.passes.dim_reduce.basis import orthonormal, trained
 from tests.ranks import run_ranks
 
 RANKS, ROWS = 2, 5

@@ -9,7 +9,7 @@ from boost_compile.ir.core.graph import Graph
 from boost_compile.ir.core.types import tensor
 from boost_compile.runtime.data.sources import Shard, open_source
 
-from tests.runtime.training.test_model import dataset
+from tests.runtime.training.support import dataset
 
 COLUMNS = 3
 

@@ -17,7 +17,7 @@ from boost_compile.tools.inspect import command
 from mindspore import nn
 
 from tests.forward import export, imported, with_loss, without_loss
-from tests.ir.formats.python.test_source import CORPUS, network
+from tests.ir.formats.python.corpus import CORPUS, network
 from tests.networks import CASES
 from tests.tools.support import assert_one_error, shell
 

@@ -150,7 +150,7 @@ def test_the_network_as_a_cell(convolutions: bc.Program) -> None:
     _, inside, _ = nn.WithEvalCell(network, cross_entropy())(ms.Tensor(x), ms.Tensor(labels))
     np.testing.assert_allclose(inside.asnumpy(), expected, atol=1e-6)
 
-    from tests.runtime.training.test_model import dataset
+    from tests.runtime.training.support import dataset
 
     found = Model(network, cross_entropy(), metrics={"accuracy"}).eval(dataset(x, labels).batch(3))
     assert found["accuracy"] == pytest.approx((expected.argmax(1) == labels).mean())

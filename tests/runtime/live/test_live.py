@@ -22,7 +22,7 @@ from tests.networks import CASES, build
 from tests.networks.case import seed_everything, state_of
 from tests.networks.lenet import LeNetBatchNorm
 from tests.networks.mlp import MLP, cross_entropy, momentum
-from tests.runtime.training.test_model import dataset
+from tests.runtime.training.support import dataset
 
 MLP_BATCH = CASES["mlp"].batches(1)[0]
 

@@ -10,7 +10,7 @@ from boost_compile.runtime.state.checkpoint import DamagedState, read_state_and_
 
 import boost_compile as bc
 from tests.networks import CASES, build, state_of
-from tests.runtime.training.test_session import assert_same_state
+from tests.runtime.training.support import assert_same_state
 
 SUFFIXES = [".safetensors", ".ckpt"]
 

@@ -17,8 +17,7 @@ import boost_compile as bc
 from tests.exact_resume import SavedAt
 from tests.networks import CASES
 from tests.runtime.programs import running_mean, samples
-from tests.runtime.training.test_model import dataset
-from tests.runtime.training.test_session import assert_same_state
+from tests.runtime.training.support import assert_same_state, dataset
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import mindspore as ms
-import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore.train import LossMonitor, Model, TimeMonitor
@@ -15,15 +14,7 @@ from mindspore.train.callback import CheckpointConfig, ModelCheckpoint
 import boost_compile as bc
 from tests.networks import CASES
 from tests.runtime.programs import running_mean, samples
-from tests.runtime.training.test_session import assert_same_state
-
-
-def dataset(*columns: np.ndarray) -> ds.Dataset:
-    """Batched rows, in their order."""
-    # Rows of rank 0 must be arrays: mindspore.dataset takes no numpy scalars under numpy 2.
-    rows = [tuple(np.array(column[i]) for column in columns) for i in range(len(columns[0]))]
-    names = [f"column{i}" for i in range(len(columns))]
-    return ds.GeneratorDataset(rows, names, shuffle=False)
+from tests.runtime.training.support import assert_same_state, dataset
 
 
 @pytest.fixture(params=[ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])

@@ -13,8 +13,7 @@ from boost_compile.runtime.training.saving import SaveEvery
 import boost_compile as bc
 from tests.networks import CASES
 from tests.runtime.programs import running_mean, samples
-from tests.runtime.training.test_model import dataset
-from tests.runtime.training.test_session import assert_same_state
+from tests.runtime.training.support import assert_same_state, dataset, rows
 
 PER_EPOCH = 5
 
@@ -28,10 +27,6 @@ class SavedAt(Callback):
     def on_step(self, session, number, result):
         if number == self.step:
             session.save(self.path)
-
-
-def rows(count: int) -> np.ndarray:
-    return samples(count).reshape(-1)
 
 
 @pytest.mark.parametrize("step", [1, 4, PER_EPOCH, PER_EPOCH + 1, 2 * PER_EPOCH, 3 * PER_EPOCH])

@@ -18,8 +18,7 @@ from boost_compile.runtime.training.saving import SaveEvery
 import boost_compile as bc
 from tests.boundary import every_other
 from tests.runtime.programs import running_mean
-from tests.runtime.training.test_resume import rows
-from tests.runtime.training.test_session import assert_same_state
+from tests.runtime.training.support import assert_same_state, rows
 
 
 def kept(folder: Path) -> set[str]:

@@ -16,17 +16,12 @@ from boost_compile.runtime.data.inputs import to_tensors
 import boost_compile as bc
 from tests.native import train_steps
 from tests.networks import CASES
+from tests.runtime.training.support import assert_same_state
 
 # One for each way in which state is touched: fused and decomposed optimizers, statistics, control flow, half weights.
 TRAINED_LIKE_NATIVE = [
     "mlp", "mlp_adam", "mlp_half_weights", "lenet_bn", "lenet_bn_sgd", "branch", "loop", "two_inputs", "gpt_tied",
 ]  # fmt: skip
-
-
-def assert_same_state(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name, strict=True)
 
 
 @pytest.fixture

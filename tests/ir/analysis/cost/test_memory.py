@@ -12,7 +12,7 @@ from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import parse_program
 
-from benchmarks.synthetic import layers, wide
+from tests.synthetic import layers, wide
 
 K = 1024
 

@@ -28,9 +28,9 @@ from boost_compile.passes.step.split import find_cut
 
 import boost_compile as bc
 from tests.compare import assert_close, assert_equal
+from tests.linear_cost import assert_linear
 from tests.native import initial_state
 from tests.networks import CASES, Batch, names
-from tests.test_linear_cost import assert_linear
 
 Exported = Callable[[str], Path]
 Use = tuple[Node, int]

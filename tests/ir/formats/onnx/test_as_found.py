@@ -15,7 +15,7 @@ from boost_compile.tools.inspect import command
 from onnx import TensorProto, helper, numpy_helper
 
 import boost_compile as bc
-from tests.ir.formats.onnx.test_commands import shapes
+from tests.ir.formats.onnx.shapes import shapes
 from tests.tools.support import assert_one_error, shell
 
 RNG = np.random.default_rng(0)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
 import boost_compile as bc
+from tests.ir.formats.onnx.shapes import shapes
 
 
 @pytest.fixture
@@ -24,14 +25,6 @@ def path(tmp_path: Path) -> Path:
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     return tmp_path / "m.onnx"
-
-
-def shapes(model: onnx.ModelProto) -> dict[str, list[int | str]]:
-    """Of inputs and outputs; open sizes by their names."""
-    return {
-        info.name: [d.dim_param or d.dim_value for d in info.type.tensor_type.shape.dim]
-        for info in (*model.graph.input, *model.graph.output)
-    }
 
 
 def test_a_size_is_given_and_the_network_written_with_other_weights(path: Path, tmp_path: Path) -> None:

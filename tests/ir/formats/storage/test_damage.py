@@ -15,7 +15,7 @@ from boost_compile.ir.formats.storage.load import check_state, load
 from boost_compile.ir.formats.storage.save import save
 
 from tests.exact_resume import error_of
-from tests.ir.formats.storage.test_directory import two_graphs
+from tests.ir.formats.storage.two_graphs import two_graphs
 
 
 @pytest.mark.parametrize("file", ["program.json", "apply.mindir", "accumulate.mindir", "state.safetensors"])
