@@ -11,7 +11,7 @@ from ..ir.analysis.training.gradient_path import gradient_paths
 from ..ir.analysis.training.network import network_parts
 from ..ir.analysis.training.stages import Point
 from ..ir.builders.cast import cast
-from ..ir.core.attributes import TensorValue, scalar_tensor
+from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Constant, Graph, Node, Use, Value
 from ..ir.core.names import STAGE
@@ -128,7 +128,7 @@ class GradientAccumulation(Pass):
         weight = None if self.weight is None else find_weight(found, self.weight)
         for info in found.weights:
             # A constant is its own mean. Its sum over micro-batches is another constant, unless it is zero.
-            if self.reduction == "sum" and not info.gradient and not all(map(_is_zero, info.fixed)):
+            if self.reduction == "sum" and not info.gradient and not all(v.is_zero for v in info.fixed):
                 raise PassError(
                     f"the gradient of weight '{info.name}' is a constant of the graph, which {self.name} cannot add up "
                     "over micro-batches: use reduction=mean"
@@ -184,10 +184,6 @@ class GradientAccumulation(Pass):
             f"({print_bytes(nbytes)} of accumulators)"
         )
         return result
-
-
-def _is_zero(value: Value) -> bool:
-    return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
 
 
 def _fixed(found: TrainingAnatomy) -> dict[str, Point]:

@@ -58,6 +58,12 @@ class Value:
         """What a constant is; None of anything else."""
         return None
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is a constant tensor of nothing but zero bytes (-0.0 has another)."""
+        literal = self.literal
+        return isinstance(literal, TensorValue) and literal.data.is_zero()
+
     def use_sites(self) -> Iterator[tuple[Node, int]]:
         """(user, operand index) of each use; a snapshot, so uses may be changed while iterating."""
         for user, at in list(self.uses.items()):

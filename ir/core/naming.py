@@ -57,3 +57,8 @@ class UniqueNames:
             unique = f"{name}_{n}"
         self._taken.add(unique)
         return unique
+
+
+def result_names(n: int) -> tuple[str, ...]:
+    """Names for ``n`` results of which nothing else is known: the first is the loss."""
+    return ("loss", *(f"output{i}" for i in range(1, n)))

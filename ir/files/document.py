@@ -105,6 +105,3 @@ class Document:
         if not isinstance(self.value, str) or self.value not in known:
             raise self.wrong("one of " + ", ".join(known))
         return str(self.value)
-
-    def optional_text(self) -> str | None:
-        return None if self.value is None else self.text()

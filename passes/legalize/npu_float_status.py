@@ -108,7 +108,7 @@ def _replace(get: Node, values: Sequence[Value]) -> None:
     for user, i in _uses(get):
         if user.op.name == "Depend":
             user.set_operand(i, finite)
-        elif user.op.name == "Equal" and _is_zero(user.operand(1 - i)) and _only_reduced(user):
+        elif user.op.name == "Equal" and user.operand(1 - i).is_zero and _only_reduced(user):
             # all(status == 0) is the question that was just answered
             for reduction in user.users:
                 reduction.replace_uses(finite)
@@ -147,10 +147,6 @@ def _only_reduced(flags: Node) -> bool:
     return all(
         user.op.name == "ReduceAll" and i == 0 and tensor_type(user).shape == () for user, i in flags.use_sites()
     )
-
-
-def _is_zero(value: Value) -> bool:
-    return isinstance(value, Constant) and isinstance(value.value, TensorValue) and not any(value.value.data.view())
 
 
 def _status(graph: Graph, finite: Value, get: Node) -> Value:

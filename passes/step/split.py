@@ -17,6 +17,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.naming import result_names
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
 from ...ir.core.types import TensorType, TupleType, is_monad
@@ -189,7 +190,7 @@ def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
     result = result_value(graph)
     packed = isinstance(result, Node) and result.op.name == "MakeTuple" and anatomy.part(result) not in NETWORK
     elements = list(result.operands) if packed and isinstance(result, Node) else [result]
-    names = list(graph.outputs) if len(graph.outputs) == len(elements) else _default_names(len(elements))
+    names = graph.outputs if len(graph.outputs) == len(elements) else result_names(len(elements))
     network: list[tuple[str, Value]] = []
     update: list[tuple[str, Value]] = []
     for name, element in zip(names, elements, strict=True):
@@ -199,10 +200,6 @@ def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
         else:
             update.append((name, element))
     return Outputs(network, update)
-
-
-def _default_names(n: int) -> list[str]:
-    return ["loss", *(f"output{i}" for i in range(1, n))]
 
 
 def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:

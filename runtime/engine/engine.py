@@ -13,6 +13,7 @@ from ...ir.analysis.targets import ADVICE, lacking
 from ...ir.core.data import MappedData, from_numpy, to_numpy
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
+from ...ir.core.naming import result_names
 from ...ir.core.predicates import is_random
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
@@ -315,7 +316,7 @@ def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:
         return {}
     type_ = graph.result.type
     flat = _flat(type_.elements, results) if isinstance(type_, TupleType) and not type_.dynamic else list(results)
-    names = graph.outputs or ("loss", *(f"output{i}" for i in range(1, len(flat))))
+    names = graph.outputs or result_names(len(flat))
     return dict(zip(names, flat, strict=False))
 
 

@@ -14,6 +14,7 @@ from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.naming import result_names
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import result_value
@@ -103,10 +104,8 @@ def _outputs(graph: Graph) -> tuple[list[str], list[Value]]:
     value = result_value(graph)
     packed = isinstance(value, Node) and value.op.name == "MakeTuple"
     elements = list(value.operands) if packed and isinstance(value, Node) else [value]
-    names = list(graph.outputs)
-    return (
-        names if len(names) == len(elements) else ["loss", *(f"output{i}" for i in range(1, len(elements)))]
-    ), elements
+    names = graph.outputs if len(graph.outputs) == len(elements) else result_names(len(elements))
+    return list(names), elements
 
 
 def _named(graph: Graph, name: str) -> Value:

@@ -21,7 +21,6 @@ from .spans import NONE, Axes, Span, Stuck, joined
 from .sweep import Analysis, Label, element, holds, shape_of, tensors
 
 Rule = Callable[[Analysis, Node], Label]
-Grow = Callable[[Analysis, Node, Axes], None]
 
 ELEMENTWISE = frozenset(
     {name for name, known in PRIMITIVES.items() if known.elementwise}

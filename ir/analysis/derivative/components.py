@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.attributes import Number, TensorValue
+from ...core.attributes import Number
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.types import DType, TensorType, TupleType, Type, is_monad
 from ..functions.closures import Path
@@ -51,7 +51,7 @@ class Zeros:
         while isinstance(value, Node) and value.op.name == "MakeTuple" and path:
             value, path = value.operand(path[0]), path[1:]
         if value not in self._known:
-            self._known[value] = _is_zero_constant(value)
+            self._known[value] = value.is_zero or (isinstance(value, Constant) and is_nothing(value))
         return self._known[value]
 
     def _makes_zeros(self, node: Node) -> bool:
@@ -61,9 +61,3 @@ class Zeros:
         return any(
             all(i < node.num_operands and self.is_zero(node.operand(i)) for i in a) for a in linear_in(node) or ()
         )
-
-
-def _is_zero_constant(value: Value) -> bool:
-    if isinstance(value, Constant) and isinstance(value.value, TensorValue):
-        return not any(value.value.data.view())
-    return isinstance(value, Constant) and is_nothing(value)

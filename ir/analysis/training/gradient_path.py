@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...core.attributes import TensorValue
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
@@ -89,7 +88,7 @@ def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[G
         found = anatomy(graph) if found is None else found
         parts = found.parts
         for info in found.weights:
-            if info.gradient or (len(info.fixed) == 1 and not _is_zero(info.fixed[0])):
+            if info.gradient or (len(info.fixed) == 1 and not info.fixed[0].is_zero):
                 starts[info.name] = info.gradient or info.fixed
     alike = Counter(frozenset(values) for values in starts.values())
     walk = _Walk(graph, parts)
@@ -98,11 +97,6 @@ def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[G
         for weight, values in starts.items()
     ]
     return [path for path in paths if path.points[0].takers or not isinstance(path.points[0].values[0], Constant)]
-
-
-def _is_zero(value: Value) -> bool:
-    data = value.value if isinstance(value, Constant) else None
-    return isinstance(data, TensorValue) and not any(data.data.view())
 
 
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.graph import Graph, GraphRef, Node, State, Value
+from ...core.naming import result_names
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
@@ -25,7 +26,7 @@ def default_names(type_: Type) -> tuple[str, ...]:
     ]
     if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
         return ("loss", "overflow", "loss_scale")
-    return ("loss", *(f"output{i}" for i in range(1, len(kinds))))
+    return result_names(len(kinds))
 
 
 def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import networkx as nx
 import pytest
 from boost_compile.ir.analysis.compare.equal import structurally_equal
+from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.errors import VerifyError
 from boost_compile.ir.core.graph import Constant, Graph, Input, Node, Origin, Value
 from boost_compile.ir.core.op import Op
@@ -498,3 +499,11 @@ def test_to_networkx_has_an_edge_for_each_operand() -> None:
     assert sorted(data["index"] for _, _, data in graph.in_edges(twice, data=True)) == [0, 1]
     assert list(graph.predecessors(b)) == [a]
     assert set(graph.predecessors(a)) == {x}
+
+
+def test_a_constant_is_zero_where_all_its_bytes_are() -> None:
+    g = Graph("g")
+    zero, negative, one = (g.constant(scalar_tensor("float32", x)) for x in (0.0, -0.0, 1.0))
+    assert [v.is_zero for v in (zero, negative, one)] == [True, False, False]
+    assert not g.constant(0).is_zero  # a number, no tensor
+    assert not g.add_input("x", zero.type).is_zero

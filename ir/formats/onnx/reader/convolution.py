@@ -33,10 +33,6 @@ class Window:
         padded = (n + b + a for n, b, a in zip(sizes, self.before, self.after, strict=True))
         return [(n - k) // s + 1 for n, k, s in zip(padded, self.extent, self.strides, strict=True)]
 
-    @property
-    def is_padded(self) -> bool:
-        return any(self.before) or any(self.after)
-
 
 def window_of(c: Call, size: Sequence[int]) -> Window:
     """From the attributes that convolutions and pools share."""
