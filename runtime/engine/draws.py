@@ -30,6 +30,11 @@ class Draws:
             self._draws[graph] = draws
             self.runs[graph] = 0
 
+    def take_over(self, graph: str, other: Draws) -> None:
+        """Goes on where ``other`` stands in a graph that both run."""
+        self.add(graph, other._draws.get(graph, ()))
+        self.runs.update({name: run for name, run in other.runs.items() if name == graph})
+
     def next(self, graph: str) -> tuple[Any, ...]:
         """The Tensors of the next run of a graph."""
         draws = self._draws.get(graph)

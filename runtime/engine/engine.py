@@ -85,6 +85,9 @@ class Engine:
         self.draws = Draws(seed or 0, self.ranks.rank)
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
+        if beside is not None:
+            for name in (name for name, graph in self.graphs.items() if graph is beside.graphs.get(name)):
+                self.draws.take_over(name, beside.draws)
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
         self._runners: dict[str, Any] = {
             name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()

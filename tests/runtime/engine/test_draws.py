@@ -118,3 +118,14 @@ def test_numbers():
 def test_a_damaged_note_is_one_error(text: str):
     with pytest.raises(RuntimeFailure, match="x: its note of the random numbers"):
         numbers(0)[0].check_text(text, "x")
+
+
+def test_a_session_beside_another_goes_on_with_its_masks() -> None:
+    program = dropping("Dropout", 0.5)
+    alone = bc.Session(program, seed=1)
+    expected = [alone.step(X).raw["mask_a"].asnumpy() for _ in range(2)]
+    first = bc.Session(program, seed=1)
+    found = [first.step(X).raw["mask_a"].asnumpy()]
+    found.append(bc.Session(program, seed=1, beside=first).step(X).raw["mask_a"].asnumpy())
+    assert all(np.array_equal(x, y) for x, y in zip(expected, found, strict=True))
+    assert not np.array_equal(*found)
