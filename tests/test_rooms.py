@@ -1,7 +1,8 @@
-"""Which room may import which (the contracts in pyproject.toml), and that their check sees a breach."""
+"""What rooms may import (the contracts in pyproject.toml), and what tests may; and that a breach is seen."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,25 @@ def test_a_breach_is_seen(tmp_path: Path) -> None:
     done = check(tmp_path)
     assert done.returncode == 1
     assert "boost_compile.ir.core.extra" in done.stdout
+
+
+def imported(source: Path) -> list[str]:
+    """What a module imports, by the names as they are written."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def test_tests_import_no_tests_and_no_benchmarks() -> None:
+    """What they share stands in modules of its own."""
+    found = {
+        f"{source.relative_to(ROOT)}: {name}"
+        for source in (ROOT / "tests").rglob("*.py")
+        for name in imported(source)
+        if name.split(".")[0] == "benchmarks" or any(part.startswith("test_") for part in name.split("."))
+    }
+    assert found == set()
