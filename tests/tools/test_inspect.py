@@ -143,6 +143,19 @@ def test_a_compiled_program_has_no_anatomy(inspect_: Inspect, exported: Callable
     assert "Export the training cell" not in done.err
 
 
+def test_each_graph_of_a_cycle_says_what_it_lacks(inspect_: Inspect, program: Path) -> None:
+    """Nobody who looks at a compiled program is told to export another cell."""
+    accumulate = "graph 'accumulate' accumulates gradients and updates no weight"
+    shown = inspect_(program, "--format", "paths").out
+    assert shown.startswith(f"graph @accumulate\n  none: {accumulate} (see 'apply')\n\ngraph @apply\n  weight %")
+    for format_ in ("paths", "anatomy"):
+        assert_one_error(inspect_(program, "--graph", "accumulate", "--format", format_), "boost-inspect", accumulate)
+    of_apply = inspect_(program, "--graph", "apply", "--format", "anatomy")
+    assert_one_error(of_apply, "boost-inspect", "graph 'apply' updates weights from accumulators")
+    graphs = inspect_(program, "--format", "json").document["graphs"]
+    assert not any("Export" in graph["anatomy_error"] for graph in graphs.values())
+
+
 def test_stages_and_tags(
     inspect_: Inspect, capsys: pytest.CaptureFixture[str], tmp_path: Path, exported: Callable[[str], Path]
 ) -> None:

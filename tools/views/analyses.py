@@ -13,7 +13,7 @@ from .batch import batch_lines
 from .effects import effect_lines
 from .paths import path_lines
 from .seeds import seed_lines
-from .shown import Shown
+from .shown import Shown, part_of_cycle
 
 ANALYSES: dict[str, Callable[[Analysed], Iterator[str]]] = {
     "anatomy": anatomy_lines, "paths": path_lines, "effects": effect_lines, "batch": batch_lines, "seeds": seed_lines,
@@ -51,10 +51,12 @@ def print_analysis(shown: Shown, format_: str, chosen: Collection[Node] | None, 
 def _refusal(shown: Shown, refused: list[AnatomyError | PassError]) -> AnatomyError | PassError:
     """One error for the whole program."""
     program, error = shown.program, refused[0]
+    if len(program.graphs) == 1 and any(part_of_cycle(program, graph) for graph in program.graphs.values()):
+        return error
     if isinstance(error, AnatomyError) and program.pipeline:
         return AnatomyError(
             f"no graph of this program is a whole training step, as it was compiled already by "
-            f"{program.pipeline}. Ask for the anatomy of the file that it was compiled from"
+            f"{program.pipeline}. Look at the file that it was compiled from"
             + (f": {file}" if (file := program.source.get("file")) else "")
         )
     if len(refused) == 1:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.gradient_path import is_fed
 from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
+from ...passes.step.accumulated import adding_nodes
 from ..verification.report import Verification
 from .session_memory import SessionMemory, session_memory
 
@@ -52,9 +54,19 @@ def shown(program: Program, file: str) -> Shown:
             made.parts.update(found.parts)
         except AnatomyError as error:
             made.anatomies[name] = None
-            made.reasons[name] = str(error)
+            made.reasons[name] = part_of_cycle(program, graph) or str(error)
             made.parts.update(_parts_of_a_piece(graph))
     return made
+
+
+def part_of_cycle(program: Program, graph: Graph) -> str:
+    """What a graph of a compiled cycle does, and what it leaves to others; empty for other graphs."""
+    if is_fed(graph):
+        return f"graph '{graph.name}' updates weights from accumulators: it holds no loss whose gradients they are"
+    if not adding_nodes(graph):
+        return ""
+    others = ", ".join(f"'{fed.name}'" for fed in program.graphs.values() if is_fed(fed))
+    return f"graph '{graph.name}' accumulates gradients and updates no weight" + (f" (see {others})" * bool(others))
 
 
 def _parts_of_a_piece(graph: Graph) -> dict[Node, str]:
