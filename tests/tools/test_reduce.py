@@ -212,7 +212,7 @@ def test_a_program_that_trains_wrong(
 
 
 DOUBLING = """
-from boost_compile.passes.base import Pass
+from boost_compile.passes.framework.base import Pass
 
 
 class Doubling(Pass):
