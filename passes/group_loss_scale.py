@@ -13,14 +13,12 @@ from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
 from ..ir.core.graph import Constant, Graph, Node, Value
-from ..ir.core.names import STAGE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.scale_seeds import scale_seeds
-from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .step.accumulated import added_terms, gradients_in
@@ -29,7 +27,7 @@ from .step.depth import layers_by_depth
 from .step.dynamic_loss_scale import put_scale_rule, refuse_second_scale
 from .step.group_scale_rule import SCOPE
 from .step.names import SKIPPED, steps_of, value_of
-from .step.normalisation import divide
+from .step.normalisation import divide_gradients
 from .step.results import with_results
 
 Use = tuple[Node, int]
@@ -198,7 +196,8 @@ def _scale(
     if updates:
         # Loaded anew: what the update side takes from the backward part would have to be carried to it.
         scales = _load(fx, order)
-        _unscale(graph, _accumulated(graph, group_of, order) or group, scales)
+        uses = _accumulated(graph, group_of, order) or group
+        divide_gradients(graph, {use: scales[k] for use, k in uses.items()}, scope=SCOPE)
     # Copies: what is returned must not be the memory that the end of the cycle writes.
     shown = [(f"loss_scale_{k}", graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]
     fx.commit(with_results(graph, shown))
@@ -249,17 +248,6 @@ def _factor(graph: Graph, scales: Mapping[int, Value], order: Sequence[int], pos
 
 def _load(fx: Effects, order: Sequence[int]) -> dict[int, Value]:
     return {k: fx.load(fx.graph.state(value_of(k), tensor("float32")), scope=SCOPE) for k in order}
-
-
-def _unscale(graph: Graph, group: Mapping[Use, int], scales: Mapping[int, Value]) -> None:
-    """Divides what these users take, each value once."""
-    quotients: dict[Value, Value] = {}
-    for (user, i), k in group.items():
-        value = user.operand(i)
-        if value not in quotients:
-            quotients[value] = divide(graph, value, scales[k], scope=SCOPE)
-            mark(quotients[value], {STAGE: "unscale"})  # type: ignore[arg-type]
-        user.set_operand(i, quotients[value])
 
 
 def _accumulated(graph: Graph, group_of: Mapping[str, int], order: Sequence[int]) -> dict[Use, int]:

@@ -21,7 +21,7 @@ from .framework.options import option
 from .step.crossings import crossings, takes_value
 from .step.dynamic_loss_scale import SCOPE, put_scale_rule, refuse_second_scale
 from .step.names import CLEAN, SCALE, SKIPPED
-from .step.normalisation import change_divisor, divide_gradients
+from .step.normalisation import change_divisor, declare_divisor, divide_gradients
 from .step.results import with_results
 
 INITIAL = {"static": 1024.0, "dynamic": 65536.0}
@@ -118,7 +118,8 @@ class LossScale(Pass):
         else:
             made = []
         if updates and not change_divisor(graph, lambda old: graph.create("Mul", [old, scale], scope=SCOPE)):
-            divide_gradients(graph, _accumulated(graph) or wanted, scale, scope=SCOPE)
+            divisor = declare_divisor(scale)
+            divide_gradients(graph, dict.fromkeys(_accumulated(graph) or wanted, divisor), scope=SCOPE)
         # A copy: what is returned must not be the memory that the end of the cycle writes.
         shown = graph.create("TensorMove", [scale], scope=SCOPE)
         fx.commit(with_results(graph, [("loss_scale", shown)]))

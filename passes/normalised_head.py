@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..ir.analysis.effects.state_access import state_behind
 from ..ir.analysis.effects.tokens import orders_only
 from ..ir.analysis.functions.calls import without_tokens
 from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
@@ -13,7 +14,7 @@ from ..ir.analysis.training.weights import WeightInfo
 from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError
-from ..ir.core.graph import Constant, Graph, Node, State, Value
+from ..ir.core.graph import Constant, Graph, Node, Value
 from ..ir.core.names import BACKWARD_ID, FORWARD_ID
 from ..ir.core.op import CALL, Op
 from ..ir.core.predicates import is_effect
@@ -154,7 +155,7 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
     product = _product(found, name)
     if product is None:
         return None
-    state = _state(product.operand(1))
+    state = state_behind(product.operand(1))
     info = next((w for w in found.weights if state is not None and w.name == state.name), None)
     if product.op.name != "MatMul" or info is None:
         raise _refusal(product, "it is no MatMul of its input with a weight as it stands (not cast, not transposed)")
@@ -191,7 +192,7 @@ def _last_of_each_cell(found: TrainingAnatomy, program: Program, result: PassRes
     order = {name: i for i, name in enumerate(program.state)}
     place = {info.name: order[info.slots[0] if info.slots else info.name] for info in found.weights}
     last: dict[str, str] = {}
-    layers = [state.name for product in _products(found)[0] if (state := _state(product.operand(1))) is not None]
+    layers = [state.name for product in _products(found)[0] if (state := state_behind(product.operand(1))) is not None]
     for name in dict.fromkeys(layers):
         cell = name.rpartition(".")[0].rpartition(".")[0]
         if cell not in last or place[last[cell]] < place[name]:
@@ -226,7 +227,7 @@ def _product(found: TrainingAnatomy, weight: str | None) -> Node | None:
         if hidden is not None:
             raise _refusal(hidden, f"it may stand inside function '{hidden.graph.name if hidden.graph else '?'}'")
         return products[-1] if products else None
-    own = [p for p in products if (state := _state(p.operand(1))) is not None and state.name == weight]
+    own = [p for p in products if (state := state_behind(p.operand(1))) is not None and state.name == weight]
     return own[-1] if own else None
 
 
@@ -269,12 +270,6 @@ def _rank(value: Value) -> int:
     return len(value.type.shape) if isinstance(value.type, TensorType) else 0
 
 
-def _state(value: Value) -> State | None:
-    while isinstance(value, Node) and value.op.name in ("Load", "TensorMove", "Depend"):
-        value = value.operand(0)
-    return value if isinstance(value, State) else None
-
-
 def _flag(node: Node, i: int) -> Attribute:
     flag = node.operand(i) if i < node.num_operands else None
     return flag.value if isinstance(flag, Constant) else False
@@ -285,7 +280,7 @@ def _bias_add(found: TrainingAnatomy, product: Node) -> Node | None:
     users = [n for n in _takers(product) if found.part(n) in (FORWARD, BACKWARD)]
     if len(users) != 1 or users[0].op.name not in ("BiasAdd", "Add", "AddExt") or users[0].operand(0) is not product:
         return None
-    return users[0] if _state(users[0].operand(1)) is not None else None
+    return users[0] if state_behind(users[0].operand(1)) is not None else None
 
 
 def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
@@ -397,7 +392,7 @@ SPLIT_DENSE = Rewrite(op("Dense", any_value("x"), any_value("weight"), any_value
 def _drop_bias(program: Program, graph: Graph, add: Node, product: Node) -> str:
     """Removes the bias that is added to a product; its name."""
     found = anatomy(graph)
-    state = _state(add.operand(1))
+    state = state_behind(add.operand(1))
     assert state is not None
     gradients = next((w.gradient for w in found.weights if w.name == state.name), ())
     removal = Removal(found.graph, found.parts, found.weights)

@@ -7,7 +7,7 @@ was normalised finds one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
 from ...ir.builders.cast import cast
@@ -71,11 +71,10 @@ def forget_divisor(node: Node) -> None:
     node.name = node.op.name + "." + NORMALISATION
 
 
-def divide_gradients(graph: Graph, uses: Iterable[Use], divisor: Node, *, scope: str) -> None:
-    """Divides what these users take, in a graph that has no divisor yet; each value once."""
-    declare_divisor(divisor)
+def divide_gradients(graph: Graph, divisors: Mapping[Use, Value], *, scope: str) -> None:
+    """Divides the value that each of these uses takes; each value once, by the divisor of its first use."""
     quotients: dict[Value, Value] = {}
-    for user, i in uses:
+    for (user, i), divisor in divisors.items():
         value = user.operand(i)
         if value not in quotients:
             quotients[value] = divide(graph, value, divisor, scope=scope)

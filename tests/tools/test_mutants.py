@@ -6,7 +6,7 @@ the program is then the one that the bisection runs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,8 +160,8 @@ def one_weight_still_scaled(patch: Patch) -> None:
     """The loss scale is not divided out of one gradient."""
     real = loss_scale.divide_gradients
 
-    def divide(graph: Graph, uses: Sequence[tuple[Node, int]], *more: Any, **options: Any) -> None:
-        real(graph, list(uses)[1:], *more, **options)
+    def divide(graph: Graph, divisors: dict[Any, Any], **options: Any) -> None:
+        real(graph, dict(list(divisors.items())[1:]), **options)
 
     patch.setattr(loss_scale, "divide_gradients", divide)
 

@@ -65,7 +65,7 @@ def test_others_are_divided_in_their_own_type_or_wider(kind: str, wide: str) -> 
 def test_each_gradient_is_divided_once_and_marked() -> None:
     g = apply()
     a, d, r = (node(g, name) for name in ("a", "d", "r"))
-    divide_gradients(g, [(d, 0), (r, 0), (r, 1)], node(g, "count"), scope="s")
+    divide_gradients(g, dict.fromkeys([(d, 0), (r, 0), (r, 1)], declare_divisor(node(g, "count"))), scope="s")
     divisor = find_divisor(g)
     assert divisor is not None
     assert (divisor.op.name, divisor.name) == ("Mul", "normalisation")
@@ -81,7 +81,8 @@ def test_each_gradient_is_divided_once_and_marked() -> None:
 
 def normalised() -> Graph:
     g = apply()
-    divide_gradients(g, [(node(g, "d"), 0), (node(g, "r"), 1)], node(g, "count"), scope="s")
+    uses = [(node(g, "d"), 0), (node(g, "r"), 1)]
+    divide_gradients(g, dict.fromkeys(uses, declare_divisor(node(g, "count"))), scope="s")
     declare_divisor(node(g, "normalisation"), counted=True)
     return g
 
