@@ -37,7 +37,6 @@ ELSEWHERE = {
     # The network as it predicts is judged by what it predicts.
     "ir/rewrite/evaluation": "tests/runtime/evaluation/test_prediction.py",
     "ir/rewrite/new_weight.py": "tests/passes/normalised_head.ir",
-    "ir/rewrite/removal.py": "tests/passes/less_bn/less_bn.ir",
     "ir/rewrite/ranks": "tests/passes/data_parallel.ir",
     "ir/analysis/derivative": "tests/ir/analysis/derivative/linearity.ir",
     "ir/analysis/training/gradient_sources.py": "tests/ir/analysis/training/test_anatomy.py",

@@ -347,3 +347,54 @@ graph @step(%x: float32[2], %no: bool[]) {
     assert found.weight("w").slots == ("m",)
     parts = {n.name: found.part(n) for body in g.all_graphs() for n in body}
     assert parts["c"] == parts["s"] == parts["p"] == parts["half"] == parts["up"] == OPTIMIZER
+
+
+def test_a_running_average_of_a_weight_is_its_slot() -> None:
+    """Its update takes the weight itself, after the step."""
+    text = STEP.replace("BODY", "").replace("UPDATE", MOMENTUM.replace("%to", "%g"))
+    average = """%now = Load(%w, %end)
+  %share = Mul(%now, float32[]<0.1>)
+  %u2 = UpdateState(%end, %share)
+  %kept = Assign(%average, %share, %u2)
+  %end2 = UpdateState(%u2, %kept)
+  %r = Depend(%loss, %end2)"""
+    found = anatomy(graph("state %average: float32[2]\n" + text.replace("%r = Depend(%loss, %end)", average)))
+    assert set(found.weight("w").slots) == {"m", "average"}
+    assert found.roles["average"] == "slot"
+
+
+def test_calls_that_lead_to_updates_through_others() -> None:
+    """The main graph calls @outer, which calls @inner, which updates: all of it is the update side."""
+    g = graph("""
+state %w: float32[2]
+state %rate: float32[]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %g = Mul(%x, %x) @b
+  %half = Mul(%g, float32[]<0.5>)
+  %u = UpdateState(umonad, %y)
+  %c = call(@outer, %w, %rate, %half, %u) : float32[]
+  %end = UpdateState(%u, %c)
+  %r = Depend(%loss, %end)
+  return %r
+  func @outer(%a: float32[2], %lr: float32[], %d: float32[2], %t: umonad) {
+    %n = Neg(%d)
+    %i = call(@inner, %a, %lr, %n, %t) : float32[]
+    %t2 = UpdateState(%t, %i)
+    %z = Depend(float32[]<0.0>, %t2)
+    return %z
+  }
+  func @inner(%a: float32[2], %lr: float32[], %d: float32[2], %t: umonad) {
+    %up = ApplyGradientDescent(%a, %lr, %d, %t) : float32[2]
+    %t2 = UpdateState(%t, %up)
+    %z = Depend(float32[]<0.0>, %t2)
+    return %z
+  }
+}""")
+    found = anatomy(g)
+    assert gradient(found) == ["g"]
+    parts = {n.name: found.part(n) for body in g.all_graphs() for n in body}
+    assert {parts[name] for name in ("c", "half", "i", "n", "up")} == {OPTIMIZER}
+    assert parts["y"] == FORWARD

@@ -337,3 +337,46 @@ def test_the_worked_graph() -> None:
     assert told == {n: stage for n, stage in said.items() if stage != "measures it"}
     assert measured == {n for n, c in comments.items() if c == "measures it"}
     assert (found.weight, found.is_sum, in_order(found.points)) == ("w", True, True)
+
+
+def test_what_waits_for_a_measure_takes_nothing_on() -> None:
+    """A token behind the square of a gradient makes the square no taker of it."""
+    _, found = path(CLIPPED.replace("%sum =", "%held = UpdateState(umonad, %sq)\n%sum ="))
+    assert stages(found) == ["", "unscale", "clip"]
+    assert [u.name for u, _ in found.points[1].measures] == ["sq"]
+
+
+MEASURING = """
+state %w: float32[2]
+state %m: float32[2]
+state %rate: float32[]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %loss = ReduceSum(%y, (), false) @f
+  %g = Mul(%x, %x) @b
+  %u = UpdateState(umonad, %y)
+  %norm = CALLS
+  %to = RealDiv(%g, %norm)
+  %up = ApplyMomentum(%w, %m, %rate, %to, %rate, %u) : float32[2]
+  %end = UpdateState(%u, %up)
+  %r = Depend(%loss, %end)
+  return %r
+  func @measure(%v: float32[2], %t: umonad) {
+    %sq = Square(%v)
+    %held = UpdateState(%t, %v)
+    %sum = ReduceSum(%sq, (), false)
+    %n = Depend(%sum, %held)
+    return %n
+  }
+}"""
+
+
+def test_a_function_that_only_measures_takes_nothing_on() -> None:
+    g = graph(MEASURING.replace("CALLS", "call(@measure, %g, %u) : float32[]"))
+    (found,) = gradient_paths(g)
+    assert [u.name for u, _ in found.points[0].measures] == ["norm"]
+    assert [u.name for u, _ in found.points[0].takers] == ["to"]
+    bound = MEASURING.replace("%norm = CALLS", "%p = Partial(@measure, %g, %u)\n  %norm = call(%p) : float32[]")
+    (found,) = gradient_paths(graph(bound))
+    assert [u.name for u, _ in found.points[0].measures] == ["p"]

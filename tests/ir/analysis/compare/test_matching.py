@@ -1,0 +1,139 @@
+"""Which node of one graph is which of another."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.analysis.compare.matching import Matching, match
+from boost_compile.ir.core.op import RETURN
+
+from tests.graphs import graph, node
+from tests.material import material
+
+BODY = """
+  %a = Neg(%x)
+  %b = Exp(%a)
+  %c = Mul(%a, %b)
+  %d = Sub(%c, %x)
+  return %d"""
+
+
+def pairs(found: Matching) -> dict[str, str]:
+    """By name, without the returns, which are always a pair."""
+    return {x.name: y.name for x, y in found.nodes.items() if x.op is not RETURN}
+
+
+def check(found: Matching) -> None:
+    """One to one, and both ways; never two primitives of another kind by structure."""
+    assert {y: x for x, y in found.nodes.items()} == found.back
+    assert len(set(found.nodes.values())) == len(found.nodes)
+
+
+def renamed(text: str) -> str:
+    for old, new in zip("abcd", "wzyv", strict=True):
+        text = text.replace(f"%{old} ", f"%{new} ").replace(f"%{old},", f"%{new},").replace(f"%{old})", f"%{new})")
+    return text.replace("return %d", "return %v")
+
+
+def test_structure_and_not_names() -> None:
+    found = match(graph(BODY), graph(renamed(BODY)))
+    check(found)
+    assert pairs(found) == {"a": "w", "b": "z", "c": "y", "d": "v"}
+
+
+def test_names_that_are_swapped_mislead_nobody() -> None:
+    swapped = "%b = Neg(%x)\n%a = Exp(%b)\n%c = Mul(%b, %a)\n%d = Sub(%c, %x)\nreturn %d"
+    assert pairs(match(graph(BODY), graph(swapped))) == {"a": "b", "b": "a", "c": "c", "d": "d"}
+
+
+def test_the_order_of_operands_counts() -> None:
+    """Sub(x, c) is another node than Sub(c, x): it is paired as what was changed, and the rest as it stands."""
+    found = match(graph(BODY), graph(BODY.replace("Sub(%c, %x)", "Sub(%x, %c)")))
+    check(found)
+    assert pairs(found) == {n: n for n in "abcd"}
+
+
+def test_a_node_put_between_two_others() -> None:
+    more = BODY.replace("%c = Mul(%a, %b)", "%e = Tanh(%b) : float32[2]\n%c = Mul(%a, %e)")
+    found = match(graph(BODY), graph(more))
+    check(found)
+    assert pairs(found) == {n: n for n in "abcd"}
+    assert node(found.b, "e") not in found.back
+
+
+def test_a_primitive_put_in_the_place_of_another() -> None:
+    found = match(graph(BODY), graph(renamed(BODY.replace("Exp(", "Square("))))
+    check(found)
+    assert pairs(found) == {"a": "w", "b": "z", "c": "y", "d": "v"}
+
+
+def test_what_one_side_lacks_has_no_partner() -> None:
+    less = "%a = Neg(%x)\n%d = Sub(%a, %x)\nreturn %d"
+    found = match(graph(BODY), graph(less))
+    check(found)
+    assert pairs(found)["a"] == "a"
+    assert set(pairs(found).values()) == {"a", "d"}
+
+
+def test_twins_keep_their_users_apart() -> None:
+    """Two equal branches that are used in another way: whose user is whose decides."""
+    left = "%a = Exp(%x)\n%b = Exp(%x)\n%c = Neg(%a)\n%d = Tanh(%b) : float32[2]\n%e = Mul(%c, %d)\nreturn %e"
+    right = "%b = Exp(%x)\n%a = Exp(%x)\n%c = Neg(%b)\n%d = Tanh(%a) : float32[2]\n%e = Mul(%c, %d)\nreturn %e"
+    assert pairs(match(graph(left), graph(right))) == {"a": "b", "b": "a", "c": "c", "d": "d", "e": "e"}
+
+
+FUNCTIONS = """
+graph @step(%x: float32[2], %go: bool[]) {
+  %p = Partial(@one, %x)
+  %q = Partial(@two, %x)
+  %s = Switch(%go, %p, %q) : union<@one, @two>
+  %c = call(%s) : float32[2]
+  return %c
+  func @one(%v: float32[2]) {
+    %n = Neg(%v)
+    return %n
+  }
+  func @two(%v: float32[2]) {
+    %n = Exp(%v)
+    return %n
+  }
+}"""
+
+
+def test_functions_that_do_the_same_and_then_those_of_one_name() -> None:
+    other = FUNCTIONS.replace("@one", "@tmp").replace("@two", "@one").replace("@tmp", "@two")
+    found = match(graph(FUNCTIONS), graph(other))
+    assert found.functions == {"one": "two", "two": "one"}
+    assert len(pairs(found)) == 5
+    changed = match(graph(FUNCTIONS), graph(FUNCTIONS.replace("Exp(%v)", "Square(%v)")))
+    assert changed.functions == {"one": "one", "two": "two"}
+
+
+def test_bodies_come_in_pairs_and_alone() -> None:
+    single = FUNCTIONS.replace("%q = Partial(@two, %x)", "%q = Partial(@one, %x)").replace("@one, @two>", "@one>")
+    single = single[: single.index("  func @two")] + "}"
+    found = match(graph(FUNCTIONS), graph(single))
+    shown = [(x.name if x else None, y.name if y else None) for x, y in found.bodies()]
+    assert shown == [("step", "step"), ("one", "one"), ("two", None)]
+    back = match(graph(single), graph(FUNCTIONS))
+    assert [(x.name if x else None, y.name if y else None) for x, y in back.bodies()][-1] == (None, "two")
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet_bn", "branch", "loop", "lstm"])
+def test_a_copy_of_an_exported_graph_is_matched_node_by_node(name: str) -> None:
+    a = material(name).graphs["step"]
+    b, twin = a.clone()
+    found = match(a, b)
+    check(found)
+    assert set(found.nodes) >= {n for body in a.all_graphs() for n in body}
+    wrong = [n for n, other in found.nodes.items() if n.op is not RETURN and twin[n] is not other]
+    # Nodes that are alike in all they take and give may stand for each other.
+    assert all(n.op is found.nodes[n].op and n.type == found.nodes[n].type for n in wrong)
+
+
+def test_values_that_are_no_nodes() -> None:
+    a, b = graph(BODY), graph(renamed(BODY))
+    found = match(a, b)
+    assert found.same(a.inputs[0], b.inputs[0])
+    assert found.same(node(a, "a"), node(b, "w"))
+    assert not found.same(node(a, "a"), node(b, "z"))
+    assert not found.same(a.inputs[0], node(b, "w"))
