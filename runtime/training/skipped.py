@@ -10,8 +10,11 @@ from .result import StepResult
 
 def check_skipped(schedule: Schedule, result: StepResult) -> None:
     """RuntimeFailure if the cycle that ``result`` ended was skipped, and too many in a row before it."""
+    limit = schedule.max_skipped
+    if limit is None:
+        return
     skipped = result.skipped_cycles
-    if schedule.max_skipped is None or skipped is None or skipped <= schedule.max_skipped:
+    if skipped is None or skipped <= limit:
         return
     known = [] if result.loss is None else [f"the last loss was {result.loss}"]
     scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
