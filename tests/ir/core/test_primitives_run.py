@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from boost_compile.ir.core.primitives import PRIMITIVES
 from boost_compile.ir.text import parse_program
 
 import boost_compile as bc
+
+pytestmark = pytest.mark.mindspore
 
 LETTERS = {
     "x": "%x", "n": "float32[]<0.3>", "j": "int64[]<1>", "i": "int32[2]<0, 1>", "k": "int32[2,1]<0, 1>",

@@ -14,7 +14,7 @@ import pytest
 from boost_compile.ir.core.primitives import PRIMITIVES, Family
 
 SPEC = find_spec("mindspore")
-pytestmark = pytest.mark.skipif(SPEC is None, reason="MindSpore is not installed")
+pytestmark = [pytest.mark.mindspore, pytest.mark.skipif(SPEC is None, reason="MindSpore is not installed")]
 
 
 @dataclass
