@@ -22,6 +22,7 @@ from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
 from ...ir.core.names import STAGE
 from ...ir.core.types import DType
+from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.stages import mark
 from .crossings import takes_value
@@ -156,17 +157,13 @@ def _own_count(fx: Effects, divisor: Node) -> Value:
     return copy(divisor)
 
 
-def _counts(value: Node) -> bool:
+def _counts(value: Value) -> bool:
     """Whether a tally stands in what a scalar is computed from."""
-    stack: list[Value] = [value]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, Node):
-            if TALLY in here.marks:
-                return True
-            if here.op.name != "Load":
-                stack.extend(here.operands)
-    return False
+
+    def taken(here: Value) -> list[Value]:
+        return [] if isinstance(here, Node) and here.op.name == "Load" else carried_operands(here)
+
+    return any(isinstance(here, Node) and TALLY in here.marks for here in walk([value], taken))
 
 
 def _mean(graph: Graph, value: Value, gradient: Own, divisor: Value | None) -> Value:

@@ -274,14 +274,16 @@ def test_passes_of_a_whole_pipeline_agree_with_each_alone(name: str, split: str)
     equal(found, after(source, state, given), role(source, "weight", "slot", "hyperparameter"))
 
 
+@pytest.mark.parametrize("cycle", ["steps=2", "steps=2,split=fused},overflow-check{policy=skip-micro"])
 @pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
-def test_each_rank_clips_its_own_mean(by: str) -> None:
-    """In a process alone a rank's own mean is the mean."""
-    source = material("mlp")
+@pytest.mark.parametrize("name", ["mlp", "loop"])
+def test_each_rank_clips_its_own_mean(name: str, by: str, cycle: str) -> None:
+    """In a process alone a rank's own mean is the mean, also where its count asks whether gradients are finite."""
+    source = material(name)
     state, given = values(source), batches(source, 2)
     one, other = (
         after(
-            compiled("mlp", f"gradient-accumulation{{steps=2}},clip-gradients{{by={by},limit=0.125{more}}}"),
+            compiled(name, f"gradient-accumulation{{{cycle}}},clip-gradients{{by={by},limit=0.125{more}}}"),
             state,
             given,
         )
