@@ -51,14 +51,12 @@ def print_analysis(shown: Shown, format_: str, chosen: Collection[Node] | None, 
 def _refusal(shown: Shown, refused: list[AnatomyError | PassError]) -> AnatomyError | PassError:
     """One error for the whole program."""
     program, error = shown.program, refused[0]
-    if len(program.graphs) == 1 and any(part_of_cycle(program, graph) for graph in program.graphs.values()):
-        return error
     if isinstance(error, AnatomyError) and program.pipeline:
-        return AnatomyError(
-            f"no graph of this program is a whole training step, as it was compiled already by "
-            f"{program.pipeline}. Look at the file that it was compiled from"
-            + (f": {file}" if (file := program.source.get("file")) else "")
-        )
+        why = f"no graph of this program is a whole training step, as it was compiled already by {program.pipeline}"
+        if len(program.graphs) == 1:
+            why = part_of_cycle(program, *program.graphs.values()) or why
+        file = program.source.get("file")
+        return AnatomyError(f"{why}. Look at the file that it was compiled from{f': {file}' * bool(file)}")
     if len(refused) == 1:
         return error
     return type(error)("\n  ".join(["no graph of this program can be analysed:", *map(str, refused)]))

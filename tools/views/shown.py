@@ -61,9 +61,12 @@ def shown(program: Program, file: str) -> Shown:
 
 def part_of_cycle(program: Program, graph: Graph) -> str:
     """What a graph of a compiled cycle does, and what it leaves to others; empty for other graphs."""
-    if is_fed(graph):
+    fed, adding = any(map(is_fed, graph.all_graphs())), bool(adding_nodes(graph))
+    if fed and adding:
+        return f"graph '{graph.name}' holds a whole cycle: each call accumulates gradients, and some update weights"
+    if fed:
         return f"graph '{graph.name}' updates weights from accumulators: it holds no loss whose gradients they are"
-    if not adding_nodes(graph):
+    if not adding:
         return ""
     others = ", ".join(f"'{fed.name}'" for fed in program.graphs.values() if is_fed(fed))
     return f"graph '{graph.name}' accumulates gradients and updates no weight" + (f" (see {others})" * bool(others))
