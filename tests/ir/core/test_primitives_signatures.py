@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from boost_compile.ir.core.primitives import PRIMITIVES, Family
 
-pytestmark = pytest.mark.mindspore
 SPEC = find_spec("mindspore")
 pytestmark = [pytest.mark.mindspore, pytest.mark.skipif(SPEC is None, reason="MindSpore is not installed")]
 
