@@ -9,10 +9,12 @@ from ..functions.calls import targets
 
 
 def token_slots(node: Node) -> list[tuple[Node, int]]:
-    """Where the tokens of an effect stand: (node, operand index); several for a call of a Switch of Partials."""
+    """Where the tokens of an effect stand: (node, operand index); several for a call of a Switch of Partials. A call
+    of a closure that cannot be told takes its token itself."""
     if node.op.name == "Depend":
         return [(node, 1)]
-    holders = [node] if node.op is not CALL else [t.binder for t in targets(node) or ()]
+    reached = targets(node) if node.op is CALL else None
+    holders = [node] if reached is None else [t.binder for t in reached]
     slots: dict[tuple[Node, int], None] = {}
     for holder in holders:
         i = holder.num_operands - 1

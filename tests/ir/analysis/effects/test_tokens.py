@@ -71,3 +71,21 @@ def test_what_merely_waits() -> None:
     assert orders_only(pair, 0)
     assert not orders_only(taken, 0)  # one of its users takes an element, though another waits
     assert not orders_only(e, 0)
+
+
+def test_a_call_of_a_closure_that_cannot_be_told_takes_its_token_itself() -> None:
+    g = graph("""
+state %a: float32[2]
+  %made = call(@forth, %a) : fn<@back>
+  %out = call(%made, umonad) : float32[2]
+  return %out
+  func @back(%p: float32[2], %u: umonad) {
+    %v = Load(%p, %u)
+    return %v
+  }
+  func @forth(%q: float32[2]) {
+    %closure = Partial(@back, %q)
+    return %closure
+  }""")
+    out = node(g, "out")
+    assert token_slots(out) == [(out, 1)]

@@ -173,3 +173,28 @@ def test_a_call_of_a_new_function_is_looked_into() -> None:
     adopted = fx.list[-1]
     assert adopted.node is call
     assert adopted.writes == {g.states["a"]}
+
+
+def test_an_effect_goes_in_front_of_a_call_of_a_closure() -> None:
+    """The call takes its token itself. With the old one it would keep what was dropped alive."""
+    g = graph("""
+state %a: float32[2]
+  %w = Assign(%a, %x, umonad)
+  %u1 = UpdateState(umonad, %w)
+  %made = call(@forth, %a) : fn<@back>
+  %out = call(%made, %u1) : float32[2]
+  %u2 = UpdateState(%u1, %out)
+  %r = Depend(%out, %u2)
+  return %r
+  func @back(%p: float32[2], %u: umonad) {
+    %v = Load(%p, %u)
+    return %v
+  }
+  func @forth(%q: float32[2]) {
+    %closure = Partial(@back, %q)
+    return %closure
+  }""")
+    fx = Effects(g)
+    fx.drop([effect for effect in fx.list if effect.node is node(g, "w")])
+    fx.commit()
+    assert "Assign" not in {n.op.name for n in g}
