@@ -34,7 +34,7 @@ class Moved(Error):
 
 
 def enhanced_amp(x: Any, layer1: int, layer2: int) -> Any:
-    """What a network takes in the place of a ``GroupLossScaleManager`` that it calls between its layers: gives x back.
+    """Stands for a ``GroupLossScaleManager`` that a network calls between its layers: gives x back.
 
     ``group-loss-scale`` finds by itself where one group of layers ends, so nothing need be marked.
     """

@@ -102,7 +102,7 @@ class AdaSum(Pass):
         return result
 
     def _reduce_among_neighbours(self, graph: Graph) -> None:
-        """What data-parallel sums, gradients and what they are divided by, is summed within a group."""
+        """The sums of data-parallel, of gradients and of their divisors, are taken within a group."""
         sums = [collective_of(n) for n in graph if n.marks.get(STAGE) == ALL_REDUCE]
         sums.extend(node for _, node in tallies(graph) if is_collective(node))
         for node in dict.fromkeys(sums):
@@ -119,7 +119,7 @@ class AdaSum(Pass):
         fx.commit()
 
     def _bytes(self, program: Program, groups: int) -> int:
-        """What combining takes of a rank each cycle, in a job with so many groups."""
+        """The cost of combining for a rank each cycle, in a job with so many groups."""
         graph = updating_graphs(program)[0].clone()[0]
         before = traffic(graph)
         expand_adasum(graph, Job(0, groups * self.devices_per_group, program.target))

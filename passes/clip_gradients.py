@@ -173,7 +173,7 @@ class ClipGradients(Pass):
         return graph.create("RealDiv", [limit, divisor], scope=SCOPE)
 
     def _limited(self, made: dict[Value, Value], factor: Value | None, graph: Graph, value: Value) -> Value:
-        """What replaces ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
+        """The replacement of ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
         if value not in made:
             dtype = tensor_type(value).dtype
             wide = dtype.widened

@@ -267,8 +267,8 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
 
 
 def _divisor(fx: Effects, plan: Plan, own: Value | None) -> Node | None:
-    """What the sums are divided by; None where they stay sums. ``own``: what the micro-batch in the same graph counts,
-    one or its weight."""
+    """The divisor of the sums; None where they stay sums. ``own``: what the micro-batch in the same graph counts, one
+    or its weight."""
     graph = fx.graph
     before = find_divisor(graph)
     if before is not None:
@@ -296,7 +296,7 @@ def _added(graph: Graph, total: Value, own: Value, sources: Sequence[Value] = ()
 
 
 def _term(graph: Graph, k: Kept, gradient: Value, factor: Value | None) -> Value:
-    """What a micro-batch adds to an accumulator."""
+    """The summand of a micro-batch in an accumulator."""
     term = cast(graph, gradient, k.type.dtype)
     if factor is None:
         return term

@@ -246,7 +246,8 @@ class _StatesOf:
 
 
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:
-    """What flows to the updates and accumulators of frozen weights: as it leaves the backward part, or accumulators."""
+    """The values that flow to the updates and accumulators of frozen weights, as they leave the backward part, or
+    accumulators."""
     starts: list[Value] = [term for state, term in added_terms(graph) if state in accumulators]
     if not accumulators or is_fed(graph):
         paths = gradient_paths(graph)

@@ -75,7 +75,7 @@ class ParameterGroups(Pass):
             )
 
     def _given(self) -> dict[str, Any]:
-        """What the group gets."""
+        """The settings of the group."""
         return {k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank")}
 
     def run(self, program: Program) -> PassResult:

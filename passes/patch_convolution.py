@@ -136,7 +136,7 @@ def _size(shape: Sequence[int]) -> int:
 
 
 def _against(image: int | None, filters: int | None) -> Any:
-    """What speaks against a node whose image and filters are operands of these positions (None: its result)."""
+    """The objection to a node whose image and filters are operands of these positions (None: its result)."""
 
     def condition(node: Node) -> str | None:
         x, w = (node if i is None else node.operand(i) for i in (image, filters))

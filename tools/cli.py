@@ -1,4 +1,5 @@
-"""What all commands share: how they start, fail and print. Imports only click; the rest comes in when it is needed."""
+"""Shared parts of the commands: how they start, fail and print. Imports only click; the rest comes in when it is
+needed."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ FOLD = 5
 
 
 Fail = Callable[[str, int, str], NoReturn]
-"""What ends a command that failed: its name, the exit code, the message."""
+"""Ends a command that failed: its name, the exit code, the message."""
 
 
 class Ended(Exception):
@@ -255,7 +256,7 @@ def _finite(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What JSON has for a value of a type that it does not have."""
+    """The JSON form of a value whose type JSON does not have."""
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():

@@ -1,4 +1,4 @@
-"""What the commands are made of: help in groups with examples, options that may stand alone, words for a shell."""
+"""The parts of the commands: help in groups with examples, options that may stand alone, words for a shell."""
 
 from __future__ import annotations
 

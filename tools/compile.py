@@ -124,7 +124,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What was asked for, and what can be said of it before anything is read."""
+    """The request, with the checks that need no file."""
 
     input: str | None
     dimensions: dict[str, int]

@@ -1,4 +1,4 @@
-"""What boost-compile says about what it did."""
+"""The report of boost-compile."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ class Job:
 
     @cached_property
     def format(self) -> str:
-        """What to show: as --format says, or as -o ends. Both must agree, so that no text lands in a file of a
-        picture. Of a difference, text is the least."""
+        """The format: as --format says, or as -o ends. Both must agree, so that no text lands in a file of a picture.
+        Of a difference, text is the least."""
         given, output = self.format_, self.file_written
         if output is not None and given is None:
             chosen = check_suffix(output, SUFFIXES)

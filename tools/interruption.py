@@ -19,16 +19,16 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_CODE = 130
-"""What a command exits with that was interrupted and left nothing that can be resumed."""
+"""The exit code of a command that was interrupted and left nothing that can be resumed."""
 
 RESUMABLE = 75
-"""What a training exits with that was stopped and can be resumed (EX_TEMPFAIL of <sysexits.h>: try again later)."""
+"""The exit code of a training that was stopped and can be resumed (EX_TEMPFAIL of <sysexits.h>: try again later)."""
 
 Outcome = Callable[[], tuple[int, str]]
 """The exit code, and what to say."""
 
 last_words: list[Callable[[], None]] = []
-"""What is to be done before the process ends, the last first. Errors in it are no matter."""
+"""Clean-ups before the process ends, the last first. Errors in them are no matter."""
 
 
 class _State:

@@ -1,4 +1,4 @@
-"""What can be named on the command line: passes, losses and optimizers, each with its options."""
+"""Names for the command line: passes, losses and optimizers, each with its options."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def suffix_of(output: str) -> str:
 
 
 def check_suffix(output: str, known: Mapping[str, str]) -> str:
-    """What the suffix of ``output`` says, by ``known`` (suffix -> kind); OptionError where it is none of them."""
+    """The kind of ``output`` by its suffix, of ``known`` (suffix -> kind); OptionError where it is none of them."""
     from ..ir.core.errors import OptionError
 
     suffix = suffix_of(output)

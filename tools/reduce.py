@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .reduction.reducer import Progress, Reduction
 
 _RERUN = re.compile(r"^// rerun with: boost-compile \S+ --passes '([^']*)'", re.MULTILINE)
-"""What a crash's reproducer (passes/framework/reproducer.py) says of itself."""
+"""The header of a crash's reproducer (passes/framework/reproducer.py)."""
 _EVERY = 50
 """Where standard error is no terminal, progress is one line for so many tests."""
 
@@ -137,7 +137,7 @@ def _text(found: Reduction, check: Check, target: str) -> str:
 
 
 def _confirm(text: str, found: Reduction, check: Check) -> None:
-    """What is written must fail, not only what was in memory."""
+    """The written file must fail, not only the program in memory."""
     from ..ir.core.errors import OptionError
     from ..ir.text import parse_program
 

@@ -1,1 +1,1 @@
-"""What can be told from a graph. Nothing here changes one."""
+"""Analyses of graphs. Nothing here changes one."""

@@ -1,4 +1,4 @@
-"""What a target has no kernel for, and what to say of it."""
+"""Kernels that a target lacks, and the message about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lacking(main: Graph, target: str) -> list[Node]:
 
 
 def refusal(node: Node, graph: str, target: str) -> str:
-    """What to say of a node that the target has no kernel for and that nothing replaces."""
+    """The message about a node that the target has no kernel for and that nothing replaces."""
     where = f"graph '{graph}'" if node.graph is None or node.graph.owner is None else f"function '{node.graph.name}'"
     scope = f", scope {node.scope}" if node.scope else ""
     others = " and ".join(sorted(facts(node.op).targets))

@@ -1,1 +1,1 @@
-"""What a program is: types, data, primitives, graphs, state, schedule."""
+"""The parts of a program: types, data, primitives, graphs, state, schedule."""

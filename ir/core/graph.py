@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a rewritten node was derived from: names of source nodes, and the passes that touched it, oldest first."""
+    """The origin of a rewritten node: names of source nodes, and the passes that touched it, oldest first."""
 
     sources: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Value:
 
     @property
     def literal(self) -> Attribute | None:
-        """What a constant is; None of anything else."""
+        """The value of a constant; None of anything else."""
         return None
 
     @property

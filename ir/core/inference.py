@@ -15,7 +15,7 @@ from .types import UMONAD, DType, FunctionType, ScalarType, SimpleType, TensorTy
 
 
 class Operand(Protocol):
-    """What a rule may ask of a value. ``literal``: what a constant is, None of anything else."""
+    """The questions that a rule may ask of a value. ``literal``: the value of a constant, None of anything else."""
 
     @property
     def name(self) -> str: ...

@@ -32,7 +32,7 @@ def note_interface(program: Program, interface: Interface) -> None:
 
 
 def interface_of(program: Program) -> Interface:
-    """What was noted; empty where nothing was, or what stands there is no such note."""
+    """The note; empty where there is none, or where the text is no such note."""
     try:
         noted = json.loads(_user_info(program).get(_KEY, ""))
         batch, outputs = dict(noted["batch"]), list(noted["outputs"])

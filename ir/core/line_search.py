@@ -9,7 +9,7 @@ from .wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What follows the update graph of each cycle while the state ``pending``, one number, is not zero.
+    """The trials after the update graph of each cycle, while the state ``pending``, one number, is not zero.
 
     One trial is a run of graph ``trial`` for each micro-batch of the cycle, with the same inputs, and one of ``judge``,
     which has none; ``judge`` clears ``pending`` after ``at_most`` trials at the latest. ``kept`` names outputs of the

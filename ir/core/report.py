@@ -1,4 +1,5 @@
-"""What a pass did: counts, and every site it did not rewrite with the reason. Part of the program, saved with it."""
+"""The report of a pass: counts, and every site it did not rewrite with the reason. Part of the program, saved with
+it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def without_order(value: Value) -> Value:
 
 
 def result_value(graph: Graph) -> Value:
-    """What a graph computes: its result without the Depends that only keep effects alive."""
+    """The result of a graph without the Depends that only keep effects alive."""
     return without_order(graph.result)
 
 

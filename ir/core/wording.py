@@ -40,7 +40,7 @@ def print_count(n: float) -> str:
 
 
 def sentence(text: object) -> str:
-    """What another said, ended by one full stop, whether it had one or not."""
+    """A sentence of another, ended by one full stop, whether it had one or not."""
     return f"{str(text).rstrip().removesuffix('.')}."
 
 

@@ -124,7 +124,7 @@ def _read_by_loads(root: Node, network: Collection[Node]) -> bool:
 
 
 def _pure(graph: Graph, write: Node, value: Value) -> Node:
-    """What an in-place operation writes, as a value."""
+    """The result of an in-place operation, as a value."""
     type_ = write.type
     assert isinstance(type_, TensorType)
     own = TensorType(type_.dtype, type_.shape)

@@ -149,7 +149,7 @@ def repeat_update(
 
 
 def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: TensorValue) -> Data:
-    """What a slot starts from: a copy of the new weight, where the model's is a copy of the model (an average of it);
+    """The first value of a slot: a copy of the new weight, where the model's is a copy of the model (an average of it);
     else the number that fills the model's, or zero where it holds several."""
     array = slot.initial
     if slot.type == model.type and value.type == type_ and (array == model.initial).all():

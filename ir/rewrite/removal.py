@@ -52,7 +52,7 @@ class _Obstacle(Exception):
 
 @dataclass(eq=False)
 class Plan:
-    """What goes away with ``states``. ``obstacle`` says why it cannot ("" if it can)."""
+    """The removal of ``states``. ``obstacle`` says why it cannot be done ("" if it can)."""
 
     states: frozenset[str]
     own: frozenset[Node]
@@ -114,9 +114,9 @@ class Removal:
     def plan(
         self, states: Iterable[str], values: Iterable[Value], own: Collection[Node], *, kept: bool = False
     ) -> Plan:
-        """What goes away with ``states`` and ``values`` (their gradients) if the nodes ``own``, which the caller
-        removes, are all of the network that uses them. ``kept``: the states stay, only their updates go. Linear in what
-        goes away."""
+        """The removal that takes away ``states`` and ``values`` (their gradients) if the nodes ``own``, which the
+        caller removes, are all of the network that uses them. ``kept``: the states stay, only their updates go. Linear
+        in what goes away."""
         plan = Plan(frozenset(states), frozenset(own))
         self._pending: list[Item] = []
         try:
@@ -385,7 +385,7 @@ class Removal:
 
     @staticmethod
     def _nothing(node: Node, i: int) -> Value:
-        """What stands where a tuple held a dead value: of the same type, if it is one that somebody may read."""
+        """A value in place of a dead one in a tuple: of the same type, if somebody may read it."""
         assert node.graph is not None
         type_ = node.operand(i).type
         return zeros(node.graph, plain(type_), node.scope) if _has_zeros(type_) else node.graph.constant(True)

@@ -26,7 +26,7 @@ _STATEMENTS = "'%name = …', 'const', 'state', 'return', 'func' or '}'"
 
 
 class _Body:
-    """What one graph's text defines: values by their name in the text."""
+    """The definitions in one graph's text: values by their name in the text."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -258,7 +258,7 @@ class GraphParser(LiteralScanner):
         node.set_operands(operands)
 
     def notes(self, node: Node) -> tuple[str, int | None]:
-        """What may follow a node's type, in any order; returns the primitive's instance name and kind."""
+        """Reads all that may follow a node's type, in any order; returns the primitive's instance name and kind."""
         instance, kind = "", None
         while True:
             word = self.peek_word()

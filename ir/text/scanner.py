@@ -64,7 +64,7 @@ class Scanner:
             raise self.error(f"expected '{token}'{' ' + where if where else ''}, found {self.found()}")
 
     def found(self) -> str:
-        """What stands at the next token, for messages."""
+        """The text at the next token, for messages."""
         self.skip()
         if self.pos >= len(self.text):
             return "the end of the text"

@@ -102,7 +102,7 @@ class Spelling:
         return "{" + ", ".join([f"{spell(k)} = {self.value(v)}" for k, v in values.items()]) + "}"
 
     def data(self, type_: TensorType, data: Data, *, hashed: bool = True) -> str:
-        """What stands between ``<`` and ``>`` after a tensor type. ``hashed``: whether elided data shows its hash."""
+        """The text between ``<`` and ``>`` after a tensor type. ``hashed``: whether elided data shows its hash."""
         n = data.nbytes
         if isinstance(data, ZeroData) and n > 16:
             return _zeros(type_, n)

@@ -1,4 +1,4 @@
-"""What spans graphs: arguments against the inputs of functions, writes through them, recursion, calls that are lost."""
+"""Rules that span graphs: arguments against the inputs of functions, writes through them, recursion, lost calls."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _is_switched(value: Value) -> bool:
 
 
 def _check_writes(sweeps: list[Sweep], bound: dict[Input, list[tuple[Value, Node, Graph]]], problems: Problems) -> None:
-    """What a function writes in place must be state at every call, through any number of calls."""
+    """An input that a function writes in place must be state at every call, through any number of calls."""
     written: dict[Input, Node] = {}
     for sweep in sweeps:
         written.update(sweep.written or {})

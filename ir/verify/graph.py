@@ -1,4 +1,4 @@
-"""What one graph must keep to by itself: list, definitions, use-lists, types, tokens, effects that reach the result."""
+"""Rules of one graph by itself: list, definitions, use-lists, types, tokens, effects that reach the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .problems import Problems, Rank, short, shown
 
 @dataclass(slots=True, eq=False)
 class Sweep:
-    """What the sweeps over one graph learned, for the checks that span graphs."""
+    """The findings of the sweeps over one graph, for the checks that span graphs."""
 
     graph: Graph
     values: set[Value]
@@ -51,7 +51,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """What the checks need to know of a primitive, looked up once for all nodes that apply it."""
+    """The facts of a primitive that the checks need, looked up once for all nodes that apply it."""
 
     rule: Rule | None
     check: Callable[[_Sweeper, Node], None] | None

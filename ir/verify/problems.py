@@ -1,4 +1,4 @@
-"""What the verifier found, and how it is told."""
+"""The findings of the verifier, and their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program promises beside its graphs: state, names of outputs, schedule."""
+"""Rules of a program beside its graphs: state, names of outputs, schedule."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXCLUDED = (
     ("loss_scale_group", ("dim_reduce",), "each judges overflows by itself"),
     ("dim_reduce", ("less_bn", "grad_freeze", "adasum"), "every weight has its place in the basis"),
 )
-"""What a switch leaves out, in this order, and why."""
+"""The passes that a switch leaves out, in this order, and why."""
 
 SAME_NAME = ("rho", "gamma", "alpha", "sigma", "n_components")
 """Keys of dim_reduce that are options of the pass."""
@@ -93,7 +93,7 @@ class Translation:
 
 
 class BoostNote(UserWarning):
-    """What a user of ``mindspore.boost`` would not expect of a configuration."""
+    """Warns of what a user of ``mindspore.boost`` would not expect of a configuration."""
 
 
 def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None = None, level: str = "O0") -> str:

@@ -41,7 +41,8 @@ class Configuration:
 
 
 def read_configuration(path: str | os.PathLike[str] | None, level: str | None = None) -> Configuration:
-    """What a ``.json`` or ``.toml`` file asks for. The keys tell a document of our own from one of ``AutoBoost``.
+    """The pipeline that a ``.json`` or ``.toml`` file asks for. The keys tell a document of our own from one of
+    ``AutoBoost``.
 
     ``level`` is that of ``mindspore.boost``, which also works without a file. OptionError for anything wrong.
     """

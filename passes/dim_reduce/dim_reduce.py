@@ -140,7 +140,7 @@ class DimReduce(Pass):
 
 
 def _refuse(program: Program) -> None:
-    """What a line search cannot work with, each with what to do instead."""
+    """Refuses what a line search cannot work with, each with a remedy."""
     if program.schedule.choice is not None:
         raise PassError("gradient-freeze and dim-reduce exclude each other: the basis has a place for every weight")
     if SKIPPED in program.state:
@@ -194,7 +194,7 @@ def _paths(graph: Graph) -> list[GradientPath]:
 
 
 def _weight_of(graph: Graph) -> Value:
-    """What the gradients of the micro-batch that a graph takes are multiplied by (reduction=weighted)."""
+    """The weight of the gradients of a graph's micro-batch (reduction=weighted)."""
     for state, term in added_terms(graph):
         if state == WEIGHT:
             return term
@@ -202,7 +202,7 @@ def _weight_of(graph: Graph) -> Value:
 
 
 def _term(graph: Graph, loss: Value, share: Value | None) -> Value:
-    """What a micro-batch adds to a sum of losses."""
+    """The summand of a micro-batch in a sum of losses."""
     if share is None:
         return loss
     scaled = graph.create("Mul", [loss, share], scope=SCOPE)

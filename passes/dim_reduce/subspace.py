@@ -46,7 +46,7 @@ HESSIAN, GRADIENT, STEP = (PREFIX + part for part in ("inverse_hessian", "last_g
 NEXT_HESSIAN, NEXT_GRADIENT, SUBSPACE_DIRECTION = (
     PREFIX + part for part in ("next_inverse_hessian", "gradient", "subspace_direction")
 )
-"""What the search of this cycle is about: B_next, g_k and d."""
+"""The quantities of this cycle's search: B_next, g_k and d."""
 LOSS, TRIAL_LOSS = PREFIX + "loss", PREFIX + "trial_loss"
 """Sums over the cycle's micro-batches."""
 BASE, SLOPE, LENGTH, SHARE = (PREFIX + part for part in ("base_loss", "slope", "step_length", "micro_batches"))

@@ -1,1 +1,1 @@
-"""What a pass is, how pipelines are written, and what runs them."""
+"""The framework of passes: their base, pipelines, and the manager that runs them."""

@@ -1,4 +1,4 @@
-"""What a pass is: typed options, what it promises, and one method that rewrites a program."""
+"""The base of passes: typed options, a promise, and one method that rewrites a program."""
 
 from __future__ import annotations
 

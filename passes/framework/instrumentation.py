@@ -1,4 +1,4 @@
-"""What can be seen of a pipeline at work: IR before and after a pass, the difference, and a bisect limit.
+"""Views of a pipeline at work: IR before and after a pass, the difference, and a bisect limit.
 
 LLVM's conventions: everything goes to stderr, dumps are headed ``// -----// IR Dump After X //----- //`` so that
 pipeline viewers find them.

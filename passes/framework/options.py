@@ -15,7 +15,7 @@ from ...ir.core.errors import OptionError, nearest
 REQUIRED: Any = dataclasses.MISSING
 
 _BARE = re.compile(r"[^\s,={}\[\]\"]+")
-"""What needs no quotes in a pipeline."""
+"""A word that needs no quotes in a pipeline."""
 
 
 def option(

@@ -38,7 +38,7 @@ Condition = Callable[[Any], "str | None"]
 
 
 class Declined(Exception):
-    """What the pattern describes, but a condition does not hold, or a rewrite cannot be done: the message says why."""
+    """A match that fails in a condition, or that cannot be rewritten: the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class OpPattern:
     where: Condition | None
 
     def match(self, root: Node) -> Match | None:
-        """What the pattern finds with ``root`` as its root; None where it is something else. :class:`Declined` where a
+        """The match of the pattern with ``root`` as its root; None where there is none. :class:`Declined` where a
         condition does not hold."""
         if root.op.name not in self.ops:
             return None

@@ -150,7 +150,7 @@ def _only_reduced(flags: Node) -> bool:
 
 
 def _status(graph: Graph, finite: Value, get: Node) -> Value:
-    """What ``get`` would return: 0 everywhere if finite, else (here) 1."""
+    """The result of ``get``: 0 everywhere if finite, else (here) 1."""
     type_ = tensor_type(get)
     overflow = graph.create("LogicalNot", [finite], scope=SCOPE, sources=[get])
     number = cast(graph, overflow, type_.dtype, scope=SCOPE)

@@ -124,7 +124,7 @@ def _obstacle(norm: BatchNorm, saved: list[Node]) -> str:
 
 
 def elements(node: Node) -> dict[int, list[Node]]:
-    """What is taken from a tuple by index, also through Depends."""
+    """The elements taken from a tuple by index, also through Depends."""
     found: dict[int, list[Node]] = {}
     stack = [node]
     while stack:

@@ -1,4 +1,4 @@
-"""What ``mindspore.boost.LessBN`` removes: the blocks that its C++ pass knows, and how it looks for them.
+"""The removals of ``mindspore.boost.LessBN``: the blocks that its C++ pass knows, and how it looks for them.
 
 Known from MindSpore 2.10 (less_batch_normalization.cc) and tried against it. From a root (an addition, a ReLU6, a
 tuple such as the operands of a concatenation, a pooling) the pass follows first operands: of the root's first operand

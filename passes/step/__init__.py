@@ -1,1 +1,1 @@
-"""What passes share: the parts of a training step, and the words for them."""
+"""Shared parts of passes: the pieces of a training step, and the words for them."""

@@ -1,4 +1,4 @@
-"""What the accumulators of a graph are given: the gradients of a micro-batch, weighted or left out as it may be."""
+"""The summands of a graph's accumulators: the gradients of a micro-batch, weighted or left out as it may be."""
 
 from __future__ import annotations
 

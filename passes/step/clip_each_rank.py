@@ -232,7 +232,7 @@ def _replace(graph: Graph, gradient: Own, make: Callable[[Value], Value]) -> Non
 
 
 def clipped_by_rank(gradient: Value) -> Node | None:
-    """What each rank made of its own gradient, if it clips it."""
+    """Each rank's own gradient after its clip, if it clips it."""
     stack: list[Value] = [gradient]
     while stack:
         for user, i in stack.pop().use_sites():

@@ -1,4 +1,4 @@
-"""What a micro-batch weighs in the mean of its cycle: a value of the graph that the user names."""
+"""The weight of a micro-batch in the mean of its cycle: a value of the graph that the user names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sum of a cycle's gradients is divided by: one scalar in each updating graph, for all gradients.
+"""The divisor of a cycle's summed gradients: one scalar in each updating graph, for all gradients.
 
 Accumulation divides by the number (or the weights) of the micro-batches, loss scaling by its scale. Each folds its
 factor into the one scalar node that is marked here, so that a gradient is divided once, and whoever asks how a gradient

@@ -12,7 +12,7 @@ from ...ir.rewrite.settle_results import element
 
 
 def named_results(graph: Graph) -> list[tuple[str, Value]]:
-    """What a graph returns, as (name, value); without names, the first is the loss of a graph that takes inputs. One
+    """The results of a graph, as (name, value); without names, the first is the loss of a graph that takes inputs. One
     that computes nothing returns a constant without a name."""
     value = result_value(graph)
     if not graph.outputs and (not graph.inputs or isinstance(value, Constant)):

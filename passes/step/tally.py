@@ -18,7 +18,7 @@ def declare_tally(node: Node, what: str) -> Node:
 
 
 def tallies(graph: Graph) -> Iterator[tuple[str, Node]]:
-    """What is counted, and the node that holds the number."""
+    """The name of a tally, and the node that holds the number."""
     for node in graph:
         what = node.marks.get(TALLY)
         if isinstance(what, str):

@@ -1,4 +1,4 @@
-"""What can be said of arrays before anything is trained on them: shapes, types, numbers that are none."""
+"""Checks of arrays before anything is trained on them: shapes, types, numbers that are none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What one input is fed with, a row a sample, and how a message names it: ``data.npz: array 'images'``."""
+    """The rows that one input is fed with, one for each sample, and their name in messages: ``data.npz: array
+    'images'``."""
 
     array: Any
     name: str

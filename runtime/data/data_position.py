@@ -13,13 +13,13 @@ NOTE = "boost_compile.data_position"
 """The name of the position among the notes of a state file."""
 
 EndOfEpoch = Literal["carry", "flush", "drop"]
-"""What happens to a cycle that is incomplete when an epoch ends; see :func:`.fit.fit`."""
+"""The fate of a cycle that is incomplete when an epoch ends; see :func:`.fit.fit`."""
 ENDS: tuple[EndOfEpoch, ...] = get_args(EndOfEpoch)
 END = "end_of_epoch"
 
 Order = Mapping[str, int | str | None]
-"""What decides which samples a micro-batch holds, and which micro-batches a cycle: number of samples, size of a
-micro-batch over all ranks, seed, what happens at the end of an epoch."""
+"""The numbers that decide which samples a micro-batch holds, and which micro-batches a cycle: number of samples, size
+of a micro-batch over all ranks, seed, what happens at the end of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)

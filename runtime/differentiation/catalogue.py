@@ -69,8 +69,8 @@ ELSEWHERE = {
     "sparse-categorical-crossentropy": "softmax-cross-entropy", "logistic": "bce-with-logits",
     "binary-crossentropy": "bce", "mean-squared-error": "mse", "l2": "mse", "mean-absolute-error": "mae",
 }  # fmt: skip
-"""What other frameworks call something much like ours. Named in the error only: AdamW of torch corrects its moments for
-their start, ``AdamWeightDecay`` does not, so neither may pass for the other."""
+"""Names that other frameworks give to something much like ours. Named in the error only: AdamW of torch corrects its
+moments for their start, ``AdamWeightDecay`` does not, so neither may pass for the other."""
 
 
 def find_loss(spec: Spec) -> LossKind:
@@ -116,7 +116,7 @@ def _unknown(what: str, name: str, known: list[str], listing: str) -> OptionErro
 
 
 def label_type(spec: Spec, prediction: TensorType) -> TensorType:
-    """What the labels of a loss are, for predictions of a type."""
+    """The type of a loss's labels, for predictions of a type."""
     labels = find_loss(spec).labels
     if find_loss(spec).name == "SoftmaxCrossEntropyWithLogits" and spec.options.get("sparse", True) is False:
         labels = SAME

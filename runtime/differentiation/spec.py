@@ -1,4 +1,4 @@
-"""What losses and optimizers are written as: ``momentum{lr=0.01,momentum=0.9}``, as passes are in a pipeline."""
+"""The text form of losses and optimizers: ``momentum{lr=0.01,momentum=0.9}``, as passes are in a pipeline."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _refuse_foreign_code(program: Program) -> None:
 
 
 def _refuse_without_kernel(program: Program, device: str) -> None:
-    """What the device is known to lack would else show in the graph that runs last, micro-batches later."""
+    """Refuses now: a kernel that the device lacks would else show in the graph that runs last, micro-batches later."""
     for name in program.schedule.graphs() if device in DEVICES else ():
         for node in lacking(program.graphs[name], device.lower()):
             raise _no_kernel(program.graphs[name], node.op.name, device)

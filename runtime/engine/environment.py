@@ -1,4 +1,4 @@
-"""What the process environment must hold before MindSpore compiles or runs anything. Imports no MindSpore."""
+"""The process environment that MindSpore needs before it compiles or runs anything. Imports no MindSpore."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _convolves(graph: Graph) -> bool:
 
 
 def numpy_mismatch() -> str | None:
-    """What to say where numpy 2 or newer is installed beside a MindSpore that was built for numpy 1; None elsewhere."""
+    """The message where numpy 2 or newer is installed beside a MindSpore that was built for numpy 1; None elsewhere."""
     import numpy as np
 
     mindspore = metadata.version("mindspore")

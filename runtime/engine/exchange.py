@@ -1,4 +1,5 @@
-"""What ranks tell each other outside of the program's graphs. All ranks must call every function that communicates."""
+"""Messages of ranks to each other, outside of the program's graphs. All ranks must call every function that
+communicates."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _CHUNKS = 4
 
 
 class Exchange:
-    """What ranks tell each other outside of the program's graphs."""
+    """Messages of ranks to each other, outside of the program's graphs."""
 
     def __init__(self, ranks: Ranks):
         self.ranks = ranks

@@ -1,4 +1,4 @@
-"""What a session on CPU will have in memory, from the program alone. Imports no MindSpore.
+"""The memory of a session on CPU, from the program alone. Imports no MindSpore.
 
 What makes it up, and how each part was found (MindSpore 2.10; ``docs/memory.md`` has the measurements):
 

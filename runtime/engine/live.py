@@ -1,4 +1,4 @@
-"""What a program that was captured shares with the Cell that it was captured from."""
+"""The Parameters that a captured program shares with its Cell."""
 
 from __future__ import annotations
 

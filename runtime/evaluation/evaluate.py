@@ -29,7 +29,7 @@ class Predicting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What there is to evaluate: ``columns`` by name of input, and which of them is the label (None: none)."""
+    """The data of an evaluation: ``columns`` by name of input, and which of them is the label (None: none)."""
 
     columns: dict[str, Column]
     label: str | None
@@ -167,7 +167,7 @@ class _Metric:
 
 
 def check_metrics(program: Program, given: Judged, metrics: Sequence[str]) -> None:
-    """What can be said of them before MindSpore starts."""
+    """Checks them before MindSpore starts."""
     if LOSS in metrics and loss_node(program) is None:
         raise RuntimeFailure("the program has no loss of its own, so give metrics other than 'loss'")
     for name in metrics:

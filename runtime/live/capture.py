@@ -21,7 +21,7 @@ HOW = (
     "as the loss of a network that returns its loss)"
 )
 NO_SOURCE = ("temporary source code", "could not get source", "source code not available")
-"""What MindSpore, and Python, say of code that no file holds."""
+"""Messages of MindSpore, and of Python, about code that no file holds."""
 
 
 def capture(cell: Any, *inputs: Any) -> Program:

@@ -17,7 +17,7 @@ NUMBERS = ("StandardNormal", "UniformReal")
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one node of a graph draws in each run: ``keep`` is the share of ones in a mask."""
+    """The draw of one node in each run: ``keep`` is the share of ones in a mask."""
 
     op: str
     type: TensorType

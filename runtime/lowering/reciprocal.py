@@ -22,8 +22,8 @@ from .lowering import Context
 
 SCOPE = "reciprocal"
 _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
-"""What makes a divisor of a count and of scales. One that subtracts (micro-batches that were dropped) or selects (their
-weights) may be any number."""
+"""Primitives that make a divisor of a count and of scales. One that subtracts (micro-batches that were dropped) or
+selects (their weights) may be any number."""
 
 
 def applies(graph: Graph, context: Context) -> bool:
@@ -58,7 +58,7 @@ def _has_one_bit(number: float) -> bool:
 
 
 def _scales(variable: StateVariable, program: Program) -> list[float]:
-    """What a loss scale starts from, and what changes it."""
+    """The first value of a loss scale, and the writes to it."""
     factors = [float(r.options.get("factor", 2.0)) for r in program.reports if r.name == "loss-scale"]
     return [float(variable.initial.item()), *factors]
 

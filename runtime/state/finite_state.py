@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("boost_compile")
 
 _ORDER = ("weight", "statistic", "slot")
-"""What is named first, where several states are not finite."""
+"""The roles that are named first, where several states are not finite."""
 
 
 _LOOK = "Look for bad values in the data, or lower the learning rate"

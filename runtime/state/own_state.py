@@ -1,5 +1,5 @@
-"""What a state file holds beside the state of the program: the parts of each rank, and the micro-batches of a cycle
-that a search at its end needs again. All under reserved names; whoever does not know them may leave them out."""
+"""The contents of a state file beside the state of the program: the parts of each rank, and the micro-batches of a
+cycle that a search at its end needs again. All under reserved names; whoever does not know them may leave them out."""
 
 from __future__ import annotations
 

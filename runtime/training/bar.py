@@ -1,4 +1,4 @@
-"""What a training tells of where it is, and whom it tells."""
+"""The progress of a training, and those who show it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bar(Protocol):
 
 
 def epoch_line(epoch: Epoch, epochs: int) -> str:
-    """What is to be known of an epoch, in one line."""
+    """The facts of an epoch, in one line."""
     parts = [f"epoch {epoch.number}/{epochs}", f"loss {epoch.loss:.6g}"]
     if epoch.rates:
         parts.append("rate " + " to ".join(f"{rate:.4g}" for rate in (epoch.rates[0], *epoch.rates[1:][-1:])))
@@ -45,7 +45,7 @@ def epoch_line(epoch: Epoch, epochs: int) -> str:
 
 
 def shown(evaluation: Any) -> str:
-    """What an evaluation returned; of numbers by name, six digits."""
+    """The text of an evaluation's result; of numbers by name, six digits."""
     if isinstance(evaluation, dict):
         return ", ".join(f"{name} {shown(value)}" for name, value in evaluation.items())
     return f"{evaluation:.6g}" if isinstance(evaluation, float) else str(evaluation)

@@ -1,4 +1,4 @@
-"""What ``session.cell`` returns: of one form in every step, as MindSpore's own training cells have it."""
+"""The result of ``session.cell``: of one form in every step, as MindSpore's own training cells have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training did."""
+"""The history of a training."""
 
 from __future__ import annotations
 

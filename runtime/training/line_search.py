@@ -41,7 +41,7 @@ class LineSearch:
         return outputs
 
     def kept(self) -> list[list[Any]]:
-        """What the running cycle was fed with so far, as arrays, for a state that is saved now."""
+        """The micro-batches of the running cycle so far, as arrays, for a state that is saved now."""
         return [[tensor_to_numpy(value) for value in row] for row in self._kept]
 
     def resume(self, position: int, kept: Sequence[Sequence[Any]]) -> None:

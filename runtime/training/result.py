@@ -1,4 +1,4 @@
-"""What one step gives back."""
+"""The result of one step."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is probably wrong with a training graph or its data, though both can be run."""
+"""Probable faults of a training graph or its data, though both can be run."""

@@ -14,7 +14,7 @@ from .values import double_precision, non_finite_state
 
 Check = Callable[[Program], Iterator[Finding]]
 CERTAIN: tuple[Check, ...] = (forgotten_training_mode, non_finite_state, unused_inputs, double_precision)
-"""What is wrong whatever is done with the program; each takes a walk through the graph, or through the state."""
+"""Faults whatever is done with the program; each takes a walk through the graph, or through the state."""
 CHECKS: tuple[Check, ...] = (*CERTAIN, own_loss_scale)
 
 
@@ -23,7 +23,7 @@ def certain_findings(program: Program) -> list[Finding]:
 
 
 def examine(program: Program, data: NamedArrays | None = None) -> list[Finding]:
-    """What is found; with ``data`` also in this. RuntimeFailure where it holds more or fewer arrays than the program
+    """The findings; with ``data`` also those in it. RuntimeFailure where it holds more or fewer arrays than the program
     has inputs."""
     found = [finding for check in CHECKS for finding in check(program)]
     if data is None:

@@ -11,7 +11,7 @@ from ...ir.core.wording import agreed, counted
 from .finding import Finding, named
 
 TRAINED = ("weight", "slot", "statistic")
-"""What must be finite; other state may hold infinities on purpose (a mask)."""
+"""The roles that must be finite; other state may hold infinities on purpose (a mask)."""
 
 
 def non_finite_state(program: Program) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What the ranks of a job tell the process that watches them: small JSON files in a folder of the job."""
+"""The messages of a job's ranks to the process that watches them: small JSON files in a folder of the job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JobFolder:
 
     @property
     def output(self) -> Path:
-        """What rank 0 writes to its standard output."""
+        """The standard output of rank 0."""
         return self.path / "stdout.txt"
 
     def _place(self, rank: int, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a rank printed: the line that says what went wrong."""
+"""The output of a rank: the line that says what went wrong."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .folder import JobFolder
 
 @dataclass(slots=True)
 class Job:
-    """What is to be started. ``arguments`` are those of boost-run, for every rank the same."""
+    """A job to be started. ``arguments`` are those of boost-run, for every rank the same."""
 
     ranks: int
     arguments: Sequence[str]
@@ -63,7 +63,7 @@ class RunningJob:
 
 
 def how_ended(status: int) -> str:
-    """What an exit code says, or minus the number of a signal."""
+    """The meaning of an exit code, or of minus the number of a signal."""
     if status >= 0:
         return f"ended with exit code {status}"
     try:

@@ -1,1 +1,1 @@
-"""What boost-reduce does: makes a program that shows a failure smaller while it still shows it."""
+"""The parts of boost-reduce: a program that shows a failure becomes smaller while it still shows it."""

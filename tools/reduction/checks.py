@@ -23,7 +23,7 @@ PLACE = "{}"
 """Where the file stands in a command."""
 TIMEOUT = "runs longer than the time limit"
 _PARTICULAR = re.compile(r"%[^\s,():]+|'[^']*'|\"[^\"]*\"|<[^>]*>|\[[^\]]*\]|\d+")
-"""What messages of one error say differently of different programs: names, shapes, numbers."""
+"""The parts of an error's message that differ between programs: names, shapes, numbers."""
 
 
 class Check(ABC):
@@ -33,7 +33,7 @@ class Check(ABC):
 
     @abstractmethod
     def failures(self, program: Program, passes: list[Pass]) -> Sequence[str]:
-        """What goes wrong, the gravest first: text that is the same for the same failure."""
+        """The failures, the gravest first: text that is the same for the same failure."""
 
     @abstractmethod
     def rerun(self, path: str, passes: list[Pass]) -> str:

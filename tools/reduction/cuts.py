@@ -1,4 +1,4 @@
-"""What can be left out of a program, piece by piece, so that the rest is a program again."""
+"""Cuts of a program, piece by piece, so that the rest is a program again."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def unused_state(program: Program) -> list[Piece]:
 
 
 def drop_unused_state(program: Program, names: Collection[Piece]) -> None:
-    """What served a weight that goes serves none then."""
+    """State that served a weight that goes serves none then."""
     program.drop_state(map(str, names))
     for variable in program.state.values():
         if variable.weight not in program.state:

@@ -1,4 +1,4 @@
-"""What can be made simpler in a program without leaving anything out: data, shapes, names, and a file's notes."""
+"""Simplifications of a program that leave nothing out: data, shapes, names, and a file's notes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...ir.core.types import TensorType, TupleType, Type
 from .cuts import bodies
 
 Simplification = tuple[str, Callable[[Program], None]]
-"""What it does in a word or two, and what does it to (a copy of) the program."""
+"""The name of a simplification, and the function that does it to (a copy of) the program."""
 _RECORDED = ("input_names", "output_names")
 """Attributes of no effect on what a primitive computes."""
 SMALLER = (1, 2)
-"""What is tried in place of a dimension."""
+"""The sizes that are tried in place of a dimension."""
 
 
 def simplifications(program: Program) -> Iterator[Simplification]:

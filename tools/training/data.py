@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def training_data(job: Job, program: Program) -> tuple[NamedArrays, NamedArrays | None]:
-    """What --data holds, and what of it --val-split keeps for evaluation. Error where it is not what the program takes,
-    or not enough for the ranks."""
+    """The data of --data, and the part that --val-split keeps for evaluation. Error where it is not what the program
+    takes, or not enough for the ranks."""
     assert job.data is not None
     data, held_out = read_data(job.data), None
     first = program.graphs[plan_turns(program, program.schedule.variant(0))[0].consumer]

@@ -1,4 +1,4 @@
-"""What boost-run shows while it trains: a bar on a terminal, elsewhere lines, so that a log grows."""
+"""The display of boost-run while it trains: a bar on a terminal, elsewhere lines, so that a log grows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _so_far(tally: Tally) -> str:
 
 @contextmanager
 def shown(wanted: bool) -> Iterator[Bar]:
-    """What is shown of a training within the block, also where a signal ends it."""
+    """Shows a training within the block, also where a signal ends it."""
     if not wanted or sys.stderr.isatty():
         with progress_bar(wanted) as bar:
             yield bar

@@ -1,4 +1,4 @@
-"""What boost-run evaluates: data after each epoch, or alone, and ``--eval FILE.py:FUNCTION``."""
+"""Evaluation in boost-run: data after each epoch, or alone, and ``--eval FILE.py:FUNCTION``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def evaluator_of(job: Job, program: Program, held_out: NamedArrays | None) -> Evaluate | None:
-    """What is asked after each epoch; None for nothing. ``held_out`` is the part of the data that --val-split keeps."""
+    """The question after each epoch; None for nothing. ``held_out`` is the part of the data that --val-split keeps."""
     from ...runtime.data.sources import read_data
 
     parts: dict[str, Evaluate] = {}

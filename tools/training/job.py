@@ -16,8 +16,8 @@ from .. import cli
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What was asked for. ``arguments`` are the words of the command line, for the ranks of a job and for the command
-    that resumes it."""
+    """The request. ``arguments`` are the words of the command line, for the ranks of a job and for the command that
+    resumes it."""
 
     arguments: tuple[str, ...]
     program: str

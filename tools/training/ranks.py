@@ -37,7 +37,7 @@ def schedule() -> None:
 
 
 def _check_ranks(job: Job, program: Program) -> None:
-    """What every rank would find out, before any starts."""
+    """Faults that every rank would find, before any starts."""
     from ...ir.rewrite.ranks.adasum import check_ranks, needs_job
     from ...ir.rewrite.ranks.collectives import collectives
 

@@ -1,4 +1,4 @@
-"""What boost-run says at its end: one document, as JSON or as a table."""
+"""The report of boost-run at its end: one document, as JSON or as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
-    """What one rank, or a process that is alone, has to say."""
+    """The report of one rank, or of a process that is alone."""
     return {
         "program": job.program,
         "data": job.data,

@@ -1,1 +1,1 @@
-"""What boost-verify computes: a program against the training graph it was made from, property by property."""
+"""The parts of boost-verify: a program against the training graph it was made from, property by property."""

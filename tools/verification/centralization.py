@@ -112,7 +112,8 @@ def linear_states(c: Context, gradients: Values, *more: Values) -> tuple[Values,
 
 
 def _centralized(c: Context, gradients: Values) -> Values:
-    """What the optimizer gets: a proximal step, say, may be linear in a gradient and not in its centralized form."""
+    """The gradient that the optimizer gets: a proximal step, say, may be linear in a gradient and not in its
+    centralized form."""
     tagged = {slot.name for slot in c.reference.probe.gradients if c.tagged & set(slot.weights)}
     centralized = dict(gradients)
     for name in tagged:

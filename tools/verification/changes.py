@@ -1,4 +1,5 @@
-"""What passes do to averaged gradients before the optimizer gets them, in plain arithmetic: clipping and means."""
+"""The changes of averaged gradients by passes before the optimizer gets them, in plain arithmetic: clipping and
+means."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .reference import Change, Values
 
 
 def exporter_stages(base: Program) -> set[str]:
-    """What the training cell itself does with gradients, before any pass: unscaling, clipping, weight decay."""
+    """The training cell's own changes of gradients, before any pass: unscaling, clipping, weight decay."""
     ((_, graph),) = base.graphs.items()
     return {point.stage for path in gradient_paths(graph) for point in path.points if point.stage}
 

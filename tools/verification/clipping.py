@@ -97,7 +97,7 @@ class Clipping:
 
 
 def _size(c: Context, gradients: Values, by: str) -> float:
-    """What the limit is a limit of."""
+    """The quantity that the limit bounds."""
     whole = totals(c.reference.probe, gradients)
     if by == "global-norm":
         return global_norm(list(whole.values()))

@@ -1,4 +1,4 @@
-"""What properties work with: the original as judge, the program as subject, micro-batches, and what was promised."""
+"""The context of properties: the original as judge, the program as subject, micro-batches, and what was promised."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Context:
         dropped: Sequence[int] = (),
         frozen: Collection[str] = (),
     ) -> Cycle:
-        """What a cycle should make of ``state``."""
+        """The state that a cycle should make of ``state``."""
         change = make_change(self.reference.probe, self.promises, self.tagged, frozen)
         return self.reference.cycle(state, batches, reduction=self.promises.reduction, change=change, dropped=dropped)
 
@@ -162,7 +162,7 @@ class Context:
 
     @property
     def first(self) -> Cycle:
-        """What the first of them should do."""
+        """The expected outcome of the first of them."""
         return self.training[0][2]
 
     def _settle(self, subject: Subject) -> None:

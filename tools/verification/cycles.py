@@ -1,4 +1,4 @@
-"""What a cycle does: its update, the update of a cycle that is cut short, the losses that it reports."""
+"""Properties of a cycle: its update, the update of a cycle that is cut short, the losses that it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program promises, read off the text of its pipeline: nothing that passes left in its graphs is believed."""
+"""The promises of a program, read off the text of its pipeline: nothing that passes left in its graphs is believed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What training with the original does: the judge of a verification. Gradients and updates are the original's own, run
-in MindSpore; what stands between them (averages, clipping) is plain arithmetic here."""
+"""Training with the original: the judge of a verification. Gradients and updates are the original's own, run in
+MindSpore; what stands between them (averages, clipping) is plain arithmetic here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tolerance import Expected, equal, floors
 Batch = tuple[np.ndarray, ...]
 Values = dict[str, np.ndarray]
 Change = Callable[[Values, Values], Values]
-"""What a pass does to the averaged gradients (by gradient), given the state: clipping, centralization."""
+"""The change of the averaged gradients by a pass (by gradient), given the state: clipping, centralization."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Micro:
 
 @dataclass(frozen=True)
 class Cycle:
-    """What a cycle should do. ``gradients`` are the averaged ones as the original's update gets them."""
+    """The expected outcome of a cycle. ``gradients`` are the averaged ones as the original's update gets them."""
 
     micros: tuple[Micro, ...]
     gradients: Values

@@ -1,4 +1,4 @@
-"""What a verification found: one result a property, and what it was found with."""
+"""The report of a verification: one result a property, and the circumstances."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EQUAL = Deviation("", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, equal=True)
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one property. ``detail`` says what was measured, why it does not apply, or what is wrong."""
+    """The outcome of one property. ``detail`` says what was measured, why it does not apply, or what is wrong."""
 
     name: str
     status: str

@@ -17,8 +17,8 @@ LARGEST = 1 << 22
 
 
 def read_verification(program: Path) -> Verification | None:
-    """What boost-verify stored in a program directory; None where it stored nothing. A note says so where the program
-    is no longer the one that was verified.
+    """The verification that boost-verify stored in a program directory; None where it stored nothing. A note says so
+    where the program is no longer the one that was verified.
 
     FormatError, with the place, for a file that is damaged.
     """

@@ -168,7 +168,7 @@ class _Job:
         return results, notes
 
     def failures(self, program: Program, names: Sequence[str]) -> list[Result]:
-        """What fails of the named properties: the first of them."""
+        """The first of the named properties that fails."""
         if not program.pipeline:
             return []
         promises = read_promises(program)

@@ -140,7 +140,7 @@ class _Writer:
         return [member for member in members if member not in behind] or members
 
     def _boxes(self, member: Leaf | Group) -> Iterator[Leaf | Group]:
-        """What is seen of a member: itself, or what stands in it."""
+        """The visible part of a member: itself, or its contents."""
         if isinstance(member, Leaf) or member not in self.opened:
             yield member
             return

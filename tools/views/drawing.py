@@ -217,7 +217,7 @@ def _sources(value: Value) -> Iterator[Value]:
 
 
 def _element(item: Node) -> Value:
-    """What a TupleGetItem picks where that is plain, else the whole."""
+    """The element that a TupleGetItem picks where that is plain, else the whole."""
     source, index = without_order(item.operand(0)), item.operand(1)
     at = index.value if isinstance(index, Constant) else None
     if isinstance(source, Node) and source.op.name == "MakeTuple" and isinstance(at, int):

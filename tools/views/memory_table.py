@@ -1,4 +1,4 @@
-"""What a session will have in memory, as a table (``boost-inspect --memory``)."""
+"""The memory of a session, as a table (``boost-inspect --memory``)."""
 
 from __future__ import annotations
 

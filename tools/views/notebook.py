@@ -1,4 +1,4 @@
-"""What objects show in a notebook: a summary, and a drawing that unfolds.
+"""The display of objects in a notebook: a summary, and a drawing that unfolds.
 
 The summary is plain HTML, so it stays where a viewer shows no frames. The drawing is a page of its own in a frame
 without rights: it has the scripts of the report, and their policy.

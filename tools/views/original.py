@@ -1,4 +1,4 @@
-"""What a program is compared with in its report: the file that it was compiled from, and no other."""
+"""The original of a program in its report: the file that it was compiled from, and no other."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def html_of(view: Shown, original: Program | None = None, name: str = "") -> str
 
 @cache
 def environment() -> Any:
-    """What renders the templates in ``page/``: names are escaped and harmless."""
+    """The renderer of the templates in ``page/``: names are escaped and harmless."""
     import jinja2
 
     environment = jinja2.Environment(

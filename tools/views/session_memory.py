@@ -1,4 +1,4 @@
-"""What a session of a program will have in memory: the one estimate that summary, report and ``--memory`` show."""
+"""The memory of a session of a program: the one estimate that summary, report and ``--memory`` show."""
 
 from __future__ import annotations
 

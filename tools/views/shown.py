@@ -1,4 +1,4 @@
-"""What is to be shown: a program, or a piece cut out of it, and what every node of it is for."""
+"""The subject of a view: a program, or a piece cut out of it, and the part of every node."""
 
 from __future__ import annotations
 

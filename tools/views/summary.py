@@ -65,7 +65,7 @@ def describe(shown: Shown) -> Document:
 
 
 def describe_graph(shown: Shown, name: str) -> Document:
-    """What :func:`describe` says of one graph, but for its memory."""
+    """The part of :func:`describe` about one graph, but for its memory."""
     graph, found = shown.program.graphs[name], shown.anatomies[name]
     stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)} if found else {}
     nodes = [node for body in graph.all_graphs() for node in body]

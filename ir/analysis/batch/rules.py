@@ -1,4 +1,4 @@
-"""What each primitive does to the batch.
+"""How each primitive moves the batch.
 
 Two rules for a kind of primitive: ``propagate``, which axes of the result hold the batch, given the operands; and
 ``grow``, what its operands must hold so that the result holds the batch where a user needs it. A primitive without a
@@ -274,7 +274,7 @@ def _call(a: Analysis, node: Node) -> Label:
 
 
 def merged(labels: Sequence[Label]) -> Label:
-    """What any of the labels says; Stuck where two contradict each other."""
+    """The union of the labels; Stuck where two contradict each other."""
     if any(isinstance(x, tuple) for x in labels):
         count = max(len(x) for x in labels if isinstance(x, tuple))
         both = tuple(merged([element(x, k) for x in labels]) for k in range(count))

@@ -288,7 +288,7 @@ def _mirror_pad(a: Analysis, node: Node) -> Label:
 
 
 def _within(dims: int) -> Callable[[Analysis, Node], Label]:
-    """What moves elements along the axes that operand ``dims`` names."""
+    """A primitive that moves elements along the axes that operand ``dims`` names."""
 
     def rule(a: Analysis, node: Node) -> Label:
         axes, rank = a.of(node, 0), len(shape_of(node.operand(0).type))

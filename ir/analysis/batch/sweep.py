@@ -30,7 +30,7 @@ _MOST_SWEEPS = 64
 
 @dataclass(slots=True)
 class Batch:
-    """What was found. ``labels`` by value, without those that hold no batch; ``constants``: the axes that a tensor
+    """The findings. ``labels`` by value, without those that hold no batch; ``constants``: the axes that a tensor
     constant must have at this use (node, operand); ``ends``: the axes of a StridedSlice whose end is the batch's;
     ``stuck``: the nodes that cannot be rewritten, with the reason."""
 
@@ -42,7 +42,7 @@ class Batch:
 
 
 Rules = tuple[Callable[["Analysis", Node], Label], Callable[["Analysis", Node, Axes, tuple[int, ...]], None]]
-"""What moves the batch forward through a node, and what makes a value grow with it (:mod:`.rules`)."""
+"""Moves the batch forward through a node; makes a value grow with it (:mod:`.rules`)."""
 
 
 class Analysis:
@@ -189,7 +189,7 @@ class Analysis:
         self.grow(self, value, axes, path)
 
     def force(self, value: Value, axes: Label) -> None:
-        """What ``grow`` has found possible."""
+        """Notes a growth that ``grow`` has found possible."""
         self.forced[value] = axes
         self.put(value, axes)
 

@@ -1,1 +1,1 @@
-"""What two programs have in common, and what differs."""
+"""Comparison of programs: equality, matching, differences."""

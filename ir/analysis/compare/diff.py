@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"@0x[0-9a-f]+")
 
 
 def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
-    """What was done to ``a`` to make it ``b``. Programs need not be valid. Linear in nodes and operands."""
+    """The changes that make ``b`` of ``a``. Programs need not be valid. Linear in nodes and operands."""
     pairs = _pair_graphs(a, b)
     matchings = [match(a.graphs[x], b.graphs[y]) for x, y in pairs]
     kept_a = {n for m in matchings for n in m.nodes}
@@ -167,7 +167,7 @@ def _typed(values: Sequence[Value]) -> str:
 
 
 def _details(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
-    """What differs between two nodes that were matched, and of each whether it is only the order of effects."""
+    """The differences of two matched nodes, and of each whether it is only the order of effects."""
     keys_a, keys_b = m.keys
     found: list[Detail] = []
     p, q = x.op, y.op

@@ -1,4 +1,4 @@
-"""What differs between two programs (found by :mod:`.diff`): records for reports, grouped by pass and by scope."""
+"""The difference of two programs (found by :mod:`.diff`): records for reports, grouped by pass and by scope."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class NodeDiff:
 
 @dataclass(slots=True)
 class GraphDiff:
-    """What became of one graph. ``before`` or ``after`` is None for a graph that came or went as a whole; one graph
-    occurs several times where it became several. ``kept``: how many nodes both have. ``interface``: inputs, outputs,
-    result, attributes, notes, functions."""
+    """The fate of one graph. ``before`` or ``after`` is None for a graph that came or went as a whole; one graph occurs
+    several times where it became several. ``kept``: how many nodes both have. ``interface``: inputs, outputs, result,
+    attributes, notes, functions."""
 
     before: str | None
     after: str | None

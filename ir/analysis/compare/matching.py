@@ -232,7 +232,7 @@ class _Bodies:
                     self._pair(x, self._most_alike(x, group))
 
     def _tokens(self, x: Node) -> list[Node | int] | None:
-        """What the operands of a node are in the second graph; None if one of them is not known there."""
+        """The operands of a node in the second graph; None if one of them is not known there."""
         tokens: list[Node | int] = []
         for v in x._operands:
             if isinstance(v, Node):

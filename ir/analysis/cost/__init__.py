@@ -1,1 +1,1 @@
-"""What a graph costs: memory and operations."""
+"""The cost of a graph: memory and operations."""

@@ -90,7 +90,7 @@ def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
 
 
 def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
-    """What the result of each node is: an activation (of the forward part), a gradient (of a weight), a backward value
+    """The kind of each node's result: an activation (of the forward part), a gradient (of a weight), a backward value
     (any other of the backward part), or an update value. In a graph that is only a part of a training step (no anatomy
     was ``found``), gradients are the backward values that its update side takes."""
     gradients = {g for w in found.weights for g in w.gradient} if found else set()
@@ -165,7 +165,7 @@ def _estimate(graph: Graph, known: Mapping[str, GraphMemory], kinds: Mapping[Nod
 
 
 def _inside(node: Node, known: Mapping[str, GraphMemory]) -> int:
-    """What a called function needs beside its result, which counts as the caller's; the largest of several."""
+    """The memory of a called function beside its result, which counts as the caller's; the largest of several."""
     if node.op is not CALL:
         return 0
     called = [known[f.name] for f in called_functions(node) if f.name in known]
@@ -227,7 +227,7 @@ class _Lives:
         return True
 
     def parts(self, node: Node, at: int, known: Mapping[str, GraphMemory]) -> list[tuple[int, int]]:
-        """What a node's result occupies: (bytes, position of the last use) of each part."""
+        """The memory of a node's result: (bytes, position of the last use) of each part."""
         if node.op.name in VIEWS:
             return []
         whole = max(self.last.get(node, -1), at)

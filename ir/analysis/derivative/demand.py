@@ -27,7 +27,7 @@ Use = tuple[Node, int, Path]
 
 @dataclass(frozen=True)
 class Plan:
-    """What every attempt needs to know and none changes. ``wanted``: the uses to multiply. ``owner``: the function of
+    """Facts that every attempt reads and none changes. ``wanted``: the uses to multiply. ``owner``: the function of
     each input."""
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""What a node does to state: which it reads, which it writes in place, through functions and views too.
+"""Effects on state: which state a node reads, which it writes in place, through functions and views too.
 
 A location is what a value names: a state, an input of a function that stands for one, or, for tensors written in
 place, the node that made them.
@@ -48,7 +48,7 @@ class Effect:
 
 @dataclass(slots=True)
 class Summary:
-    """What a function does, by position of its inputs."""
+    """The effects of a function, by position of its inputs."""
 
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
@@ -70,8 +70,8 @@ def state_behind(value: Value) -> State | None:
 
 
 def place(value: Value) -> Value | None:
-    """What a value written in place names: a state, or the node that made the tensor (an activation, as in ``x +=
-    y``)."""
+    """The memory behind a value written in place: a state, or the node that made the tensor (an activation, as in ``x
+    += y``)."""
     while isinstance(value, Node):
         if value.op.name == "Depend":
             value = value.operand(0)
@@ -99,7 +99,7 @@ def states_behind(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[
 
 
 def summarize(main: Graph) -> dict[str, Summary]:
-    """What each function of ``main`` does to what it is given: the least fixed point, so recursion (loops) is exact."""
+    """The effects of each function of ``main`` on its inputs: the least fixed point, so recursion (loops) is exact."""
     known = {name: Summary() for name in main.functions}
     order = callees_first(main)
     changed = True
@@ -128,7 +128,7 @@ def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
 
 
 def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
-    """What a node does to state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
+    """The effect of a node on state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
     name = node.op.name
     if name == "Load":
         where = place(node.operand(0))

@@ -141,7 +141,8 @@ def actuals(formal: Input, calls: Calls, bound: Mapping[Input, Sequence[Value]])
 
 
 def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
-    """What a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see :func:`bindings`).
+    """The values that a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see
+    :func:`bindings`).
 
     None where ``value`` is no TupleGetItem or where the tuple cannot be followed.
     """
@@ -163,8 +164,8 @@ def picked_within(
 def items_within(
     tuple_: Value, i: int, calls: Calls, bound: Mapping[Input, Sequence[Value]]
 ) -> list[tuple[Value, Calls]] | None:
-    """What item ``i`` of a tuple may stand for, the tuple being reached by entering ``calls``; None where it cannot be
-    followed."""
+    """The values that item ``i`` of a tuple may stand for, the tuple being reached by entering ``calls``; None where it
+    cannot be followed."""
     found: list[tuple[Value, Calls]] = []
     stack = [(tuple_, calls)]
     seen: set[tuple[Value, Calls]] = set()

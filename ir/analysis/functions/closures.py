@@ -47,7 +47,7 @@ class Closures:
         self.open = {call for call in calls if any(function is None for function, _ in self._reached(call))}
 
     def step(self, value: Value, path: Path) -> list[tuple[Value, Path]] | None:
-        """What element ``path`` of ``value`` is made of, one step up; None where ``value`` computes it itself."""
+        """The sources of element ``path`` of ``value``, one step up; None where ``value`` computes it itself."""
         if isinstance(value, Input):
             sites = self.bound.get(value)
             return None if sites is None else [(node.operand(i), path) for node, i in sites]

@@ -160,7 +160,7 @@ def _refuse_forward(graph: Graph, bound: Mapping[Input, Sequence[Value]], update
 
 
 def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]]) -> str:
-    """What an update takes for a gradient."""
+    """The values that an update takes for a gradient."""
     value = None if at is None else through(update.operand(at), ("Cast", "Depend", "Load", "Reshape"))
     if isinstance(value, Input) and len(passed := bound.get(value, ())) == 1:
         value = passed[0]

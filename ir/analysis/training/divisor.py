@@ -1,4 +1,4 @@
-"""What all gradients of a graph are divided by: one scalar node, which passes mark (passes/step/normalisation.py)."""
+"""The divisor of all gradients of a graph: one scalar node, which passes mark (passes/step/normalisation.py)."""
 
 from __future__ import annotations
 

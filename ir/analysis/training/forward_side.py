@@ -1,4 +1,4 @@
-"""What belongs to the forward part though autodiff did not mark it: it stood outside the differentiated function.
+"""Nodes of the forward part that autodiff did not mark: they stood outside the differentiated function.
 
 A training cell may sum two losses, compute an accuracy, add the loss to a running total or keep a hidden state for
 the next step, all after the gradients were taken. None of it depends on a gradient, and it happens for every batch:

@@ -33,7 +33,7 @@ from .gradient_sources import JUDGING
 from .network import BACKWARD, FORWARD
 
 FINITE, SIZE = "finite", "size"
-"""What the users of a gradient that do not take it on ask of it."""
+"""Questions that users ask of a gradient without taking it on."""
 
 _FINITE = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.LOGICAL)
 
@@ -82,7 +82,8 @@ class GradientUsers:
         return names
 
     def _asked(self, user: Node, i: int) -> str | None:
-        """What a use of a gradient asks of it, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient on."""
+        """The question that a use asks of a gradient, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient
+        on."""
         function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
         if not isinstance(function, GraphRef):
             return self._asks(user)
@@ -90,7 +91,7 @@ class GradientUsers:
         return _together(inside)
 
     def _asks(self, node: Node) -> str | None:
-        """What a user of a gradient asks of it, if whatever it computes ends in a question."""
+        """The question that a user asks of a gradient, if all that it computes ends in a question."""
         stack: list[tuple[Node, bool]] = [(node, False)]
         while stack:
             here, seen = stack.pop()
@@ -114,7 +115,7 @@ class GradientUsers:
 
 
 def _together(answers: Iterable[str | None]) -> str | None:
-    """What several uses ask together: of the size if any does, nothing if any takes the gradient on."""
+    """The question of several uses together: the size if any asks for it, nothing if any takes the gradient on."""
     asked = set(answers)
     if not asked or None in asked:
         return None

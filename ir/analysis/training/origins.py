@@ -27,8 +27,8 @@ Place = tuple[Value, Calls]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """What functions compute without an effect from values of the main graph; one object for all branches that compute
-    the same. ``node`` is one of the nodes that do."""
+    """A pure computation of functions from values of the main graph; one object for all branches that compute the same.
+    ``node`` is one of the nodes that do."""
 
     node: Node
     operands: tuple[Origin, ...]
@@ -71,7 +71,7 @@ class Origins:
         self._states: set[Value] | None = None
 
     def results(self) -> list[Result]:
-        """What the graph returns."""
+        """The results of the graph."""
         found: list[Result] = []
         stack: list[tuple[tuple[int, ...], Type, list[Place] | None]] = [
             ((), self.graph.result.type, [(result_value(self.graph), ())])
@@ -150,7 +150,7 @@ class Origins:
         return value if outside else None
 
     def _joined(self, value: Value, places: Sequence[Place]) -> Origin | None:
-        """What is made from known places: they must be the same where ``value`` passes one of them on."""
+        """A value made from known places: they must be the same where ``value`` passes one of them on."""
         origins = [self._known[place] for place in places]
         outside = isinstance(value, Node) and value.graph is self.graph
         if not isinstance(value, Node) or self._passes_on(value):

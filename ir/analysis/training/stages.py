@@ -16,7 +16,7 @@ STAGES = (
     *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize"),
     "update",
 )
-"""What happens to a gradient on its way to the weight, in the order in which it must happen."""
+"""The stages of a gradient on its way to the weight, in the order in which they must stand."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the forward part uses each state for: the primitives that take it, behind whatever only brings it there."""
+"""The uses of each state in the forward part: the primitives that take it, behind all that only brings it there."""
 
 from __future__ import annotations
 

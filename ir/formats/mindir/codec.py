@@ -183,7 +183,7 @@ def encode_value_info(name: str, type_: Type) -> bytes:
 
 
 def _denotation(type_: Type) -> str:
-    """What MindSpore calls the type; its loader reads it to tell effect tokens."""
+    """MindSpore's name of the type; its loader reads it to tell effect tokens."""
     if isinstance(type_, TupleType):
         return "List" if type_.is_list else "Tuple"
     if isinstance(type_, ScalarType):

@@ -325,7 +325,7 @@ class Reader:
         return forward
 
     def _op(self, op_type: bytes, full: str) -> Op:
-        """What applies an op_type that names no primitive of the table: a call, or a primitive without attributes."""
+        """The op for an op_type that names no primitive of the table: a call, or a primitive without attributes."""
         if op_type.startswith(_REF):
             return CALL
         if not op_type:

@@ -1,4 +1,4 @@
-"""What a file that is not a readable MindIR seems to be, and what to do about it."""
+"""A guess at what a file is that is no readable MindIR, with a remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encryption(head: bytes) -> str | None:
 
 
 def describe(head: bytes) -> str | None:
-    """What the first bytes (4 kB are enough) belong to, if it is certainly no MindIR."""
+    """The format that the first bytes (4 kB are enough) belong to, if it is certainly no MindIR."""
     for magic, what in _MAGIC:
         if head.startswith(magic):
             return what

@@ -1,6 +1,6 @@
-"""What generated source may consist of. It is written from files that nobody vouches for, so before it is run, or
-handed to a user, it is parsed and held against a list of what the writer has reason to write; anything else is a bug of
-ours, or an attack on it."""
+"""The grammar of generated source. It is written from files that nobody vouches for, so before it is run, or handed to
+a user, it is parsed and held against a list of what the writer has reason to write; anything else is a bug of ours, or
+an attack on it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Method:
         self._made(node.value)
 
     def _made(self, node: ast.expr) -> None:
-        """What a field may be: a literal, a piece of state, a primitive, another cell."""
+        """The values of a field: a literal, a piece of state, a primitive, another cell."""
         if not isinstance(node, ast.Call):
             self._literal(node)
             return

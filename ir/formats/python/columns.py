@@ -88,7 +88,7 @@ def _names_of_states(plan: ClassPlan, plans: dict[Template, ClassPlan]) -> None:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """What all of them begin with: what the first and the last in order share."""
+    """Their common beginning, which the first and the last in order share."""
     first, last = min(texts), max(texts)
     return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 

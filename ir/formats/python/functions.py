@@ -23,7 +23,7 @@ class Call:
 
 
 def call_of(node: Node) -> Call:
-    """What a call calls. PassError, naming the node, where it is neither."""
+    """The callees of a call. PassError, naming the node, where it is neither."""
     found = targets(node)
     switches = _switches(node.operand(0))
     if found is not None and len(found) == 1 and not switches:

@@ -1,5 +1,5 @@
-"""What the source is written from: templates, which become classes, and their instances; and the two tables of how
-MindSpore's primitives take their arguments."""
+"""The model of the source: templates, which become classes, and their instances; and the two tables of how MindSpore's
+primitives take their arguments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Slot:
 
 @dataclass(eq=False)
 class Template:
-    """What instances have in common. Values are numbered: first the inputs, then results in the order of steps."""
+    """The common part of instances. Values are numbered: first the inputs, then results in the order of steps."""
 
     hint: str
     inputs: int

@@ -137,7 +137,7 @@ def consumers(node: Node) -> set[Node]:
 
 
 def resolved(value: Value, copies: set[Node]) -> Value:
-    """What a value is, seen through the nodes that are not written down."""
+    """A value, seen through the nodes that are not written down."""
     while isinstance(value, Node) and value.op.name in ("Load", "Depend") and value not in copies:
         value = value.operand(0)
     return value

@@ -55,7 +55,7 @@ class _Class:
         return sorted({a[1] for a in self._arguments() if a[0] == "slot"})
 
     def _arguments(self) -> list[Argument]:
-        """What stands in ``construct``, tuples and elements taken apart."""
+        """The statements of ``construct``, tuples and elements taken apart."""
         found: list[Argument] = []
         stack: list[Argument] = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
         while stack:

@@ -124,7 +124,7 @@ class _Draft:
         raise PassError(f"{user}: operand %{value.name} is not known where it is used")
 
     def result(self) -> Argument:
-        """What the graph returns; None where it has effects only."""
+        """The result of the graph; None where it has effects only."""
         value = self.layout.result
         if is_monad(value.type):
             return ("slot", self.slot(None, "nothing", "the result"))

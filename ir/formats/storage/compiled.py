@@ -1,5 +1,6 @@
-"""What a MindIR says of the compilation that it came from, beside its graph: how many micro-batches an optimizer step
-takes, what was compiled of what, and what its state is for. MindSpore carries such notes along and reads none of them.
+"""The notes of a MindIR about the compilation that it came from, beside its graph: how many micro-batches an optimizer
+step takes, what was compiled of what, and what its state is for. MindSpore carries such notes along and reads none of
+them.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ def plan_resize(
     constants: str = "refuse",
     runs: bool = True,
 ) -> Rewrite:
-    """What makes a graph take ``size`` samples (None: any number) where it took ``old``. ``inputs``: the axis of each
-    input that is the batch. ``constants``: what a number is that may be the batch size but need not be: ``batch``,
-    ``literal``, or a reason to ``refuse``. ``runs``: see :class:`.rewrite.Rewrite`.
+    """The rewrite that makes a graph take ``size`` samples (None: any number) where it took ``old``. ``inputs``: the
+    axis of each input that is the batch. ``constants``: what a number is that may be the batch size but need not be:
+    ``batch``, ``literal``, or a reason to ``refuse``. ``runs``: see :class:`.rewrite.Rewrite`.
 
     Nothing changes before :meth:`.rewrite.Rewrite.apply`. PassError that lists every node that does not allow it.
     """

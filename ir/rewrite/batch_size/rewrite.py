@@ -22,9 +22,9 @@ _TRANSPOSED = named(Family.TRANSPOSED_CONVOLUTION)
 
 
 class Rewrite:
-    """What has to change for a batch of ``size`` (None: any). Nothing changes before :meth:`apply`; ``stuck`` holds the
-    nodes that cannot, with the reason. ``runs``: MindSpore is to run the graph, so a transposed convolution must be
-    told the whole shape of its result; what writes it in another form needs the type alone."""
+    """The changes for a batch of ``size`` (None: any). Nothing changes before :meth:`apply`; ``stuck`` holds the nodes
+    that cannot, with the reason. ``runs``: MindSpore is to run the graph, so a transposed convolution must be told the
+    whole shape of its result; what writes it in another form needs the type alone."""
 
     def __init__(self, graph: Graph, batch: Batch, scalars: Scalars, size: int | None, runs: bool = True):
         self.graph = graph

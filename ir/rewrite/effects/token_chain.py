@@ -58,7 +58,7 @@ class TokenChain:
         """The write before an effect in the sequence."""
         self._level: dict[Node, int] = {}
         self._fence: dict[int, dict[Node, None]] = {}
-        """What the token of each level waits for."""
+        """The effects that the token of each level waits for."""
 
     def build(self, first_token: Callable[[bool], Value]) -> dict[bool, Value | None]:
         """Creates the tokens and hands them to the effects; returns the last memory (False) and IO (True) token that

@@ -44,7 +44,7 @@ def rest(main: Graph, outputs: Node) -> None:
 
 
 def draws(main: Graph) -> list[Node]:
-    """What still draws at random."""
+    """Nodes that still draw at random."""
     return [node for graph in main.all_graphs() for node in graph if is_random(node)]
 
 

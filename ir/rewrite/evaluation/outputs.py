@@ -13,7 +13,7 @@ from ...core.walk import carried_operands, result_value, walk
 
 
 def results_of(graph: Graph) -> dict[str, Value]:
-    """What a graph returns, by name."""
+    """The results of a graph, by name."""
     value = result_value(graph)
     values = list(value.operands) if isinstance(value, Node) and value.op.name == "MakeTuple" else [value]
     names = graph.outputs if len(graph.outputs) == len(values) else [f"output{i}" for i in range(len(values))]
@@ -42,8 +42,8 @@ def is_training(graph: Graph) -> bool:
 
 
 def network_outputs(program: Program, graph: Graph) -> dict[str, Value]:
-    """What the network of a training graph computes: ``output``, or ``output0``, ``output1``, … of several heads; the
-    ``loss`` where its outputs cannot be told from it. Linear in nodes.
+    """The values that the network of a training graph computes: ``output``, or ``output0``, ``output1``, … of several
+    heads; the ``loss`` where its outputs cannot be told from it. Linear in nodes.
 
     Three rules find them. The *data* are the inputs that reach a layer, which is a node that takes a weight; the others
     are labels. The network is all that the layers need, and what follows them without a label. A cell that handles

@@ -141,7 +141,7 @@ def _groups(main: Graph, closures: Closures) -> dict[Graph, int]:
 
 
 def _stripped(function: Graph) -> Value | None:
-    """What a function returns, without the Depends that only order."""
+    """The result of a function, without the Depends that only order."""
     return without_order(function.result) if function.has_result else None
 
 

@@ -1,1 +1,1 @@
-"""What programs of several ranks hold: collectives, buckets, AdaSum, shares."""
+"""The parts of programs of several ranks: collectives, buckets, AdaSum, shares."""

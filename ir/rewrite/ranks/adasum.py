@@ -244,7 +244,7 @@ class _Combination:
         return rank // self.devices >> level & 1
 
     def _exchanged(self, level: int, given: Value, upper: bool) -> Value:
-        """What the partner gives away."""
+        """The half that the partner gives away."""
         distance = self.devices << level
         lower = self.job.rank - distance * upper
         group = self.job.group(lower, lower + distance)
@@ -258,8 +258,7 @@ class _Combination:
         return self._slice(both, 0 if upper else size, size)
 
     def _factors(self, level: int, start: int, size: int, a: Value, b: Value) -> list[Value]:
-        """What each element of ``a`` and ``b`` is multiplied by: 1 - a.b / 2|a|^2 and 1 - a.b / 2|b|^2 of its
-        weight."""
+        """The factors of each element of ``a`` and ``b``: 1 - a.b / 2|a|^2 and 1 - a.b / 2|b|^2 of its weight."""
         products = [self._make("Mul", x, y) for x, y in ((a, b), (a, a), (b, b))]
         ab, aa, bb = self._sums(level, start, size, products)
         one, two, least = (self.graph.constant(scalar_tensor("float32", x)) for x in (1.0, 2.0, _LEAST))

@@ -81,7 +81,7 @@ def sum_over_ranks(graph: Graph, values: Sequence[Value], group: str, *, scope: 
 
 
 def source_of(result: Node) -> Value:
-    """What a result of :func:`sum_over_ranks` is the sum of, on this rank."""
+    """This rank's summand of a result of :func:`sum_over_ranks`."""
     slot = result.marks.get(SLOT)
     if slot is None:
         return result.operand(0)

@@ -26,7 +26,7 @@ COLLECTIVES = named(Family.COLLECTIVE, in_place=True)
 WORLD = {CPU: "mccl_world_group", GPU: "nccl_world_group", ASCEND: "hccl_world_group"}
 """The group of all ranks, by target."""
 SUMMED = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
-"""What AllReduce adds up."""
+"""The summands of AllReduce."""
 
 
 def is_collective(node: Node) -> bool:
@@ -87,7 +87,7 @@ class Traffic:
 
 
 def traffic(graph: Graph) -> Traffic:
-    """What one run of a graph communicates, each function of its own counted once."""
+    """The traffic of one run of a graph, each function of its own counted once."""
     reached = reachable_functions(graph)
     total = Traffic()
     for node in collectives(graph):
@@ -97,7 +97,7 @@ def traffic(graph: Graph) -> Traffic:
 
 
 def cycle_traffic(program: Program) -> Traffic:
-    """What one cycle of a program communicates (variant 0, where its schedule has several)."""
+    """The traffic of one cycle of a program (variant 0, where its schedule has several)."""
     total = Traffic()
     for entry in program.schedule.cycle:
         total += traffic(program.graphs[entry.graph]) * entry.repeat

@@ -1,4 +1,4 @@
-"""What a rule sees of the operator that it translates: attributes, inputs, and the emitter."""
+"""The view that a rule has of its operator: attributes, inputs, and the emitter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Weight:
 
 
 Item = Value | Weight | Any
-"""What an ONNX name stands for: a value of the graph, a weight, or a constant (a numpy array)."""
+"""The meaning of an ONNX name: a value of the graph, a weight, or a constant (a numpy array)."""
 Rule = Callable[["Call"], Any]
 """Returns the operator's outputs: one, or a sequence; values, or numpy arrays for what is constant."""
 

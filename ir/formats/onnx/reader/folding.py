@@ -1,4 +1,4 @@
-"""What is computed from constants alone: done now, by the reference evaluator of the onnx package."""
+"""Constant folding, by the reference evaluator of the onnx package."""
 
 from __future__ import annotations
 

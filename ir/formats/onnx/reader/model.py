@@ -248,7 +248,7 @@ def _check(model: Any) -> None:
 
 
 def _inferred(model: Any) -> dict[str, TensorType]:
-    """What shape inference says, as far as it goes; -1 where it does not know a size."""
+    """The result of shape inference, as far as it goes; -1 where it does not know a size."""
     from onnx import shape_inference
 
     try:

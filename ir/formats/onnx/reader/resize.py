@@ -132,7 +132,7 @@ def _cubic(distance: float, a: float) -> float:
 
 
 def _add(row: np.ndarray, places: list[int], shares: list[float], inside_only: bool) -> None:
-    """What lies outside counts as the border, or not at all."""
+    """Elements outside count as the border, or not at all."""
     if inside_only:
         shares = [s if 0 <= p < len(row) else 0.0 for p, s in zip(places, shares, strict=True)]
         shares = [s / sum(shares) for s in shares]

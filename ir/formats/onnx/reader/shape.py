@@ -1,4 +1,5 @@
-"""What only moves elements: reshaping, transposing, joining, splitting, padding; and what shapes alone say."""
+"""Operators that only move elements (reshaping, transposing, joining, splitting, padding), and those on shapes
+alone."""
 
 from __future__ import annotations
 

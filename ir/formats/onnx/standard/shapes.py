@@ -1,4 +1,4 @@
-"""What only moves elements: reshaping, joining, slicing, gathering, padding."""
+"""Primitives that only move elements: reshaping, joining, slicing, gathering, padding."""
 
 from __future__ import annotations
 
