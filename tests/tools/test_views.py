@@ -454,6 +454,28 @@ def test_pieces(
     assert isinstance(piece.result, Node)
 
 
+def test_around_does_not_follow_what_only_orders(inspect_: Inspect, tmp_path: Path) -> None:
+    """A tuple that a token waits for leads from each effect of a cycle to all others."""
+    (tmp_path / "two.ir").write_text("""
+state %w: float32[4]
+state %v: float32[4]
+graph @step(%x: float32[4]) {
+  %lw = Load(%w, umonad) : float32[4]
+  %lv = Load(%v, umonad) : float32[4]
+  %all = MakeTuple(%lw, %lv) : (float32[4], float32[4])!
+  %t = UpdateState(umonad, %all) : umonad
+  %a = Assign(%w, %x, %t) : float32[4]@w
+  %s = Add(%lw, %x) : float32[4]
+  %d = Depend(%s, %a) : float32[4]
+  return %d
+}
+""")
+    done = inspect_(tmp_path / "two.ir", "--around", "lw", "--radius", "9", "--format", "text")
+    names = {n.name for n in parse_program(done.out).graphs["step"]}
+    assert {"lw", "s", "d"} <= names
+    assert not names & {"lv", "all", "t", "a"}
+
+
 def test_a_piece_keeps_its_parts_and_functions(compiled: Program, inspect_: Inspect, tmp_path: Path) -> None:
     compiled.save(str(tmp_path / "lenet.boost"))
     whole = inspect_(tmp_path / "lenet.boost", "--graph", "accumulate", "--format", "json").document

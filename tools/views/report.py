@@ -18,6 +18,7 @@ from ...ir.analysis.compare.diff_text import SIGNS, Lines, heading, made_by, sec
 from ...ir.analysis.compare.difference import GraphDiff, ProgramDiff
 from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted, print_bytes, print_count
+from ...passes.framework.options import print_value
 from .. import cli
 from ..verification.report import numbers_of
 from .memory_plot import memory_plot
@@ -115,7 +116,9 @@ def _passes(reports: list[Document], colours: dict[str, str]) -> list[Document]:
     rows = []
     for report in reports:
         share = 100 * report["seconds"] / total
-        rows.append({**report, "start": start, "share": share, "colour": colours.get(report["name"], "")})
+        options = {name: print_value(value) for name, value in report["options"].items()}
+        colour = colours.get(report["name"], "")
+        rows.append({**report, "options": options, "start": start, "share": share, "colour": colour})
         start += share
     return rows
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import reachable_functions
 from ...ir.core.errors import OptionError, nearest
 from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value
@@ -61,13 +62,16 @@ def in_scope(node: Node, pattern: str) -> bool:
 
 
 def neighbourhood(centres: Iterable[Node], radius: int) -> set[Node]:
-    """The nodes at most so many edges from the centres, effect tokens not followed."""
+    """The nodes at most so many edges from the centres. What merely waits for a node, and all effect tokens, are not
+    followed: they lead from each effect to all others."""
     near = set(centres)
     edge = list(near)
     for _ in range(radius):
         reached = []
         for node in edge:
-            for value in (*node._operands, *node.uses):
+            operands = [v for i, v in enumerate(node._operands) if not orders_only(node, i)]
+            users = [user for user, i in node.use_sites() if not orders_only(user, i)]
+            for value in (*operands, *users):
                 follow = isinstance(value, Node) and not is_monad(value.type) and value not in near
                 if follow and isinstance(value, Node) and not (value.graph and value.graph.is_return(value)):
                     near.add(value)
