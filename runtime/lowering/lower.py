@@ -58,7 +58,9 @@ def lower(graph: Graph, context: Context, lowerings: Sequence[Lowering] = LOWERI
             continue
         if graph is source:
             graph = source.clone()[0]
-        steps.append((name_of(lowering), lowering.run(graph, context)))
+        done = lowering.run(graph, context)
+        if done:
+            steps.append((name_of(lowering), done))
         # Behind half-state kernels write into casts, which the verifier takes for a mistake in any other graph.
         if VERIFY in os.environ and all(name != name_of(half_state) for name, _ in steps):
             _verify(graph, lowering)

@@ -1,4 +1,4 @@
-"""What a lowering is, and what it is told."""
+"""The protocol of lowerings, and the context that they are told."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Lowering(Protocol):
         """Whether ``run`` has anything to do. Changes nothing."""
 
     def run(self, graph: Graph, context: Context) -> str:
-        """Changes the graph, of which nobody else knows, and says what it did."""
+        """Changes the graph, of which nobody else knows, and says what it did; "" where there is nothing to do."""
 
 
 def name_of(lowering: Lowering) -> str:

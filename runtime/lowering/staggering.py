@@ -44,6 +44,8 @@ def run(graph: Graph, context: Context) -> str:
                     bottom.set_operand(i, graph.create("Depend", [read, previous]))
                 delayed += 1
             previous = node
+    if not delayed:
+        return ""
     for user in waiting:
         user.type = infer(user.op, user.operands)
     graph.sort()

@@ -16,36 +16,36 @@ WEIGHTS = 8
 BYTES = 128 * 64 * 4
 
 
-def update_side(measured: bool = False) -> Program:
+def update_side(measured: bool = False, weights: int = WEIGHTS) -> Program:
     """Momentum on the mean of accumulators, which are cleared; ``measured``: a norm of all gradients is returned."""
     states = [
         f"state %{kind}{k}: float32[128,64] role={role}\n"
         for kind, role in (("w", "weight"), ("m", "slot"), ("accum.w", "accumulator"))
-        for k in range(WEIGHTS)
+        for k in range(weights)
     ]
     lines = ["%n = Load(%count, umonad) : float32[]"]
-    for k in range(WEIGHTS):
+    for k in range(weights):
         lines += [
             f"%l{k} = Load(%accum.w{k}, umonad) : float32[128,64]",
             f"%g{k} = RealDiv(%l{k}, %n) : float32[128,64]",
             f"%z{k} = ZerosLike(%l{k}) : float32[128,64]",
         ]
-    waited = ", ".join(f"%l{k}, %g{k}, %z{k}" for k in range(WEIGHTS))
-    types = ", ".join(["float32[128,64]"] * 3 * WEIGHTS)
+    waited = ", ".join(f"%l{k}, %g{k}, %z{k}" for k in range(weights))
+    types = ", ".join(["float32[128,64]"] * 3 * weights)
     lines += [f"%all = MakeTuple({waited}) : ({types})", "%u0 = UpdateState(umonad, %all) : umonad"]
     token = "u0"
-    for k in range(WEIGHTS):
+    for k in range(weights):
         lines.append(f"%a{k} = ApplyMomentum(%w{k}, %m{k}, 0.1, %g{k}, 0.9, %{token}) : float32[128,64]@w{k}")
         token = f"ua{k}"
         lines.append(f"%{token} = UpdateState(%{'u0' if k == 0 else f'ua{k - 1}'}, %a{k}) : umonad")
-    for k in range(WEIGHTS):
+    for k in range(weights):
         lines.append(f"%c{k} = Assign(%accum.w{k}, %z{k}, %{token}) : float32[128,64]@accum.w{k}")
         lines.append(f"%uc{k} = UpdateState(%{token}, %c{k}) : umonad")
         token = f"uc{k}"
     result = "%n"
     if measured:
-        lines += [f"%s{k} = L2Loss(%g{k}) : float32[]" for k in range(WEIGHTS)]
-        lines.append(f"%t = MakeTuple({', '.join(f'%s{k}' for k in range(WEIGHTS))})")
+        lines += [f"%s{k} = L2Loss(%g{k}) : float32[]" for k in range(weights)]
+        lines.append(f"%t = MakeTuple({', '.join(f'%s{k}' for k in range(weights))})")
         lines.append("%norm = AddN(%t) : float32[]")
         result = "%norm"
     lines.append(f"%d = Depend({result}, %{token}) : float32[]")
@@ -75,6 +75,11 @@ def test_what_is_measured_before_the_updates_is_not_put_off() -> None:
     program = update_side(measured=True)
     graph = program.graphs["apply"]
     assert lower(graph, Context(program, "cpu"), [staggering]).graph is graph
+
+
+def test_one_gradient_waits_for_no_other() -> None:
+    program = update_side(weights=1)
+    assert lower(program.graphs["apply"], Context(program, "cpu"), [staggering]).steps == ()
 
 
 def test_footprint_counts_state_once_and_graphs_by_their_largest() -> None:
