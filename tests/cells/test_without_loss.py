@@ -95,7 +95,7 @@ def test_the_commands_say_so(
     document = shell(capsys, run.command, "train.boost", "--data", "data.npz", "--json").document
     assert (document["cycles"], document["losses"], document["epochs"][0]["loss"]) == (2, [], None)
     seen = shell(capsys, inspect.command, cell_file("no_loss"), "--format", "anatomy")
-    assert "returns no loss" in seen.out
+    assert "graph @step\n  no loss\n" in seen.out
 
 
 def test_its_network_is_not_told_by_a_loss(cell_file: Export) -> None:
