@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted, print_bytes
+from ..ir.formats.storage.program_json import schedule_document
 from ..passes.framework.base import Pass
 from ..passes.framework.pipeline import print_pipeline
 from ..passes.framework.registry import find
@@ -74,14 +75,8 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def schedule_json(program: Program) -> dict[str, Any]:
-    schedule = program.schedule
     return {
-        "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
-        "flush": schedule.flush,
-        "count": schedule.count,
-        "max_skipped": schedule.max_skipped,
-        "choice": None if schedule.choice is None else asdict(schedule.choice),
-        "search": None if schedule.search is None else asdict(schedule.search),
+        **schedule_document(program.schedule),
         "micro_batches": program.micro_batches(),
         "text": describe_schedule(program),
     }

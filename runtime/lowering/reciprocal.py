@@ -8,6 +8,7 @@ power of two.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import frexp
 
 from ...ir.analysis.training.divisor import find_divisor, quotients
@@ -17,6 +18,7 @@ from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import TensorType
+from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from .lowering import Context
 
@@ -63,26 +65,24 @@ def _scales(variable: StateVariable, program: Program) -> list[float]:
     return [float(variable.initial.item()), *factors]
 
 
-def _is_power_of_two(divisor: Node, program: Program) -> bool:
+def _is_power_of_two(divisor: Value, program: Program) -> bool:
     """Whether a divisor is made of powers of two when a cycle is full."""
-    stack: list[Value] = [divisor]
-    seen: set[Value] = set()
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if isinstance(value, Node):
-            if value.op.name not in _KEEPING or not isinstance(value.type, TensorType) or value.type.size != 1:
-                return False
-            stack.extend(value.operands[:1] if value.op.name == "Load" else value.operands)
-        elif isinstance(value, State):
-            variable = program.state[value.name]
-            if variable.role == "loss-scale" and not all(map(_has_one_bit, _scales(variable, program))):
-                return False
-        elif isinstance(value, Constant) and isinstance(value.value, TensorValue):
-            if not _has_one_bit(to_numpy(value.value.type, value.value.data).item()):
-                return False
-        elif not isinstance(value, Constant):
-            return False
-    return True
+
+    def factors(value: Value) -> Iterable[Value]:
+        if not isinstance(value, Node):
+            return ()
+        return value.operands[:1] if value.op.name == "Load" else value.operands
+
+    return all(_keeps_one_bit(value, program) for value in walk([divisor], factors))
+
+
+def _keeps_one_bit(value: Value, program: Program) -> bool:
+    """Whether a value is a power of two if its operands are."""
+    if isinstance(value, Node):
+        return value.op.name in _KEEPING and isinstance(value.type, TensorType) and value.type.size == 1
+    if isinstance(value, State):
+        variable = program.state[value.name]
+        return variable.role != "loss-scale" or all(map(_has_one_bit, _scales(variable, program)))
+    if isinstance(value, Constant) and isinstance(value.value, TensorValue):
+        return _has_one_bit(to_numpy(value.value.type, value.value.data).item())
+    return isinstance(value, Constant)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ...ir.analysis.functions.calls import called_functions
+from collections.abc import Iterator
+
 from ...ir.core.graph import Constant, Graph, GraphRef, Input, Node, Value
 from ...ir.core.op import CALL
 from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
+from ...ir.core.walk import walk
 
 _PASSING = named(
     *(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE, Family.SLICE, Family.REPEAT, Family.JOIN),
@@ -27,29 +29,27 @@ _CLASSES = {
 def upper_bound(graph: Graph, value: Input) -> int | None:
     """The least number that the input's integers must stay below; None where nobody says."""
     bounds: list[int] = []
-    stack: list[Value] = [value]
-    seen: set[Value] = set()
-    while stack:
-        here = stack.pop()
-        if here in seen:
-            continue
-        seen.add(here)
+
+    def passed_on(here: Value) -> Iterator[Value]:
         for user, i in here.use_sites():
             bound = _bound(user, i)
             if bound is not None:
                 bounds.append(bound)
             elif user.op.name in _PASSING and not (user.op.name == "Depend" and i == 1):
-                stack.append(user)
+                yield user
             elif user.op is CALL or user.op.name == "Partial":
-                stack.extend(_formals(user, i))
+                yield from _formals(user, i)
+
+    start: Value = value
+    for _ in walk([start], passed_on):
+        pass
     return min(bounds, default=None)
 
 
 def _formals(user: Node, i: int) -> list[Value]:
-    """The function inputs that an operand of a call or Partial becomes."""
+    """The function input that an operand of a call or Partial becomes, where the function is named."""
     target = user.operand(0)
-    functions = [target.graph] if isinstance(target, GraphRef) else called_functions(user) if user.op is CALL else []
-    return [f.inputs[i - 1] for f in functions if isinstance(target, GraphRef) and 0 < i <= len(f.inputs)]
+    return [target.graph.inputs[i - 1]] if isinstance(target, GraphRef) and 0 < i <= len(target.graph.inputs) else []
 
 
 def _bound(user: Node, i: int) -> int | None:

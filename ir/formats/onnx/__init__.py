@@ -1,1 +1,1 @@
-"""ONNX, to look at: what the compiler's graphs hold, in a form that viewers of ONNX open."""
+"""ONNX: graphs for viewers (writer), forward models (reader/), the network in standard operators (standard/)."""

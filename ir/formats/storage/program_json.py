@@ -18,23 +18,27 @@ from ...files.document import Document
 FORMAT = 1
 
 
+def schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as JSON, in ``program.json`` and in reports."""
+    return {
+        "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
+        "flush": schedule.flush,
+        "count": schedule.count,
+        "max_skipped": schedule.max_skipped,
+        "choice": None if schedule.choice is None else asdict(schedule.choice),
+        "search": None if schedule.search is None else asdict(schedule.search),
+    }
+
+
 def describe_program(program: Program, stored: dict[str, int], files: dict[str, str]) -> dict[str, Any]:
-    """What ``program.json`` says. ``stored``: the checksum of each state that stands in a file, the others being zeros;
-    ``files``: that of each graph's file."""
-    schedule = program.schedule
+    """The content of ``program.json``. ``stored``: the checksum of each state that stands in a file, the others being
+    zeros; ``files``: that of each graph's file."""
     return {
         "format": FORMAT,
         "name": program.name,
         "target": program.target,
         "pipeline": program.pipeline,
-        "schedule": {
-            "cycle": [{"graph": e.graph, "repeat": e.repeat} for e in schedule.cycle],
-            "flush": schedule.flush,
-            "count": schedule.count,
-            "max_skipped": schedule.max_skipped,
-            "choice": None if schedule.choice is None else asdict(schedule.choice),
-            "search": None if schedule.search is None else asdict(schedule.search),
-        },
+        "schedule": schedule_document(program.schedule),
         "graphs": {
             name: {
                 "file": f"{name}.mindir",
