@@ -180,8 +180,7 @@ class Node(Value):
         except IndexError:
             raise VerifyError(
                 f"node '%{self.name}' ({self.op.name}) has {counted(len(self._operands), 'operand')}, and needs "
-                f"{i + 1}: "
-                "the file is damaged, or not from MindSpore"
+                f"{i + 1}: the file is damaged, or not from MindSpore"
             ) from None
 
     @property
@@ -216,10 +215,6 @@ class Node(Value):
     @property
     def next(self) -> Node | None:
         return self._next
-
-    @property
-    def prev(self) -> Node | None:
-        return self._prev
 
     def __repr__(self) -> str:
         shown = ", ".join(f"%{v.name}" for v in self._operands[:8])
@@ -462,12 +457,6 @@ class Graph(Displayed):
         else:
             before._prev = node
         return node
-
-    def move(self, node: Node, before: Node | None) -> None:
-        """Moves a node of this graph before another (None: to the end)."""
-        if node is not before:
-            self._unlink(node)
-            self.insert(node, before)
 
     def erase(self, node: Node) -> None:
         """Removes an unused node; refuses, changing nothing, while something uses it."""

@@ -126,7 +126,7 @@ class Checkpoint(Scenario):
 
 def which_of(program: Program, programs: tuple[Program, Program]) -> int:
     """The one of two that a program is, in every graph and bit."""
-    from boost_compile.ir.analysis.compare.equal import programs_equal
+    from tests.equality import programs_equal
 
     equal = [programs_equal(program, each) is None for each in programs]
     assert equal.count(True) == 1, "neither the old program nor the new one"

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.analysis.compare.equal import structurally_equal
 from boost_compile.ir.core.types import DType
 from boost_compile.ir.rewrite.ranks.buckets import Item, plan_buckets
 from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
 
 import boost_compile as bc
 from tests.compare import assert_equal
+from tests.equality import structurally_equal
 from tests.networks import CASES
 
 Exported = Callable[[str], Path]

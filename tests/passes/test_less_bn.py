@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.compare.equal import structurally_equal
 from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.text import parse_program
 from boost_compile.passes.framework.pipeline import parse_pipeline
@@ -24,6 +23,7 @@ import boost_compile as bc
 from tests import boundary, native, reference
 from tests.boundary import slow, with_splits
 from tests.compare import assert_close
+from tests.equality import structurally_equal
 from tests.linear_cost import assert_linear
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of

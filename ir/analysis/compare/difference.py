@@ -165,9 +165,6 @@ class ProgramDiff(Displayed):
         """Nodes by the pass that made the difference."""
         return grouped(self.nodes(), lambda n: n.by)
 
-    def by_scope(self) -> dict[str, list[NodeDiff]]:
-        return grouped(self.nodes(), lambda n: n.scope)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "equal": not self,

@@ -20,6 +20,7 @@ from ...core.types import is_monad
 from .fingerprint import Keys, body_hash, colours, notes, shape_hash
 
 Pair = tuple[Node, Node]
+Groups = dict[Hashable, list[Node]]
 _ROUNDS = 3
 _ALIKE = 8
 """Of so many nodes of one colour the best is chosen; of more, the first."""
@@ -157,7 +158,6 @@ class _Bodies:
         self.key_a, self.key_b = matching.keys
         self.found: list[Pair] = []
         self.names_count = False
-        self._sig: dict[Node, int] = {}
 
     def run(self) -> list[Pair]:
         self.m.nodes[self.a._return] = self.b._return
@@ -216,7 +216,7 @@ class _Bodies:
         candidates: dict[Hashable, deque[Node]] = defaultdict(deque)
         for y in self._left_b():
             tokens = [w if isinstance(w, Node) else self.key_b.leaf(w) for w in self._plain(y)]
-            key = (self._sig_b(y), tuple(tokens))
+            key = (self.key_b.sig(y), tuple(tokens))
             candidates[key].append(y)
             candidates[key, notes(y)].append(y)
         for picky in (True, False):
@@ -224,7 +224,7 @@ class _Bodies:
                 known = self._tokens(x)
                 if known is None:
                     continue
-                key = (self._sig_a(x), tuple(known))
+                key = (self.key_a.sig(x), tuple(known))
                 group = candidates.get((key, notes(x)) if picky else key)
                 while group and group[0] in self.m.back:
                     group.popleft()
@@ -254,9 +254,8 @@ class _Bodies:
         """Nodes that only have primitive, type and notes in common: scopes tell a network's layers apart, links a
         layer's nodes."""
         start = len(self.found)
-        self._unique(
-            lambda x: (self._sig_a(x), notes(x)), lambda y: (self._sig_b(y), notes(y)), lambda x, y: bool(x.scope)
-        )
+        sig_a, sig_b = self.key_a.sig, self.key_b.sig
+        self._unique(lambda x: (sig_a(x), notes(x)), lambda y: (sig_b(y), notes(y)), lambda x, y: bool(x.scope))
         self._around(self.found[start:])
 
     def _by_name(self) -> None:
@@ -332,23 +331,11 @@ class _Bodies:
         todo.reverse()
         while todo:
             x, y = todo.pop()
-            candidates = zip(x._operands, y._operands, strict=False)
-            for v, w in candidates:
+            for v, w in zip(x._operands, y._operands, strict=False):
                 if isinstance(v, Node) and isinstance(w, Node) and self._may(v, w) and admit(v, w):
                     todo.append(self._pair(v, w))
             if users and x is not self.a._return:
-                kinds: dict[Hashable, list[Node]] = defaultdict(list)
-                for user, i in y.use_sites():
-                    if user not in self.m.back:
-                        kinds[user.op.name, user.scope, i].append(user)
-                mine: dict[Hashable, list[Node]] = defaultdict(list)
-                for user, i in x.use_sites():
-                    if user not in self.m.nodes:
-                        mine[user.op.name, user.scope, i].append(user)
-                for kind, few in mine.items():
-                    others = kinds.get(kind, ())
-                    if len(few) == len(others) == 1 and self._may(few[0], others[0]) and admit(few[0], others[0]):
-                        todo.append(self._pair(few[0], others[0]))
+                todo += self._only_ones(_uses_by_kind(x, self.m.nodes), _uses_by_kind(y, self.m.back), admit)
 
     def _may(self, x: Node, y: Node) -> bool:
         """Both are free; and tokens are matched by what they wait for, not by where they stand in the sequence."""
@@ -366,12 +353,16 @@ class _Bodies:
         admit: Callable[[Node, Node], bool],
     ) -> None:
         """Pairs nodes whose key no other unmatched node of their graph has. A key of None is none."""
-        left = _by_key(self._left_a(), key_a)
-        right = _by_key(self._left_b(), key_b)
+        self._only_ones(_by_key(self._left_a(), key_a), _by_key(self._left_b(), key_b), admit)
+
+    def _only_ones(self, left: Groups, right: Groups, admit: Callable[[Node, Node], bool]) -> list[Pair]:
+        """Pairs nodes that are the only ones of one key on both sides."""
+        found = []
         for key, few in left.items():
             others = right.get(key, ())
             if len(few) == len(others) == 1 and self._may(few[0], others[0]) and admit(few[0], others[0]):
-                self._pair(few[0], others[0])
+                found.append(self._pair(few[0], others[0]))
+        return found
 
     def _related(self, x: Node, y: Node) -> bool:
         """Something else than the name speaks for it: the type, an operand, or a use in the same place."""
@@ -381,22 +372,10 @@ class _Bodies:
         return any((self.m.nodes.get(user), i) in at for user, i in x.use_sites())
 
     def _same_sig(self, x: Node, y: Node) -> bool:
-        return self._sig_a(x) == self._sig_b(y)
+        return self.key_a.sig(x) == self.key_b.sig(y)
 
     def _same_op(self, x: Node, y: Node) -> bool:
         return x.op.name == y.op.name
-
-    def _sig_a(self, node: Node) -> int:
-        found = self._sig.get(node)
-        if found is None:
-            found = self._sig[node] = self.key_a.sig(node)
-        return found
-
-    def _sig_b(self, node: Node) -> int:
-        found = self._sig.get(node)
-        if found is None:
-            found = self._sig[node] = self.key_b.sig(node)
-        return found
 
     def _left_a(self) -> list[Node]:
         return [x for x in self.a if x not in self.m.nodes]
@@ -417,8 +396,17 @@ class _Bodies:
         return any(user not in matched for user in node.uses)
 
 
-def _by_key(nodes: Iterable[Node], key: Callable[[Node], Hashable]) -> dict[Hashable, list[Node]]:
-    groups: dict[Hashable, list[Node]] = defaultdict(list)
+def _uses_by_kind(node: Node, matched: dict[Node, Node]) -> Groups:
+    """The users that are not matched, by primitive, scope and operand index."""
+    groups: Groups = defaultdict(list)
+    for user, i in node.use_sites():
+        if user not in matched:
+            groups[user.op.name, user.scope, i].append(user)
+    return groups
+
+
+def _by_key(nodes: Iterable[Node], key: Callable[[Node], Hashable]) -> Groups:
+    groups: Groups = defaultdict(list)
     for node in nodes:
         k = key(node)
         if k is not None:

@@ -1,4 +1,4 @@
-"""Estimated memory of a program: what lives for all time (state), and what is alive at each node of a graph.
+"""Estimated memory of a graph: what is alive at each of its nodes, the state apart.
 
 The nodes are taken in the order in which they stand. A node's result occupies memory from the node to its last use,
 a use through a view (``ir/core/views.py``) included. What is written in place occupies nothing new. UpdateState only
@@ -16,7 +16,6 @@ from ...core.graph import Constant, Graph, Node, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect, written_operands
 from ...core.primitives import VIEWS, facts
-from ...core.program import Program
 from ...core.types import TensorType, TupleType, Type, holds_function
 from ...core.walk import without_order
 from ..functions.calls import called_functions, callees_first
@@ -47,42 +46,23 @@ class GraphMemory:
         return self.inputs + self.constants + self.peak
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramMemory:
-    """``state``: bytes by role. ``graphs``: what each graph needs besides, by name."""
-
-    state: dict[str, int]
-    graphs: dict[str, GraphMemory]
-
-    @property
-    def peak(self) -> int:
-        """The most that any graph of the program needs, all state included."""
-        return sum(self.state.values()) + max((g.total for g in self.graphs.values()), default=0)
-
-
-def program_memory(program: Program, kinds: Mapping[Node, str] | None = None) -> ProgramMemory:
-    """The estimate for each graph. ``kinds``: see :func:`graph_memory`."""
-    state: dict[str, int] = {}
-    for variable in program.state.values():
-        state[variable.role] = state.get(variable.role, 0) + variable.nbytes
-    return ProgramMemory(state, {name: graph_memory(graph, kinds) for name, graph in program.graphs.items()})
-
-
 def graph_memory(graph: Graph, kinds: Mapping[Node, str] | None = None) -> GraphMemory:
     """The estimate for a main graph. ``kinds`` says by node what its result is (an activation, a gradient), for the
     timeline; a node that is not in it makes a :data:`TEMPORARY`. Linear in nodes and operands."""
+    return _estimate(graph, _functions(graph), kinds or {})
+
+
+def _functions(graph: Graph) -> dict[str, GraphMemory]:
     known: dict[str, GraphMemory] = {}
     for function in callees_first(graph):
         known[function.name] = _estimate(function, known, {})
-    return _estimate(graph, known, kinds or {})
+    return known
 
 
 def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
     """For each node of a main graph, in order, what it occupies: (bytes, position of the last use) of each part of its
     result, and of what a called function needs in itself, which is free again after the node."""
-    known: dict[str, GraphMemory] = {}
-    for function in callees_first(graph):
-        known[function.name] = _estimate(function, known, {})
+    known = _functions(graph)
     lives = _Lives(graph)
     for at, node in enumerate(graph):
         inside = _inside(node, known)
@@ -111,12 +91,8 @@ def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy 
 
 def _takes(user: Node, parts: Mapping[Node, str]) -> bool:
     """Whether a node of the update side computes with what it uses."""
-    return parts.get(user) not in (FORWARD, BACKWARD) and user.op.name not in (
-        "UpdateState",
-        "MakeTuple",
-        "Depend",
-        "Return",
-    )
+    passes_on = ("UpdateState", "MakeTuple", "Depend", "Return")
+    return parts.get(user) not in (FORWARD, BACKWARD) and user.op.name not in passes_on
 
 
 LARGEST = 1 << 44

@@ -101,14 +101,6 @@ def _data_file(path: Path) -> Iterator[Path]:
             file.unlink()
 
 
-def model_bytes(
-    graph: Graph, state: Mapping[str, StateVariable], metadata: Mapping[str, Any], *, stateless: bool = False
-) -> bytes:
-    """The file that :func:`write_mindir` would write, in memory."""
-    chunks = _Emitter(graph, state, stateless, "").model(metadata)
-    return b"".join(c if isinstance(c, bytes) else bytes(c.view()) for c in chunks)
-
-
 def _write(file: BinaryIO, chunks: Iterable[Chunk]) -> None:
     for chunk in chunks:
         if isinstance(chunk, bytes):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.analysis.compare.equal import programs_equal, same, structurally_equal
+from boost_compile.ir.analysis.compare.equal import same
 from boost_compile.ir.core.attributes import Number, TensorValue, bits
 from boost_compile.ir.core.data import BytesData, ZeroData
 from boost_compile.ir.core.errors import Error, FormatError
@@ -23,6 +23,7 @@ from boost_compile.ir.text.literals import LiteralScanner
 from boost_compile.ir.text.spelling import Resources, Spelling
 from hypothesis import given, settings
 
+from tests.equality import programs_equal, structurally_equal
 from tests.ir import strategies
 
 UPDATE = """

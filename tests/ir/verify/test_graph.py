@@ -82,8 +82,8 @@ def test_circular_list_ends() -> None:
 
 
 def test_use_before_definition() -> None:
-    g, a, _b, _c = chain()
-    g.move(a, None)
+    g, a, b, c = chain()
+    g.reorder([b, c, a])
     report = only(g)
     assert (
         "node %b (scope Default/b-op): operand 0, <%a = Exp(%x): float32[2]>, is used before its definition" in report

@@ -108,8 +108,7 @@ class Break(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         (graph,) = program.graphs.values()
-        first, *_, last = graph
-        graph.move(last, first)
+        graph.reorder(reversed(list(graph)))
         result.matched = 1
         return result
 
@@ -297,8 +296,7 @@ def test_cleanups_may_match_nothing(program: Program) -> None:
 
 def test_a_broken_program_is_not_blamed_on_a_pass(program: Program) -> None:
     graph = program.graphs["step"]
-    first, *_, last = graph
-    graph.move(last, first)
+    graph.reorder(reversed(list(graph)))
     with pytest.raises(VerifyError) as caught:
         compile_program(program, "idle")
     assert not isinstance(caught.value, BrokenProgram)

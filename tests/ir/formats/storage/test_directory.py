@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.compare.equal import programs_equal, structurally_equal
 from boost_compile.ir.core.data import BytesData, MappedData, MappedFile, ZeroData
 from boost_compile.ir.core.errors import Error, FormatError
 from boost_compile.ir.core.graph import Graph
@@ -19,6 +18,7 @@ from boost_compile.ir.files import atomic
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.formats.storage.save import save
 
+from tests.equality import programs_equal, structurally_equal
 from tests.ir.formats.storage.two_graphs import T, two_graphs
 
 

@@ -100,7 +100,7 @@ def test_the_file_alone_goes_on_where_the_count_stands(exported: Exported, tmp_p
 
 
 def test_a_plain_program_stays_the_graph_it_is(exported: Exported, tmp_path: Path) -> None:
-    from boost_compile.ir.analysis.compare.equal import structurally_equal
+    from tests.equality import structurally_equal
 
     program = bc.load(str(exported("lenet_bn")))
     program.save(str(tmp_path / "same.mindir"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.analysis.compare.equal import structurally_equal
 from boost_compile.ir.core.errors import OptionError
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.formats.storage.save import save
 from boost_compile.ir.formats.storage.suffixes import form_of, form_to_write, suffix_for
 from boost_compile.ir.text import parse_program
+
+from tests.equality import structurally_equal
 
 TEXT = """
 state %w: float32[2] role=weight
