@@ -151,7 +151,7 @@ def _apply(node: Node, operands: list[Any], memory: Arrays, order: Any) -> Any:
         return WRITES[name](node, *operands)
     if name in VIEWS:
         return VIEWS[name](*operands)
-    computed = PURE[name](node, *operands) if name in OF_NODE else PURE[name](*operands)
+    computed = PURE_OF_NODE[name](node, *operands) if name in PURE_OF_NODE else PURE[name](*operands)
     if isinstance(node.type, TensorType) and computed is not None:
         return np.array(computed, node.type.dtype)
     return computed
@@ -191,7 +191,110 @@ def _adam(
     return w
 
 
+def _batch_norm(node: Node, x: Any, gamma: Any, beta: Any, mean: Any, variance: Any, training: bool, *more: Any) -> Any:
+    """In training also writes the moving statistics. What it saves for the gradient is of no use here."""
+    epsilon, momentum = more[:2]
+    if training:
+        axes = _all_but_channels(x)
+        of_batch = x.mean(axes, dtype=np.float32), x.var(axes, dtype=np.float32)
+        for moving, new in zip((mean, variance), of_batch, strict=True):
+            moving[...] = (1 - momentum) * moving + momentum * new
+        mean, variance = of_batch
+    y = _by_channel(gamma, x) * _normalised(x, mean, variance, epsilon) + _by_channel(beta, x)
+    return y.astype(x.dtype), mean, variance, mean, variance
+
+
+def _batch_norm_grad(node: Node, dy: Any, x: Any, gamma: Any, mean: Any, variance: Any, _: Any, *more: Any) -> Any:
+    training, epsilon = more[:2]
+    axes = _all_but_channels(x)
+    if training:
+        mean, variance = x.mean(axes, dtype=np.float32), x.var(axes, dtype=np.float32)
+    unit = _normalised(x, mean, variance, epsilon)
+    dgamma, dbeta = (dy * unit).sum(axes, dtype=np.float32), dy.sum(axes, dtype=np.float32)
+    n = x.size // len(gamma)
+    moved = (_by_channel(dbeta, x) + unit * _by_channel(dgamma, x)) / n if training else 0
+    dx = _by_channel(gamma / np.sqrt(variance + epsilon), x) * (dy - moved)
+    return dx.astype(x.dtype), dgamma, dbeta
+
+
+def _all_but_channels(x: Any) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _by_channel(values: Any, x: Any) -> Any:
+    return values.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def _normalised(x: Any, mean: Any, variance: Any, epsilon: Any) -> Any:
+    return (x - _by_channel(mean, x)) / np.sqrt(_by_channel(variance, x) + np.float32(epsilon))
+
+
+def _windows(x: Any, size: Sequence[int], stride: Sequence[int]) -> Any:
+    """[N, C, H, W] -> a view [N, C, h, w, kh, kw]."""
+    return np.lib.stride_tricks.sliding_window_view(x, size, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
+
+
+def _convolved(node: Node) -> tuple[Sequence[int], Sequence[int], tuple[tuple[int, int], ...]]:
+    """The size and stride of the windows, and the padding of all four axes. No groups, no dilation."""
+    a = node.attributes
+    assert a["group"] == 1
+    assert set(np.ravel(a["dilation"])) == {1}
+    top, bottom, left, right = a.get("pad_list", (0, 0, 0, 0))
+    return a["kernel_size"], a["stride"][-2:], ((0, 0), (0, 0), (top, bottom), (left, right))
+
+
+def _conv(node: Node, x: Any, w: Any, *_: Any) -> Any:
+    size, stride, padding = _convolved(node)
+    return np.einsum("nchwij,ocij->nohw", _windows(np.pad(x, padding), size, stride), w, optimize=True)
+
+
+def _conv_to_filter(node: Node, dy: Any, x: Any, *_: Any) -> Any:
+    size, stride, padding = _convolved(node)
+    return np.einsum("nchwij,nohw->ocij", _windows(np.pad(x, padding), size, stride), dy, optimize=True)
+
+
+def _conv_to_input(node: Node, dy: Any, w: Any, *_: Any) -> Any:
+    size, stride, padding = _convolved(node)
+    (top, bottom), (left, right) = padding[2:]
+    assert isinstance(node.type, TensorType)
+    _, c, height, width = node.type.shape
+    dx = np.zeros((len(dy), c, height + top + bottom, width + left + right), dy.dtype)
+    spread = np.einsum("nohw,ocij->nchwij", dy, w, optimize=True)
+    for i, j in np.ndindex(*size):
+        h, v = dy.shape[2:]
+        dx[:, :, i : i + h * stride[0] : stride[0], j : j + v * stride[1] : stride[1]] += spread[..., i, j]
+    return dx[:, :, top : top + height, left : left + width]
+
+
+def _max_pool(node: Node, x: Any) -> Any:
+    return _windows(x, node.attributes["kernel_size"][-2:], node.attributes["strides"][-2:]).max((-1, -2))
+
+
+def _max_pool_grad(node: Node, x: Any, y: Any, dy: Any) -> Any:
+    """Windows that do not overlap."""
+    (kh, kw), dx = node.attributes["kernel_size"][-2:], np.zeros_like(x)
+    assert (kh, kw) == node.attributes["strides"][-2:]
+    for i, j in np.ndindex(kh, kw):
+        part = (..., slice(i, i + kh * y.shape[2], kh), slice(j, j + kw * y.shape[3], kw))
+        dx[part] = dy * (x[part] == y)
+    return dx
+
+
+def _unit(node: Node, x: Any) -> Any:
+    a = node.attributes
+    square = np.square(x).sum(tuple(a["axis"]), keepdims=True)
+    return x / np.sqrt(np.maximum(square, a["epsilon"]))
+
+
+def _unit_grad(node: Node, x: Any, y: Any, dy: Any) -> Any:
+    a = node.attributes
+    axis = tuple(a["axis"])
+    length = np.sqrt(np.maximum(np.square(x).sum(axis, keepdims=True), a["epsilon"]))
+    return (dy - y * (dy * y).sum(axis, keepdims=True)) / length
+
+
 WRITES: dict[str, Callable[..., Any]] = {
+    "BatchNorm": _batch_norm,
     "Assign": _write(lambda target, new, *_: new),
     "AssignAdd": _write(lambda target, new, *_: target + new),
     "AssignSub": _write(lambda target, new, *_: target - new),
@@ -207,6 +310,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "UpdateState": lambda *_: None,
     "Reshape": lambda x, shape: x.reshape([int(n) for n in np.atleast_1d(np.array(shape))] if shape != () else ()),
     "ExpandDims": lambda x, axis: np.expand_dims(x, int(axis)),
+    "Flatten": lambda x: x.reshape(len(x), -1),
     "Squeeze": lambda x, *axis: x.reshape([n for n in x.shape if n != 1]),
     "StopGradient": lambda x: x,
     "Identity": lambda x: x,
@@ -242,17 +346,16 @@ def _cross_entropy(node: Node, logits: Any, labels: Any) -> Any:
 
 PURE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("Mul", "Muls"), lambda a, b: a * b),
-    **dict.fromkeys(("Add", "AddExt", "AddScalar", "Adds", "BiasAdd"), lambda a, b, *_: a + b),
+    **dict.fromkeys(("Add", "AddExt", "AddScalar", "Adds"), lambda a, b, *_: a + b),
     **dict.fromkeys(("Sub", "SubExt"), lambda a, b, *_: a - b),
     **dict.fromkeys(("RealDiv", "Div", "Divs"), lambda a, b, *_: a / b),
     "Neg": lambda a: -a, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Rsqrt": lambda a: 1 / np.sqrt(a),
     "Square": np.square, "Reciprocal": lambda a: 1 / a, "Tanh": np.tanh, "Abs": np.abs, "Sign": np.sign,
     "TanhGrad": lambda y, dy: dy * (1 - y * y), "Floor": np.floor, "Pow": np.power,
     "ReLU": lambda a: np.maximum(a, 0), "ReluGrad": lambda dy, y: dy * (y > 0),
-    "BiasAddGrad": lambda dy, *_: dy.sum(tuple(range(dy.ndim - 1))),
+    "BiasAdd": lambda x, b, *_: x + _by_channel(b, x), "BiasAddGrad": lambda dy, *_: dy.sum(_all_but_channels(dy)),
     "AddN": lambda parts, *_: sum(parts[1:], parts[0]),
     "MatMul": _matmul, "BatchMatMul": _matmul,
-    "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
     "ReduceSum": _reduce(np.sum), "ReduceMean": _reduce(np.mean), "ReduceMax": _reduce(np.max),
     "ReduceAll": _reduce(np.all), "ReduceAny": _reduce(np.any),
     "SumExt": lambda x, axes, keep, *_: np.sum(x, axis=_axes(axes, x), keepdims=bool(keep)),
@@ -270,4 +373,8 @@ PURE: dict[str, Callable[..., Any]] = {
     "NPUGetFloatStatusV2": np.zeros_like, "NPUClearFloatStatusV2": np.zeros_like,
     "AllReduce": lambda x: x, "Mod": np.mod, "FloorMod": np.mod, "Fill": lambda _, shape, x: np.full(shape, x),
 }  # fmt: skip
-OF_NODE = {"SparseSoftmaxCrossEntropyWithLogits"}
+PURE_OF_NODE: dict[str, Callable[..., Any]] = {
+    "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy, "BatchNormGrad": _batch_norm_grad,
+    "Conv2D": _conv, "Conv2DBackpropFilter": _conv_to_filter, "Conv2DBackpropInput": _conv_to_input,
+    "MaxPool": _max_pool, "MaxPoolGrad": _max_pool_grad, "L2Normalize": _unit, "L2NormalizeGrad": _unit_grad,
+}  # fmt: skip

@@ -1,10 +1,12 @@
-"""Writes exported training graphs of the zoo as text, for tests without MindSpore: python -m tests.material.make
+"""Writes exported training graphs, of the zoo and of `residual`, as text, for tests without MindSpore:
+python -m tests.material.make
 
 Weights and slots are zeros: tests that run a graph give it values (`tests.material.values`).
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from boost_compile.ir.core.data import BytesData
@@ -12,6 +14,8 @@ from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import print_program
 
 from tests.conftest import export_once, zoo_folder
+from tests.material.residual import CASES
+from tests.networks import export
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -22,13 +26,15 @@ NAMES = (
 
 def main() -> None:
     folder = zoo_folder()
-    for name in NAMES:
-        program = load(str(export_once(name, folder)))
+    files = [export_once(name, folder) for name in NAMES]
+    files += [export(case, Path(tempfile.mkdtemp())) for case in CASES]
+    for file in files:
+        program = load(str(file))
         for variable in program.state.values():
             if variable.nbytes > 64:
                 variable.data = BytesData(bytes(variable.nbytes))
         text = print_program(program)
-        (HERE / f"{name}.ir").write_text(text)
+        (HERE / f"{file.stem}.ir").write_text(text)
 
 
 if __name__ == "__main__":
