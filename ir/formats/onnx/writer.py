@@ -26,6 +26,7 @@ from ...core.types import DType, TensorType, Type
 from ...files.atomic import replacing_file
 from ...files.disk_space import check_room
 from ...text.spelling import Spelling
+from .vocabulary import NUMBERS
 
 DOMAIN = "mindspore"
 FUNCTIONS = "functions"
@@ -33,11 +34,6 @@ FUNCTIONS = "functions"
 OPSET = 1
 INLINE = 1024
 """Bytes up to which a tensor stands in the model itself."""
-_ELEMENT = {
-    DType.FLOAT32: 1, DType.UINT8: 2, DType.INT8: 3, DType.UINT16: 4, DType.INT16: 5, DType.INT32: 6, DType.INT64: 7,
-    DType.STRING: 8, DType.BOOL: 9, DType.FLOAT16: 10, DType.FLOAT64: 11, DType.UINT32: 12, DType.UINT64: 13,
-    DType.COMPLEX64: 14, DType.COMPLEX128: 15, DType.BFLOAT16: 16,
-}  # fmt: skip
 Notes = Callable[[Node], Mapping[str, str]]
 
 
@@ -149,7 +145,7 @@ class _Writer:
     def _describe(self, info: Any, name: str, type_: TensorType) -> None:
         info.name = name
         tensor = info.type.tensor_type
-        tensor.elem_type = _ELEMENT[type_.dtype]
+        tensor.elem_type = NUMBERS[type_.dtype]
         if -2 in type_.shape:
             return
         tensor.shape.SetInParent()
@@ -171,7 +167,7 @@ class _Writer:
 
     def _tensor(self, tensor: Any, name: str, type_: TensorType, data: Data) -> None:
         tensor.name = name
-        tensor.data_type = _ELEMENT[type_.dtype]
+        tensor.data_type = NUMBERS[type_.dtype]
         tensor.dims.extend(type_.shape)
         if type_.dtype is DType.STRING:
             tensor.string_data.extend([b""] * type_.size)

@@ -9,14 +9,9 @@ import numpy as np
 
 from ....core.graph import Value
 from ....core.types import DType, TensorType, TupleType
+from ..vocabulary import dtype_of, shape_of
 from .call import Call, Rule
-from .emitter import CLASS, Emitter, dtype_of, plain, shape_of
-
-_X = {"output_names": ["output"], "input_names": ["x"]}
-
-
-def _relu(c: Call) -> Value:
-    return c.emitter.unary("ReLU", c.value(0))
+from .emitter import Emitter, plain
 
 
 def _leaky_relu(c: Call) -> Value:
@@ -94,10 +89,6 @@ def _shrink(c: Call) -> Value:
     return e.add(above, e.mul(low, e.add(x, e.scalar(x, bias))))
 
 
-def _class(name: str, c: Call) -> Value:
-    return c.emitter.unary(name, c.value(0), _X, CLASS)
-
-
 def _gelu(c: Call) -> Value:
     e, x = c.emitter, c.value(0)
     if c.attribute("approximate", "none") == "tanh":
@@ -128,12 +119,10 @@ def _hardmax(c: Call) -> Value:
     shape = shape_of(x)
     rows = shape if c.opset >= 13 else (math.prod(shape[:axis]), math.prod(shape[axis:]))
     axis = axis if c.opset >= 13 else 1
-    x = e.reshape(x, rows)
-    order = [i for i in range(len(rows)) if i != axis] + [axis]
-    turned = e.transpose(x, order)
+    turned = e.axis_to_end(e.reshape(x, rows), axis)
     largest = e.emit("Argmax", [turned, len(rows) - 1, 34], TensorType(DType.INT32, shape_of(turned)[:-1]))
     hot = one_hot(e, largest, rows[axis], e.scalar(x, 1.0), e.scalar(x, 0.0))
-    return e.reshape(e.transpose(hot, [order.index(i) for i in range(len(rows))]), shape)
+    return e.reshape(e.axis_from_end(hot, axis), shape)
 
 
 def one_hot(e: Emitter, indices: Value, depth: int, on: Value, off: Value) -> Value:
@@ -165,7 +154,6 @@ def _dropout(c: Call) -> list[object]:
 
 
 RULES: dict[str, Rule] = {
-    "Relu": _relu,
     "LeakyRelu": _leaky_relu,
     "PRelu": _prelu,
     "Elu": _elu,
@@ -176,9 +164,6 @@ RULES: dict[str, Rule] = {
     "Swish": _swish,
     "ThresholdedRelu": _thresholded_relu,
     "Shrink": _shrink,
-    "Softplus": partial(_class, "Softplus"),
-    "Softsign": partial(_class, "Softsign"),
-    "Mish": partial(_class, "Mish"),
     "Gelu": _gelu,
     "Softmax": partial(_softmax, "Softmax"),
     "LogSoftmax": partial(_softmax, "LogSoftmax"),

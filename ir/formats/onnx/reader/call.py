@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....core.data import Data, to_numpy
-from ....core.errors import Error, FormatError
+from ....core.errors import FormatError
 from ....core.graph import Value, tensor_type
 from ....core.types import DType, TensorType
 from ....core.wording import counted
+from ..vocabulary import Unsupported
 from .emitter import Emitter
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-class Unsupported(Error):
-    """This use of an operator has no translation; the message is the reason."""
 
 
 @dataclass
@@ -123,7 +120,7 @@ class Call:
             raise FormatError(f"axis {axis} of a tensor with {counted(rank, 'axis')}")
         return axis % rank
 
-    def axes(self, i: int, rank: int | None = None) -> list[int] | None:
+    def axes(self, i: int) -> list[int] | None:
         """Axes, given as input ``i`` (newer opsets) or as an attribute (older ones); None where not given."""
         given = self.ints(i) if self.has(i) else self.attribute("axes")
-        return None if given is None else [self.axis(a, rank) for a in given]
+        return None if given is None else [self.axis(a) for a in given]

@@ -13,14 +13,14 @@ from ....core.naming import UniqueNames
 from ....core.program import StateVariable
 from ....core.types import UMONAD, TensorType
 from ....core.wording import agreed, counted
-from .call import Call, Item, Unsupported, Weight
+from ..vocabulary import Unsupported, listed
+from .call import Call, Item, Weight
 from .emitter import CLASS, Emitter
 from .folding import fold
 from .table import FOLDED_ONLY, RULES
 from .tensors import Tensors
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-/]")
-_LISTED = 40
 _RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
                      "Multinomial"))  # fmt: skip
 
@@ -73,15 +73,11 @@ class Conversion:
     def finish(self, outputs: Sequence[str]) -> None:
         """Sets the graph's result, behind the loads of the state as an export has them."""
         if self.unsupported:
-            shown = self.unsupported[:_LISTED]
-            more = f"\n  … and {len(self.unsupported) - _LISTED} more" if len(self.unsupported) > _LISTED else ""
             raise Error(
                 f"{counted(len(self.unsupported), 'node')} of the model "
-                f"{agreed(len(self.unsupported), 'has', 'have')} no translation to MindSpore's "
-                f"primitives:\n  "
-                + "\n  ".join(shown)
-                + more
-                + "\n  Export the model without them, or replace them with operators that docs/onnx.md lists."
+                f"{agreed(len(self.unsupported), 'has', 'have')} no translation to MindSpore's primitives:"
+                f"{listed(self.unsupported)}\n"
+                "  Export the model without them, or replace them with operators that docs/onnx.md lists."
             )
         values = [self.use(self._find(name, "the model's results")) for name in outputs]
         result: Value = values[0] if len(values) == 1 else self.emitter.tuple_of(values)

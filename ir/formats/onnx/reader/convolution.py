@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.wording import counted
-from .call import Call, Rule, Unsupported
-from .emitter import CLASS, Emitter, shape_of
+from ..vocabulary import Unsupported, shape_of
+from .call import Call, Rule
+from .emitter import CLASS, Emitter
 from .shape import pad
 
 
@@ -32,6 +33,10 @@ class Window:
         """How many windows fit along each axis."""
         padded = (n + b + a for n, b, a in zip(sizes, self.before, self.after, strict=True))
         return [(n - k) // s + 1 for n, k, s in zip(padded, self.extent, self.strides, strict=True)]
+
+    def unpadded(self) -> Window:
+        none = [0] * len(self.size)
+        return Window(self.size, self.strides, self.dilations, none, none)
 
 
 def window_of(c: Call, size: Sequence[int]) -> Window:
@@ -198,16 +203,11 @@ def _by_dilation(e: Emitter, x: Value, weight: Value, w: Window, sizes: Sequence
             spread = pad(e, e.add_axis(x, axis + 1), [0] * 6, [s - 1 if j == axis + 1 else 0 for j in range(6)])
             x = e.reshape(spread, [d * s if j == axis else d for j, d in enumerate(shape)])
             x = e.part(x, axis, 0, (shape[axis] - 1) * s + 1)
-    axes = (2, 3, 4)
-    turned = e.emit("ReverseV2", [e.transpose(weight, (1, 0, *axes)), axes], _swapped(weight))
+    weight = e.transpose(weight, (1, 0, 2, 3, 4))
+    turned = e.emit("ReverseV2", [weight, (2, 3, 4)], shape_of(weight))
     full = [k - 1 for k in w.extent]
     x = _conv3d(e, x, turned, Window(w.size, [1] * 3, w.dilations, full, full), 1)
     return _cut(e, x, w, sizes)
-
-
-def _swapped(weight: Value) -> tuple[int, ...]:
-    first, second, *rest = shape_of(weight)
-    return (second, first, *rest)
 
 
 RULES: dict[str, Rule] = {"Conv": _conv, "ConvTranspose": _conv_transpose}

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial, reduce
 
+from ....core.attributes import Attribute
 from ....core.graph import Value
-from ....core.types import DType
-from .call import Call, Rule, Unsupported
-from .emitter import CLASS, dtype_of
+from ....core.op import NO_ATTRIBUTES
+from ....core.types import DType, TensorType
+from ..vocabulary import BITWISE, COMPARISONS, UNARY, Unsupported, dtype_of, shape_of
+from .call import Call, Rule
+from .emitter import CLASS, FUNCTION
 
 _XY = {"output_names": ["output"], "input_names": ["x", "y"]}
 _X = {"output_names": ["output"], "input_names": ["x"]}
 _BITS = {"output_names": ["y"], "input_names": ["x1", "x2"]}
+_CLASSES = ("Round", "Softplus", "Softsign", "Mish")
+"""Of one input, whose primitives are classes in an export."""
 
 
-def _unary(name: str, c: Call) -> Value:
-    return c.emitter.unary(name, c.value(0))
+def _unary(name: str, c: Call, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = FUNCTION) -> Value:
+    return c.emitter.unary(name, c.value(0), attributes, kind)
 
 
-def _binary(name: str, c: Call) -> Value:
-    return c.emitter.binary(name, c.value(0), c.value(1))
+def _binary(name: str, c: Call, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = FUNCTION) -> Value:
+    return c.emitter.binary(name, c.value(0), c.value(1), attributes, kind)
 
 
 def _compare(name: str, c: Call) -> Value:
     return c.emitter.compare(name, c.value(0), c.value(1))
-
-
-def _bitwise(name: str, c: Call) -> Value:
-    return c.emitter.binary(name, c.value(0), c.value(1), _BITS, CLASS)
 
 
 def _variadic(name: str, c: Call) -> Value:
@@ -39,15 +41,11 @@ def _mean(c: Call) -> Value:
     return c.emitter.mul(total, c.emitter.scalar(total, 1 / len(c.inputs)))
 
 
-def _sub(c: Call) -> Value:
-    return c.emitter.sub(c.value(0), c.value(1))
-
-
 def _div(c: Call) -> Value:
     """Of integers: towards zero."""
     if c.type(0).dtype.is_float:
         return c.emitter.div(c.value(0), c.value(1))
-    return c.emitter.binary("TruncateDiv", c.value(0), c.value(1), _XY, CLASS)
+    return _binary("TruncateDiv", c, _XY, CLASS)
 
 
 def _pow(c: Call) -> Value:
@@ -65,30 +63,18 @@ def _pow(c: Call) -> Value:
 def _mod(c: Call) -> Value:
     """The sign of the divisor, or with fmod that of the dividend."""
     if not c.attribute("fmod", 0):
-        return c.emitter.binary("FloorMod", c.value(0), c.value(1))
-    return c.emitter.binary("TruncateMod", c.value(0), c.value(1), _XY, CLASS)
-
-
-def _shift(c: Call) -> Value:
-    return _binary("LeftShift" if c.attribute("direction") == "LEFT" else "RightShift", c)
-
-
-def _log(c: Call) -> Value:
-    return c.emitter.log(c.value(0))
-
-
-def _round(c: Call) -> Value:
-    """To the nearest, halves to even."""
-    return c.emitter.unary("Rint", c.value(0), _X, CLASS)
+        return _binary("FloorMod", c)
+    return _binary("TruncateMod", c, _XY, CLASS)
 
 
 def _is_nan(c: Call) -> Value:
-    return c.emitter.predicate("IsNan", c.value(0), _X, CLASS)
+    x = c.value(0)
+    return c.emitter.emit("IsNan", [x], TensorType(DType.BOOL, shape_of(x)), _X, CLASS)
 
 
 def _is_inf(c: Call) -> Value:
     e, x = c.emitter, c.value(0)
-    infinite = e.predicate("IsInf", x)
+    infinite = e.emit("IsInf", [x], TensorType(DType.BOOL, shape_of(x)))
     positive, negative = c.attribute("detect_positive", 1), c.attribute("detect_negative", 1)
     if positive and negative:
         return infinite
@@ -98,22 +84,6 @@ def _is_inf(c: Call) -> Value:
     return e.binary("LogicalAnd", infinite, side)
 
 
-def _invert(c: Call) -> Value:
-    return c.emitter.unary("Invert", c.value(0), {"output_names": ["y"], "input_names": ["x"]}, CLASS)
-
-
-def _tan(c: Call) -> Value:
-    return c.emitter.unary("Tan", c.value(0), {"output_names": ["output"], "input_names": ["input"]})
-
-
-def _not(c: Call) -> Value:
-    return _unary("LogicalNot", c)
-
-
-def _where(c: Call) -> Value:
-    return c.emitter.select(c.value(0), c.value(1), c.value(2))
-
-
 def _equal(c: Call) -> Value:
     """Of booleans too, which MindSpore has no such kernel for."""
     if c.type(0).dtype is DType.BOOL:
@@ -121,41 +91,20 @@ def _equal(c: Call) -> Value:
     return _compare("Equal", c)
 
 
-_UNARY = [
-    "Neg",
-    "Abs",
-    "Exp",
-    "Sqrt",
-    "Reciprocal",
-    "Floor",
-    "Ceil",
-    "Sign",
-    "Sin",
-    "Cos",
-    "Asin",
-    "Atan",
-    "Sinh",
-    "Cosh",
-    "Tanh",
-    "Asinh",
-    "Acosh",
-    "Atanh",
-    "Erf",
-    "Sigmoid",
-]
-
 RULES: dict[str, Rule] = {
-    **{name: partial(_unary, name) for name in _UNARY},
-    "Acos": partial(_unary, "ACos"),
+    **{name: partial(_unary, primitive) for name, primitive in UNARY.items()},
+    **{name: partial(_unary, UNARY[name], attributes=_X, kind=CLASS) for name in _CLASSES},
+    "Tan": partial(_unary, "Tan", attributes={"output_names": ["output"], "input_names": ["input"]}),
+    "Log": lambda c: c.emitter.log(c.value(0)),
+    "BitwiseNot": partial(_unary, "Invert", attributes={"output_names": ["y"], "input_names": ["x"]}, kind=CLASS),
+    **{name: partial(_compare, primitive) for name, primitive in COMPARISONS.items()},
+    **{name: partial(_binary, name, attributes=_BITS, kind=CLASS) for name in BITWISE},
     "Add": partial(_binary, "Add"),
     "Mul": partial(_binary, "Mul"),
-    "Sub": _sub,
+    "Sub": lambda c: c.emitter.sub(c.value(0), c.value(1)),
     "Div": _div,
     "Pow": _pow,
     "Mod": _mod,
-    "Log": _log,
-    "Tan": _tan,
-    "Round": _round,
     "IsNaN": _is_nan,
     "IsInf": _is_inf,
     "Max": partial(_variadic, "Maximum"),
@@ -165,16 +114,7 @@ RULES: dict[str, Rule] = {
     "And": partial(_binary, "LogicalAnd"),
     "Or": partial(_binary, "LogicalOr"),
     "Xor": partial(_binary, "LogicalXor"),
-    "Not": _not,
     "Equal": _equal,
-    "Less": partial(_compare, "Less"),
-    "LessOrEqual": partial(_compare, "LessEqual"),
-    "Greater": partial(_compare, "Greater"),
-    "GreaterOrEqual": partial(_compare, "GreaterEqual"),
-    "BitwiseAnd": partial(_bitwise, "BitwiseAnd"),
-    "BitwiseOr": partial(_bitwise, "BitwiseOr"),
-    "BitwiseXor": partial(_bitwise, "BitwiseXor"),
-    "BitwiseNot": _invert,
-    "BitShift": _shift,
-    "Where": _where,
+    "BitShift": lambda c: _binary("LeftShift" if c.attribute("direction") == "LEFT" else "RightShift", c),
+    "Where": lambda c: c.emitter.select(c.value(0), c.value(1), c.value(2)),
 }

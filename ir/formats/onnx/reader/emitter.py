@@ -15,6 +15,7 @@ from ....core.inference import broadcast
 from ....core.op import NO_ATTRIBUTES, Op
 from ....core.primitives import facts
 from ....core.types import DType, TensorType, TupleType, Type
+from ..vocabulary import dtype_of, shape_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,11 +63,6 @@ class Emitter:
     def unary(self, name: str, x: Value, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = 2) -> Value:
         return self.emit(name, [x], plain(x), attributes, kind)
 
-    def predicate(
-        self, name: str, x: Value, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = 2
-    ) -> Value:
-        return self.emit(name, [x], TensorType(DType.BOOL, shape_of(x)), attributes, kind)
-
     def binary(
         self, name: str, a: Value, b: Value, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = 2
     ) -> Value:
@@ -113,6 +109,16 @@ class Emitter:
         if order == tuple(range(len(order))):
             return x
         return self.emit("Transpose", [x, order], [shape_of(x)[i] for i in order])
+
+    def axis_to_end(self, x: Value, axis: int) -> Value:
+        """``x`` with one axis behind all others."""
+        return self.transpose(x, [*(i for i in range(len(shape_of(x))) if i != axis), axis])
+
+    def axis_from_end(self, x: Value, axis: int) -> Value:
+        """``x`` with its last axis as axis number ``axis``."""
+        order = list(range(len(shape_of(x)) - 1))
+        order.insert(axis, len(order))
+        return self.transpose(x, order)
 
     def expand(self, x: Value, shape: Shape) -> Value:
         shape = tuple(int(d) for d in shape)
@@ -192,14 +198,6 @@ class Emitter:
         kept = [1 if i in axes else d for i, d in enumerate(shape) if keep or i not in axes]
         more: tuple[Any, ...] = (False,) if name == "ReduceSum" else ()
         return self.emit(name, [x, axes, keep, *more], kept) if axes else x
-
-
-def shape_of(x: Value) -> tuple[int, ...]:
-    return tensor_type(x).shape
-
-
-def dtype_of(x: Value) -> DType:
-    return tensor_type(x).dtype
 
 
 def plain(x: Value) -> TensorType:

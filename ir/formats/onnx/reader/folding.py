@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....core.errors import FormatError
-from .call import Unsupported
+from ..vocabulary import Unsupported
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.types import DType, TensorType, TupleType
+from ..vocabulary import Unsupported, dtype_of, shape_of
 from .activation import one_hot
-from .call import Call, Rule, Unsupported
-from .emitter import CLASS, Emitter, dtype_of, shape_of
+from .call import Call, Rule
+from .emitter import CLASS
 
 
 def _slice(c: Call) -> Value:
@@ -34,15 +36,12 @@ def _slice(c: Call) -> Value:
     return e.slice(x, begin, end, by)
 
 
-def _from_front(e: Emitter, indices: Value, length: int) -> Value:
-    """Negative indices count from the end."""
-    return e.binary("FloorMod", indices, e.scalar(indices, length))
-
-
-def _indices(c: Call, i: int, length: int) -> Value:
-    if c.is_constant(i):
-        return c.emitter.constant(_wrapped(c.array(i), length))
-    return _from_front(c.emitter, c.value(i), length)
+def _indices(c: Call, length: int) -> Value:
+    """Input 1; negative indices count from the end."""
+    if c.is_constant(1):
+        return c.emitter.constant(_wrapped(c.array(1), length))
+    indices = c.value(1)
+    return c.emitter.binary("FloorMod", indices, c.emitter.scalar(indices, length))
 
 
 def _wrapped(indices: np.ndarray, length: int) -> np.ndarray:
@@ -59,14 +58,14 @@ def _gather(c: Call) -> Value:
     if c.is_constant(1) and math.prod(given) == 1:
         at = int(_wrapped(c.array(1).reshape(1), shape[axis])[0])
         return e.reshape(e.part(c.value(0), axis, at, at + 1), result)
-    flat = e.reshape(_indices(c, 1, shape[axis]), (math.prod(given),))
+    flat = e.reshape(_indices(c, shape[axis]), (math.prod(given),))
     return e.reshape(e.gather(c.value(0), flat, axis), result)
 
 
 def _gather_elements(c: Call) -> Value:
-    axis = c.axis(c.attribute("axis", 0))
-    indices = _indices(c, 1, c.shape(0)[axis])
     shape = c.shape(0)
+    axis = c.axis(c.attribute("axis", 0))
+    indices = _indices(c, shape[axis])
     x = c.value(0)
     if any(i != axis and d != w for i, (d, w) in enumerate(zip(shape_of(indices), shape, strict=True))):
         ends = [d if i == axis else min(d, w) for i, (d, w) in enumerate(zip(shape, shape_of(indices), strict=True))]
@@ -100,6 +99,8 @@ def _gather_nd(c: Call) -> Value:
 
 
 _REDUCTIONS = {"none": 0, "add": 1}
+_SCATTERS = {"none": "TensorScatterUpdate", "mul": "TensorScatterMul", "max": "TensorScatterMax",
+             "min": "TensorScatterMin"}  # fmt: skip
 
 
 def _scatter_elements(c: Call) -> Value:
@@ -107,7 +108,7 @@ def _scatter_elements(c: Call) -> Value:
     if reduction not in _REDUCTIONS:
         raise Unsupported(f"reduction '{reduction}'")
     axis = c.axis(c.attribute("axis", 0))
-    indices = _indices(c, 1, c.shape(0)[axis])
+    indices = _indices(c, c.shape(0)[axis])
     operands = [c.value(0), indices, c.value(2), axis, _REDUCTIONS[reduction]]
     return c.emitter.emit("TensorScatterElements", operands, c.shape(0), {"axis": axis, "reduction": reduction})
 
@@ -118,11 +119,9 @@ def _scatter_nd(c: Call) -> Value:
     names = {"output_names": ["y"], "input_names": ["input_x", "indices", "updates"]}
     if reduction == "add":
         return c.emitter.emit("TensorScatterAdd", operands, c.shape(0))
-    name = {"none": "TensorScatterUpdate", "mul": "TensorScatterMul", "max": "TensorScatterMax"}.get(reduction)
-    name = "TensorScatterMin" if reduction == "min" else name
-    if name is None:
+    if reduction not in _SCATTERS:
         raise Unsupported(f"reduction '{reduction}'")
-    return c.emitter.emit(name, operands, c.shape(0), names, CLASS)
+    return c.emitter.emit(_SCATTERS[reduction], operands, c.shape(0), names, CLASS)
 
 
 def _top_k(c: Call) -> list[Value]:
@@ -130,17 +129,14 @@ def _top_k(c: Call) -> list[Value]:
     axis = c.axis(c.attribute("axis", -1))
     (k,) = c.ints(1)
     largest = c.attribute("largest", 1)
-    rank = c.rank()
-    order = [i for i in range(rank) if i != axis] + [axis]
-    back = [order.index(i) for i in range(rank)]
-    x = e.transpose(x, order)
+    x = e.axis_to_end(x, axis)
     x = x if largest else e.unary("Neg", x)
     shape = (*shape_of(x)[:-1], k)
     pair = TupleType((TensorType(dtype_of(x), shape), TensorType(DType.INT32, shape)), dynamic=False)
     names = {"output_names": ["values", "indices"], "sorted": True, "input_names": ["input", "k"]}
     values, indices = e.items(e.emit("TopK", [x, k], pair, names, CLASS))
     values = values if largest else e.unary("Neg", values)
-    return [e.transpose(values, back), e.cast(e.transpose(indices, back), DType.INT64)]
+    return [e.axis_from_end(values, axis), e.cast(e.axis_from_end(indices, axis), DType.INT64)]
 
 
 def _arg(name: str, c: Call) -> Value:
@@ -158,14 +154,6 @@ def _arg(name: str, c: Call) -> Value:
     return e.add_axis(found, axis) if c.attribute("keepdims", 1) else found
 
 
-def _arg_max(c: Call) -> Value:
-    return _arg("Argmax", c)
-
-
-def _arg_min(c: Call) -> Value:
-    return _arg("Argmin", c)
-
-
 def _one_hot(c: Call) -> Value:
     e = c.emitter
     depth = int(c.array(1).reshape(-1)[0])
@@ -174,12 +162,8 @@ def _one_hot(c: Call) -> Value:
     # What is out of range in either direction has no place, and all of its row is off.
     negative = e.compare("Less", indices, e.scalar(indices, 0))
     indices = e.select(negative, e.add(indices, e.scalar(indices, depth)), indices)
-    rank = len(shape_of(indices)) + 1
-    axis = c.axis(c.attribute("axis", -1), rank)
     hot = one_hot(e, indices, depth, e.constant(np.array(on)), e.constant(np.array(off)))
-    order = list(range(rank - 1))
-    order.insert(axis, rank - 1)
-    return e.transpose(hot, order)
+    return e.axis_from_end(hot, c.axis(c.attribute("axis", -1), len(shape_of(hot))))
 
 
 def _cum_sum(c: Call) -> Value:
@@ -227,8 +211,8 @@ RULES: dict[str, Rule] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "TopK": _top_k,
-    "ArgMax": _arg_max,
-    "ArgMin": _arg_min,
+    "ArgMax": partial(_arg, "Argmax"),
+    "ArgMin": partial(_arg, "Argmin"),
     "OneHot": _one_hot,
     "CumSum": _cum_sum,
     "Trilu": _trilu,

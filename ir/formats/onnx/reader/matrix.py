@@ -8,24 +8,21 @@ from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.inference import broadcast
 from ....core.wording import counted
-from .call import Call, Rule, Unsupported
-from .emitter import Emitter, shape_of
+from ..vocabulary import Unsupported, shape_of
+from .call import Call, Rule
+from .emitter import Emitter
 
 
-def _matmul(c: Call) -> Value:
-    return matmul(c.emitter, c.value(0), c.value(1))
-
-
-def matmul(e: Emitter, a: Value, b: Value) -> Value:
+def _matmul(e: Emitter, a: Value, b: Value) -> Value:
     """numpy's product: vectors count as rows and columns, stacks broadcast."""
     first, second = shape_of(a), shape_of(b)
     if not first or not second:
         raise FormatError("MatMul of a scalar")
     if len(first) == 1:
-        x = matmul(e, e.reshape(a, (1, *first)), b)
+        x = _matmul(e, e.reshape(a, (1, *first)), b)
         return e.reshape(x, (*shape_of(x)[:-2], *((shape_of(x)[-1],) if len(second) > 1 else ())))
     if len(second) == 1:
-        x = matmul(e, a, e.reshape(b, (*second, 1)))
+        x = _matmul(e, a, e.reshape(b, (*second, 1)))
         return e.reshape(x, shape_of(x)[:-1])
     if len(second) == 2:  # the rows of all matrices, as one matrix
         rows = e.reshape(a, (math.prod(first[:-1]), first[-1]))
@@ -58,7 +55,7 @@ def _einsum(c: Call) -> Value:
     if len(terms) != len(c.inputs):
         raise FormatError(f"Einsum '{equation}' with {counted(len(c.inputs), 'input')}")
     named = [_spelled(term, c.rank(i)) for i, term in enumerate(terms)]
-    widest = max((t for t in named), key=lambda t: sum(x.isdigit() for x in t))
+    widest = max(named, key=lambda t: sum(x.isdigit() for x in t))
     dots = [x for x in widest if x.isdigit()]
     if arrow:
         wanted = list(output.replace("...", "".join(dots)))
@@ -115,4 +112,8 @@ def _arranged(e: Emitter, x: Value, axes: list[str], groups: list[list[str]], si
     return e.reshape(x, [math.prod(size[a] for a in group) for group in groups])
 
 
-RULES: dict[str, Rule] = {"MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum}
+RULES: dict[str, Rule] = {
+    "MatMul": lambda c: _matmul(c.emitter, c.value(0), c.value(1)),
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+}

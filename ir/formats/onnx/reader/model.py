@@ -19,8 +19,7 @@ from ....core.types import TensorType
 from ..writer import DOMAIN as VIEWED
 from .conversion import Conversion, safe_name
 from .functions import inlined
-from .shape import ELEMENT_TYPES
-from .tensors import Tensors
+from .tensors import ELEMENT_TYPES, Tensors
 
 OLDEST = 11
 _SMALL = 1024

@@ -10,8 +10,9 @@ from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.types import TensorType, TupleType
 from ....core.wording import counted
-from .call import Call, Rule, Unsupported, Weight
-from .emitter import Emitter, dtype_of, plain, shape_of
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .call import Call, Rule, Weight
+from .emitter import Emitter, plain
 from .shape import pad
 
 

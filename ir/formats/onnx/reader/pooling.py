@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from functools import partial, reduce
 
 import numpy as np
 
@@ -11,9 +13,10 @@ from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.types import DType, TensorType, TupleType
 from ....core.wording import counted
-from .call import Call, Rule, Unsupported
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .call import Call, Rule
 from .convolution import Window, window_of
-from .emitter import CLASS, Emitter, dtype_of, plain, shape_of
+from .emitter import CLASS, Emitter, plain
 from .shape import pad
 
 _LOWEST = -3.4028234663852886e38
@@ -46,8 +49,7 @@ def _max_pool(c: Call) -> Value | list[Value]:
     w.after = [a + m for a, m in zip(w.after, _room(c, w), strict=True)]
     if c.wants(1):
         return _with_indices(c, x, w)
-    x = _filled(e, x, w)
-    w = Window(w.size, w.strides, w.dilations, [0] * len(w.size), [0] * len(w.size))
+    x, w = _filled(e, x, w), w.unpadded()
     if max(w.dilations) > 1:
         return _dilated_max(e, x, w)
     return _plain_pool(e, "MaxPool", x, w)
@@ -96,11 +98,7 @@ def _plain_pool3d(e: Emitter, name: str, x: Value, w: Window, shape: Sequence[in
 
 def _dilated_max(e: Emitter, x: Value, w: Window) -> Value:
     """The largest of the input shifted to every place of the window."""
-    best: Value | None = None
-    for shifted in _shifts(e, x, w):
-        best = shifted if best is None else e.binary("Maximum", best, shifted)
-    assert best is not None
-    return best
+    return reduce(lambda a, b: e.binary("Maximum", a, b), _shifts(e, x, w))
 
 
 def _shifts(e: Emitter, x: Value, w: Window) -> list[Value]:
@@ -138,37 +136,37 @@ def _with_indices(c: Call, x: Value, w: Window) -> list[Value]:
 
 
 def _average_pool(c: Call) -> Value:
-    e, x, w = c.emitter, c.value(0), _window(c)
-    return _mean_of_windows(e, x, w, _room(c, w), bool(c.attribute("count_include_pad", 0)))
-
-
-def _mean_of_windows(e: Emitter, x: Value, w: Window, room: list[int], counts_padding: bool) -> Value:
     """Each window's sum over how many places of the input (and of the padding) it sees, which is known now."""
-    sizes = shape_of(x)[2:]
-    behind = [a + m for a, m in zip(w.after, room, strict=True)]
+    e, w = c.emitter, _window(c)
+    sizes = c.shape(0)[2:]
+    behind = [a + m for a, m in zip(w.after, _room(c, w), strict=True)]
     seen = np.zeros([n + b + a for n, b, a in zip(sizes, w.before, behind, strict=True)])
     inside = [slice(b, b + n) for n, b in zip(sizes, w.before, strict=True)]
-    if counts_padding:
+    if c.attribute("count_include_pad", 0):
         inside = [slice(0, n + b + a) for n, b, a in zip(sizes, w.before, w.after, strict=True)]
     seen[tuple(inside)] = 1
-    x = pad(e, x, [0, 0, *w.before], [0, 0, *behind])
-    bare = Window(w.size, w.strides, w.dilations, [0] * len(sizes), [0] * len(sizes))
-    places = int(np.prod(w.size))
-    if max(w.dilations) == 1:
-        mean = _plain_pool(e, "AvgPool", x, bare)
-    else:
-        mean = _sum(e, _shifts(e, x, bare))
-        mean = e.mul(mean, e.scalar(mean, 1 / places))
-    counts = _counts(seen, bare)
+    mean = _window_means(e, c.value(0), w, behind)
+    counts, places = _counts(seen, w), math.prod(w.size)
     if (counts == places).all():
         return mean
-    factor = (places / np.maximum(counts, 1)).astype(dtype_of(x).value)
+    factor = (places / np.maximum(counts, 1)).astype(dtype_of(mean).value)
     return e.mul(mean, e.constant(factor))
 
 
+def _window_means(e: Emitter, x: Value, w: Window, behind: list[int]) -> Value:
+    """Each window's sum over the number of its places, zeros around the input included."""
+    x = pad(e, x, [0, 0, *w.before], [0, 0, *behind])
+    if max(w.dilations) == 1:
+        return _plain_pool(e, "AvgPool", x, w.unpadded())
+    names = {"output_names": ["sum"], "input_names": ["inputs"]}
+    shifts = _shifts(e, x, w.unpadded())
+    total = e.emit("AddN", [e.tuple_of(shifts)], plain(shifts[0]), names)
+    return e.mul(total, e.scalar(total, 1 / math.prod(w.size)))
+
+
 def _counts(seen: np.ndarray, w: Window) -> np.ndarray:
-    """How many marked places each window sees."""
-    total = np.zeros(w.steps(seen.shape))
+    """How many marked places each window sees; the padding is part of ``seen``."""
+    total = np.zeros(w.unpadded().steps(seen.shape))
     for place in itertools.product(*map(range, w.size)):
         at = tuple(
             slice(p * d, p * d + (n - 1) * s + 1, s)
@@ -178,38 +176,18 @@ def _counts(seen: np.ndarray, w: Window) -> np.ndarray:
     return total
 
 
-def _sum(e: Emitter, values: list[Value]) -> Value:
-    names = {"output_names": ["sum"], "input_names": ["inputs"]}
-    return e.emit("AddN", [e.tuple_of(values)], plain(values[0]), names)
-
-
 def _lp_pool(c: Call) -> Value:
     """(sum of |x|^p)^(1/p) of each window."""
     e, w, p = c.emitter, _window(c), c.attribute("p", 2)
     x = e.unary("Abs", c.value(0))
     x = x if p == 1 else e.binary("Pow", x, e.scalar(x, p))
-    mean = _mean_of_windows(e, x, w, _room(c, w), counts_padding=True)
-    # The mean over the whole window: ceil_mode and padding add zeros to the sum only.
-    total = e.mul(mean, e.constant(_whole(w, _room(c, w), c.shape(0)[2:]).astype(dtype_of(x).value)))
+    mean = _window_means(e, x, w, [a + m for a, m in zip(w.after, _room(c, w), strict=True)])
+    total = e.mul(mean, e.scalar(mean, math.prod(w.size)))
     return total if p == 1 else e.binary("Pow", total, e.scalar(total, 1 / p))
 
 
-def _whole(w: Window, room: list[int], sizes: Sequence[int]) -> np.ndarray:
-    """How many places :func:`_mean_of_windows` divided by."""
-    lengths = [n + b + a for n, b, a in zip(sizes, w.before, w.after, strict=True)]
-    seen = np.zeros([n + m for n, m in zip(lengths, room, strict=True)])
-    seen[tuple(slice(0, n) for n in lengths)] = 1
-    none = [0] * len(w.size)
-    counts: np.ndarray = np.maximum(_counts(seen, Window(w.size, w.strides, w.dilations, none, none)), 1)
-    return counts
-
-
-def _global_average_pool(c: Call) -> Value:
-    return c.emitter.reduce("ReduceMean", c.value(0), range(2, c.rank()), True)
-
-
-def _global_max_pool(c: Call) -> Value:
-    return c.emitter.reduce("ReduceMax", c.value(0), range(2, c.rank()), True)
+def _global_pool(name: str, c: Call) -> Value:
+    return c.emitter.reduce(name, c.value(0), range(2, c.rank()), True)
 
 
 def _global_lp_pool(c: Call) -> Value:
@@ -223,7 +201,7 @@ RULES: dict[str, Rule] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _lp_pool,
-    "GlobalAveragePool": _global_average_pool,
-    "GlobalMaxPool": _global_max_pool,
+    "GlobalAveragePool": partial(_global_pool, "ReduceMean"),
+    "GlobalMaxPool": partial(_global_pool, "ReduceMax"),
     "GlobalLpPool": _global_lp_pool,
 }

@@ -9,8 +9,9 @@ import numpy as np
 
 from ....core.errors import FormatError
 from ....core.graph import Value
-from .call import Call, Rule, Unsupported
-from .emitter import Emitter, dtype_of, shape_of
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .call import Call, Rule
+from .emitter import Emitter
 
 Step = Callable[["_Direction", Value, list[Value]], list[Value]]
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

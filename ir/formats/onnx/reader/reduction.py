@@ -7,14 +7,11 @@ from functools import partial
 
 from ....core.graph import Value
 from ....core.types import DType
+from ..vocabulary import dtype_of
 from .call import Call, Rule
-from .emitter import Emitter, dtype_of
+from .emitter import Emitter
 
 Step = Callable[[Emitter, Value], Value]
-
-
-def _log(e: Emitter, x: Value) -> Value:
-    return e.log(x)
 
 
 def _step(name: str, e: Emitter, x: Value) -> Value:
@@ -72,7 +69,7 @@ RULES: dict[str, Rule] = {
     "ReduceL1": partial(_reduce, "ReduceSum", _ABS, None),
     "ReduceL2": partial(_reduce, "ReduceSum", _SQUARE, _SQRT),
     "ReduceSumSquare": partial(_reduce, "ReduceSum", _SQUARE, None),
-    "ReduceLogSum": partial(_reduce, "ReduceSum", None, _log),
+    "ReduceLogSum": partial(_reduce, "ReduceSum", None, Emitter.log),
     "ReduceLogSumExp": _log_sum_exp,
     "LpNormalization": _lp_normalization,
 }

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.wording import counted
-from .call import Call, Rule, Unsupported
-from .emitter import dtype_of, shape_of
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .call import Call, Rule
 
 
 def _resize(c: Call) -> Value:
-    _e, x, rank = c.emitter, c.value(0), c.rank()
-    axes = [c.axis(a) for a in c.attribute("axes")] if c.attribute("axes") else list(range(rank))
+    x = c.value(0)
+    axes = [c.axis(a) for a in c.attribute("axes")] if c.attribute("axes") else list(range(c.rank()))
     scales = [float(s) for s in c.array(2).reshape(-1)] if c.has(2) else []
     sizes = c.ints(3) if c.has(3) else []
     if len(scales or sizes) != len(axes):
@@ -55,8 +56,7 @@ def _along(c: Call, x: Value, axis: int, weights: np.ndarray) -> Value:
     e, shape = c.emitter, shape_of(x)
     if ((weights == 0) | (weights == 1)).all() and (weights.sum(axis=1) == 1).all():
         return e.pick(x, weights.argmax(axis=1), axis)
-    order = [*(i for i in range(len(shape)) if i != axis), axis]
-    x = e.transpose(x, order)
+    x = e.axis_to_end(x, axis)
     kept = shape_of(x)[:-1]
     flat = e.reshape(x, (math.prod(kept), shape[axis]))
     made = e.matmul(flat, e.constant(weights.astype(dtype_of(x).value)), transpose_b=True)
@@ -65,7 +65,7 @@ def _along(c: Call, x: Value, axis: int, weights: np.ndarray) -> Value:
         # Rows without weight lie outside of the picture.
         outside = ~weights.any(axis=1)
         x = e.add(x, e.constant((outside * c.attribute("extrapolation_value", 0.0)).astype(dtype_of(x).value)))
-    return e.transpose(x, [order.index(i) for i in range(len(shape))])
+    return e.axis_from_end(x, axis)
 
 
 def _matrix(c: Call, old: int, new: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
@@ -77,7 +77,8 @@ def _matrix(c: Call, old: int, new: int, scale: float, roi: tuple[float, float])
         if transformation == "tf_crop_and_resize" and not 0 <= at <= old - 1:
             continue
         if mode == "nearest":
-            weights[i, min(max(_nearest(c.attribute("nearest_mode", "round_prefer_floor"), at), 0), old - 1)] = 1
+            nearest = _NEAREST[c.attribute("nearest_mode", "round_prefer_floor")](at)
+            weights[i, min(max(nearest, 0), old - 1)] = 1
         elif mode == "linear":
             low = math.floor(at)
             _add(weights[i], [low, low + 1], [1 - (at - low), at - low], False)
@@ -113,14 +114,12 @@ def _coordinate(mode: str, i: int, old: int, new: int, scale: float, roi: tuple[
     raise Unsupported(f"coordinate_transformation_mode '{mode}'")
 
 
-def _nearest(mode: str, at: float) -> int:
-    if mode == "floor":
-        return math.floor(at)
-    if mode == "ceil":
-        return math.ceil(at)
-    if mode == "round_prefer_ceil":
-        return math.floor(at + 0.5)
-    return math.ceil(at - 0.5)
+_NEAREST: dict[str, Callable[[float], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_ceil": lambda at: math.floor(at + 0.5),
+    "round_prefer_floor": lambda at: math.ceil(at - 0.5),
+}
 
 
 def _cubic(distance: float, a: float) -> float:

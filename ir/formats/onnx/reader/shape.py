@@ -11,21 +11,12 @@ import numpy as np
 from ....core.errors import FormatError
 from ....core.graph import Value
 from ....core.inference import broadcast
-from ....core.types import DType, TensorType, TupleType
+from ....core.types import TensorType, TupleType
 from ....core.wording import counted
-from .call import Call, Item, Rule, Unsupported
-from .emitter import CLASS, Emitter, dtype_of, shape_of
-
-ELEMENT_TYPES = {
-    1: DType.FLOAT32, 2: DType.UINT8, 3: DType.INT8, 4: DType.UINT16, 5: DType.INT16, 6: DType.INT32, 7: DType.INT64,
-    9: DType.BOOL, 10: DType.FLOAT16, 11: DType.FLOAT64, 12: DType.UINT32, 13: DType.UINT64, 14: DType.COMPLEX64,
-    15: DType.COMPLEX128, 16: DType.BFLOAT16,
-}  # fmt: skip
-"""ONNX's numbers of the types that MindSpore has too."""
-
-
-def _identity(c: Call) -> Item:
-    return c.item(0)
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .call import Call, Rule
+from .emitter import CLASS, Emitter
+from .tensors import ELEMENT_TYPES
 
 
 def _shape(c: Call) -> np.ndarray:
@@ -42,10 +33,6 @@ def _cast(c: Call) -> Value:
     if to not in ELEMENT_TYPES:
         raise Unsupported(f"it casts to ONNX element type {to}, which MindSpore lacks")
     return c.emitter.cast(c.value(0), ELEMENT_TYPES[to])
-
-
-def _cast_like(c: Call) -> Value:
-    return c.emitter.cast(c.value(0), c.type(1).dtype)
 
 
 def _reshape(c: Call) -> Value:
@@ -139,7 +126,6 @@ def _pad(c: Call) -> Value:
     for i, axis in enumerate(axes):
         before[axis], after[axis] = given[i], given[i + len(axes)]
     mode = c.attribute("mode", "constant")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode != "constant":
         return _pad_by_index(e, x, before, after, mode)
     value = c.array(2).reshape(-1) if c.has(2) else np.zeros(0)
@@ -166,13 +152,12 @@ def pad(e: Emitter, x: Value, before: list[int], after: list[int], value: float 
 
 
 def _pad_by_index(e: Emitter, x: Value, before: list[int], after: list[int], mode: str) -> Value:
-    numpy_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
-    if numpy_mode is None:
+    if mode not in ("reflect", "edge", "wrap"):
         raise Unsupported(f"padding mode '{mode}'")
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if b or a:
             places = np.arange(shape_of(x)[axis])[max(-b, 0) : shape_of(x)[axis] + min(a, 0)]
-            x = e.pick(x, np.pad(places, (max(b, 0), max(a, 0)), mode=numpy_mode), axis)  # type: ignore[call-overload]
+            x = e.pick(x, np.pad(places, (max(b, 0), max(a, 0)), mode=mode), axis)  # type: ignore[call-overload]
     return x
 
 
@@ -199,11 +184,11 @@ def _constant_of_shape(c: Call) -> np.ndarray:
 
 
 RULES: dict[str, Rule] = {
-    "Identity": _identity,
+    "Identity": lambda c: c.item(0),
     "Shape": _shape,
     "Size": _size,
     "Cast": _cast,
-    "CastLike": _cast_like,
+    "CastLike": lambda c: c.emitter.cast(c.value(0), c.type(1).dtype),
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Transpose": _transpose,

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ....core.data import BytesData, Data, from_numpy, to_numpy
 from ....core.errors import FormatError
-from ....core.types import TensorType
+from ....core.types import DType, TensorType
 from ....core.wording import counted
 from ...mindir.external import DataFiles
-from .shape import ELEMENT_TYPES
+from ..vocabulary import NUMBERS
 
 if TYPE_CHECKING:
     import numpy as np
+
+ELEMENT_TYPES = {number: dtype for dtype, number in NUMBERS.items() if dtype is not DType.STRING}
 
 
 class Tensors:

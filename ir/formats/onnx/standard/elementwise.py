@@ -9,32 +9,29 @@ from ....builders.cast import CODES
 from ....core.graph import Node
 from ....core.types import DType
 from ....core.wording import counted
-from .writing import ELEMENT, Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
+from ..vocabulary import BITWISE, COMPARISONS, UNARY, Unsupported, dtype_of, shape_of
+from .writing import ELEMENT, Names, Rule, Writing, plain
 
 _BY_CODE = {code: dtype for dtype, code in CODES.items()}
 
 
-def _same(op: str, count: int, w: Writing, node: Node) -> Names:
-    return w.add(op, w.inputs(node, count))
+def _same(op: str, count: int, w: Writing, node: Node, **attributes: float) -> Names:
+    return w.add(op, w.inputs(node, count), **attributes)
 
 
 def _identity(w: Writing, node: Node) -> Names:
     return w.names(node.operand(0))
 
 
-def _not_equal(w: Writing, node: Node) -> Names:
-    return w.add("Not", [w.add("Equal", w.inputs(node, 2))])
+def _chain(inner: str, outer: str, count: int, w: Writing, node: Node) -> Names:
+    """One operator of another's result."""
+    return w.add(outer, [w.add(inner, w.inputs(node, count))])
 
 
-def _div(w: Writing, node: Node) -> Names:
-    if not dtype_of(node).is_float:
-        raise Unsupported("a division of integers that gives a fraction")
-    return w.add("Div", w.inputs(node, 2))
-
-
-def _truncate_div(w: Writing, node: Node) -> Names:
-    if dtype_of(node).is_float:
-        raise Unsupported("a division of fractions towards zero")
+def _div_of(floats: bool, otherwise: str, w: Writing, node: Node) -> Names:
+    """ONNX's Div gives a fraction of floats, and rounds towards zero with integers."""
+    if dtype_of(node).is_float is not floats:
+        raise Unsupported(f"a division of {otherwise}")
     return w.add("Div", w.inputs(node, 2))
 
 
@@ -51,17 +48,9 @@ def _floor_mod(w: Writing, node: Node) -> Names:
     return w.add("Sub", [a, w.add("Mul", [w.add("Floor", [w.add("Div", [a, b])]), b])])
 
 
-def _truncate_mod(w: Writing, node: Node) -> Names:
-    return w.add("Mod", w.inputs(node, 2), fmod=1)
-
-
 def _square(w: Writing, node: Node) -> Names:
     (x,) = w.inputs(node, 1)
     return w.add("Mul", [x, x])
-
-
-def _rsqrt(w: Writing, node: Node) -> Names:
-    return w.add("Reciprocal", [w.add("Sqrt", w.inputs(node, 1))])
 
 
 def _expm1(w: Writing, node: Node) -> Names:
@@ -107,10 +96,6 @@ def _silu(scale: float, w: Writing, node: Node) -> Names:
     (x,) = w.inputs(node, 1)
     inner = x if scale == 1 else w.add("Mul", [x, w.scalar(node, scale)])
     return w.add("Mul", [x, w.add("Sigmoid", [inner])])
-
-
-def _hard_sigmoid(w: Writing, node: Node) -> Names:
-    return w.add("HardSigmoid", w.inputs(node, 1), alpha=1 / 6, beta=0.5)
 
 
 def _l2_normalize(w: Writing, node: Node) -> Names:
@@ -163,11 +148,6 @@ def _add_n(w: Writing, node: Node) -> Names:
     return w.add("Sum", [n for n in names if n] if isinstance(names, tuple) else [names])
 
 
-def _dropout(w: Writing, node: Node) -> Names:
-    """Without effect outside of training."""
-    return (w.name(node.operand(0)), None)
-
-
 def _logical(op: str, w: Writing, node: Node) -> Names:
     if any(dtype_of(v) is not DType.BOOL for v in node.operands[:2]):
         raise Unsupported("operands that are no truth values")
@@ -175,36 +155,34 @@ def _logical(op: str, w: Writing, node: Node) -> Names:
 
 
 _UNARY = {
-    "Neg": "Neg", "Abs": "Abs", "Exp": "Exp", "Log": "Log", "Sqrt": "Sqrt", "Reciprocal": "Reciprocal",
-    "Floor": "Floor", "Ceil": "Ceil", "Rint": "Round", "Sign": "Sign", "Sin": "Sin", "Cos": "Cos", "Tan": "Tan",
-    "Asin": "Asin", "ACos": "Acos", "Atan": "Atan", "Sinh": "Sinh", "Cosh": "Cosh", "Tanh": "Tanh", "Asinh": "Asinh",
-    "Acosh": "Acosh", "Atanh": "Atanh", "Erf": "Erf", "Sigmoid": "Sigmoid", "ReLU": "Relu", "Softplus": "Softplus",
-    "Softsign": "Softsign", "Mish": "Mish", "SeLU": "Selu", "HSwish": "HardSwish", "IsNan": "IsNaN", "IsInf": "IsInf",
-    "LogicalNot": "Not", "Invert": "BitwiseNot",
+    **{primitive: op for op, primitive in UNARY.items()},
+    "SeLU": "Selu", "HSwish": "HardSwish", "IsNan": "IsNaN", "IsInf": "IsInf",
 }  # fmt: skip
 _BINARY = {
+    **{primitive: op for op, primitive in COMPARISONS.items()}, **{name: name for name in BITWISE},
     "Add": "Add", "Sub": "Sub", "Mul": "Mul", "Pow": "Pow", "Maximum": "Max", "Minimum": "Min", "Equal": "Equal",
-    "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
-    "BitwiseAnd": "BitwiseAnd", "BitwiseOr": "BitwiseOr", "BitwiseXor": "BitwiseXor",
 }  # fmt: skip
+_FRACTION = "integers that gives a fraction"
 
 RULES: dict[str, Rule] = {
     **{name: partial(_same, op, 1) for name, op in _UNARY.items()},
     **{name: partial(_same, op, 2) for name, op in _BINARY.items()},
-    **dict.fromkeys(("Identity", "TensorMove", "StopGradient", "Depend", "Load"), _identity),
+    **dict.fromkeys(
+        ("Identity", "TensorMove", "StopGradient", "Depend", "Load"), lambda w, node: w.names(node.operand(0))
+    ),
     "LogicalAnd": partial(_logical, "And"),
     "LogicalOr": partial(_logical, "Or"),
     "LogicalXor": partial(_logical, "Xor"),
-    "NotEqual": _not_equal,
-    "Div": _div,
-    "RealDiv": _div,
-    "TruncateDiv": _truncate_div,
+    "NotEqual": partial(_chain, "Equal", "Not", 2),
+    "Div": partial(_div_of, True, _FRACTION),
+    "RealDiv": partial(_div_of, True, _FRACTION),
+    "TruncateDiv": partial(_div_of, False, "fractions towards zero"),
     "FloorDiv": _floor_div,
     "FloorMod": _floor_mod,
-    "TruncateMod": _truncate_mod,
-    "Mod": _truncate_mod,
+    "TruncateMod": partial(_same, "Mod", 2, fmod=1),
+    "Mod": partial(_same, "Mod", 2, fmod=1),
     "Square": _square,
-    "Rsqrt": _rsqrt,
+    "Rsqrt": partial(_chain, "Sqrt", "Reciprocal", 1),
     "Expm1": _expm1,
     "Log1p": _log1p,
     "ReLU6": partial(_clipped, 0.0, 6.0),
@@ -214,7 +192,7 @@ RULES: dict[str, Rule] = {
     "GeLU": _gelu,
     "FastGeLU": partial(_silu, 1.702),
     "SiLU": partial(_silu, 1.0),
-    "HSigmoid": _hard_sigmoid,
+    "HSigmoid": partial(_same, "HardSigmoid", 1, alpha=1 / 6, beta=0.5),
     "L2Normalize": _l2_normalize,
     "Softmax": partial(_softmax, "Softmax"),
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
@@ -228,5 +206,5 @@ RULES: dict[str, Rule] = {
     "InplaceAddExt": _in_place,
     "Select": partial(_same, "Where", 3),
     "AddN": _add_n,
-    "Dropout": _dropout,
+    "Dropout": lambda w, node: (w.name(node.operand(0)), None),  # without effect outside of training
 }

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core.graph import Node, Value
+from ....core.graph import Constant, Node
 from ....core.wording import counted
-from .writing import Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .writing import Names, Rule, Writing, plain
 
 
 def _matmul(w: Writing, node: Node) -> Names:
@@ -31,12 +32,9 @@ def _dense(w: Writing, node: Node) -> Names:
     weight = w.add("Transpose", [w.name(node.operand(1))], perm=[1, 0])
     product = w.add("MatMul", [w.name(node.operand(0)), weight])
     bias = node.operand(2) if node.num_operands > 2 else None
-    return product if bias is None or plain_none(bias) else w.add("Add", [product, w.name(bias)])
-
-
-def plain_none(value: Value) -> bool:
-    """Whether an operand is the constant None."""
-    return getattr(value, "value", value) is None
+    if bias is None or (isinstance(bias, Constant) and bias.value is None):
+        return product
+    return w.add("Add", [product, w.name(bias)])
 
 
 def _bias_add(w: Writing, node: Node) -> Names:
@@ -54,21 +52,28 @@ def _spatial(values: Any, axes: int) -> list[int]:
     return [int(v) for v in values][-axes:]
 
 
-def _pads(node: Node, axes: int, sizes: Sequence[int], steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
+def _pads(node: Node, mode: str, sizes: Sequence[int], steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
     """ONNX's order: all in front, then all behind. Where the mode says "same", what leads to the result's shape."""
-    mode = str(node.attributes.get("pad_mode", "valid")).lower()
     if mode == "valid":
-        return [0] * 2 * axes
+        return [0] * 2 * len(sizes)
     if min(*sizes, *steps) < 0:
         raise Unsupported("an image of an open size")
     if mode == "same":
-        total = [
-            max((o - 1) * s + (k - 1) * d + 1 - n, 0)
-            for o, s, k, d, n in zip(steps, w["strides"], w["kernel_shape"], w["dilations"], sizes, strict=True)
-        ]
+        reach = _reach(steps, w)
+        total = [max(r - n, 0) for r, n in zip(reach, sizes, strict=True)]
         return [t // 2 for t in total] + [t - t // 2 for t in total]
-    flat = [int(v) for v in node.attributes.get("pad_list", node.attributes.get("pad", ()))][-2 * axes :]
+    flat = [int(v) for v in node.attributes.get("pad_list", node.attributes.get("pad", ()))][-2 * len(sizes) :]
     return flat[::2] + flat[1::2]
+
+
+def _reach(steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
+    """How many places so many windows see along each axis."""
+    places = zip(steps, w["strides"], w["kernel_shape"], w["dilations"], strict=True)
+    return [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in places]
+
+
+def _mode(node: Node) -> str:
+    return str(node.attributes.get("pad_mode", "valid")).lower()
 
 
 def _check_layout(node: Node, axes: int) -> None:
@@ -81,37 +86,31 @@ def _check_layout(node: Node, axes: int) -> None:
 
 def _conv(axes: int, w: Writing, node: Node) -> Names:
     _check_layout(node, axes)
-    x, weight = node.operands[:2]
+    window = _kernel(node, axes)
+    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    return w.add("Conv", w.inputs(node, 2), pads=pads, group=int(node.attributes.get("group", 1)), **window)
+
+
+def _kernel(node: Node, axes: int) -> dict[str, list[int]]:
+    """The window of a convolution, whose size its weight has."""
     attributes = node.attributes
-    window = {
-        "kernel_shape": list(shape_of(weight)[2:]),
+    return {
+        "kernel_shape": list(shape_of(node.operand(1))[2:]),
         "strides": _spatial(attributes.get("stride", attributes.get("strides", 1)), axes),
         "dilations": _spatial(attributes.get("dilation", attributes.get("dilations", 1)), axes),
     }
-    pads = _pads(node, axes, shape_of(x)[2:], shape_of(node)[2:], window)
-    return w.add("Conv", w.inputs(node, 2), pads=pads, group=int(attributes.get("group", 1)), **window)
 
 
 def _conv_transpose(w: Writing, node: Node) -> Names:
     """The result's sizes say what comes behind, beyond what the padding takes away."""
     _check_layout(node, 2)
-    x, weight = node.operands[:2]
-    attributes = node.attributes
-    window = {
-        "kernel_shape": list(shape_of(weight)[2:]),
-        "strides": _spatial(attributes.get("stride", 1), 2),
-        "dilations": _spatial(attributes.get("dilation", 1), 2),
-    }
+    window = _kernel(node, 2)
+    sizes, steps = shape_of(node)[2:], shape_of(node.operand(0))[2:]
     # The convolution that this is the transpose of goes from the result's sizes to those of the input.
-    pads = _pads(node, 2, shape_of(node)[2:], shape_of(x)[2:], window)
-    more = [
-        n - ((m - 1) * s + (k - 1) * d + 1 - pads[i] - pads[i + 2])
-        for i, (n, m, s, k, d) in enumerate(
-            zip(shape_of(node)[2:], shape_of(x)[2:], window["strides"], window["kernel_shape"], window["dilations"],
-                strict=True)
-        )
-    ]  # fmt: skip
-    group = int(attributes.get("group", 1))
+    pads = _pads(node, _mode(node), sizes, steps, window)
+    reach = _reach(steps, window)
+    more = [n - (r - b - a) for n, r, b, a in zip(sizes, reach, pads[:2], pads[2:], strict=True)]
+    group = int(node.attributes.get("group", 1))
     if min(more) < 0:
         raise Unsupported("a padding that takes more away than there is")
     return w.add("ConvTranspose", w.inputs(node, 2), pads=pads, group=group, output_padding=more, **window)
@@ -122,7 +121,7 @@ def _max_pool(axes: int, w: Writing, node: Node) -> Names:
     if node.attributes.get("ceil_mode"):
         raise Unsupported("windows that reach past the padding")
     window = _window(node, axes)
-    pads = _pads(node, axes, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
     return w.add("MaxPool", w.inputs(node, 1), pads=pads, **window)
 
 
@@ -146,22 +145,13 @@ def _max_pool_with_places(axes: int, w: Writing, node: Node) -> Names:
 
 def _avg_pool(w: Writing, node: Node) -> Names:
     """(x, kernel, strides, mode, layout): mode 1 is "same", 2 "valid"."""
-    x = node.operand(0)
     kernel, strides, mode, layout = (plain(node, i) for i in range(1, 5))
     if layout != 0 or mode not in (1, 2):
         raise Unsupported("another layout or padding")
-    window = {"kernel_shape": _spatial(kernel, 2), "strides": _spatial(strides, 2)}
-    pads = [0] * 4
-    if mode == 1 and min(shape_of(x)[2:]) < 0:
-        raise Unsupported("an image of an open size")
-    if mode == 1:
-        total = [
-            max((o - 1) * s + k - n, 0)
-            for o, s, k, n in zip(
-                shape_of(node)[2:], window["strides"], window["kernel_shape"], shape_of(x)[2:], strict=True
-            )
-        ]
-        pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+    window = {"kernel_shape": _spatial(kernel, 2), "strides": _spatial(strides, 2), "dilations": [1, 1]}
+    how = "same" if mode == 1 else "valid"
+    pads = _pads(node, how, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    del window["dilations"]
     return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=0, **window)
 
 
@@ -170,7 +160,7 @@ def _avg_pool3d(w: Writing, node: Node) -> Names:
     if node.attributes.get("ceil_mode") or node.attributes.get("divisor_override"):
         raise Unsupported("windows that reach past the padding, or another divisor")
     window = _window(node, 3)
-    pads = _pads(node, 3, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
+    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
     counts = int(bool(node.attributes.get("count_include_pad", True)))
     del window["dilations"]
     return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=counts, **window)
@@ -208,36 +198,34 @@ def _group_norm(w: Writing, node: Node) -> Names:
 
 
 def _reduce(op: str, w: Writing, node: Node) -> Names:
-    x = node.operand(0)
+    """(x, axes, keep, and of ReduceSum whether no axes mean none)"""
+    (x,) = w.inputs(node, 1)
     given = plain(node, 1, ())
-    axes = [given] if isinstance(given, int) else list(given or ())
-    keep = int(bool(plain(node, 2, False)))
-    rank = len(shape_of(x))
-    if not axes and plain(node, 3, False):
-        return w.name(x)
-    axes = sorted(int(a) % rank for a in axes) if rank and axes else list(range(rank))
-    if op == "ReduceSum":
-        return w.add(op, [w.name(x), w.ints(axes)], keepdims=keep)
-    return w.add(op, [w.name(x), w.ints(axes)], keepdims=keep) if axes else w.name(x)
+    if not isinstance(given, int) and not given and plain(node, 3, False):
+        return x
+    return _reduced(op, w, node, x)
+
+
+def _reduced(op: str, w: Writing, node: Node, x: str) -> str:
+    """``x`` along the axes that operand 1 names: all where it names none, or is None."""
+    given, rank = plain(node, 1, ()), len(shape_of(node.operand(0)))
+    if op != "ReduceSum" and not rank:
+        return x
+    named = (given,) if isinstance(given, int) else given
+    axes = sorted(int(a) % rank for a in named) if rank and named else range(rank)
+    return w.add(op, [x, w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
 
 
 def _reduce_ext(op: str, w: Writing, node: Node) -> Names:
     """(x, axes or None for all, keep, element type or None)"""
     if plain(node, 3) is not None:
         raise Unsupported("another element type for the result")
-    given = plain(node, 1)
-    axes = list(range(len(shape_of(node.operand(0))))) if given is None else given
-    axes = [axes] if isinstance(axes, int) else list(axes)
-    return w.add(op, [w.name(node.operand(0)), w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
+    return _reduced(op, w, node, w.name(node.operand(0)))
 
 
 def _logical_reduce(op: str, w: Writing, node: Node) -> Names:
     """Truth values as numbers: the least of them, or the largest."""
-    given = plain(node, 1, ())
-    axes = [given] if isinstance(given, int) else list(given or range(len(shape_of(node.operand(0)))))
-    numbers = w.add("Cast", w.inputs(node, 1), to=6)
-    found = w.add(op, [numbers, w.ints(axes)], keepdims=int(bool(plain(node, 2, False))))
-    return w.add("Cast", [found], to=9)
+    return w.add("Cast", [_reduced(op, w, node, w.add("Cast", w.inputs(node, 1), to=6))], to=9)
 
 
 def _arg(op: str, w: Writing, node: Node) -> Names:
@@ -248,28 +236,20 @@ def _arg(op: str, w: Writing, node: Node) -> Names:
 def _extreme_with_place(op: str, arg: str, w: Writing, node: Node) -> Names:
     axis, keep = int(plain(node, 1, 0)), int(bool(plain(node, 2, False)))
     x = w.name(node.operand(0))
-    return (
-        w.add(arg, [x], axis=axis, keepdims=keep),
-        w.add(op, [x, w.ints([axis])], keepdims=keep),
-    )
+    return (w.add(arg, [x], axis=axis, keepdims=keep), w.add(op, [x, w.ints([axis])], keepdims=keep))
 
 
 def _resize(mode: str, w: Writing, node: Node) -> Names:
     x = node.operand(0)
     align, half = bool(plain(node, 2, False)), bool(plain(node, 3, False))
     how = "align_corners" if align else "half_pixel" if half else "asymmetric"
-    if mode == "nearest" and align:
-        nearest = "round_prefer_ceil"
-    else:
-        nearest = "floor"
-    assert len(shape_of(x)) == 4
-    sizes = w.ints(shape_of(node)[2:])
-    extra: dict[str, Any] = {"nearest_mode": nearest} if mode == "nearest" else {}
     if mode == "nearest" and half:
         raise Unsupported("nearest with centres of half a pixel")
-    return w.add(
-        "Resize", [w.name(x), "", "", sizes], mode=mode, axes=[2, 3], coordinate_transformation_mode=how, **extra
-    )
+    assert len(shape_of(x)) == 4
+    more: dict[str, Any] = {"axes": [2, 3], "coordinate_transformation_mode": how}
+    if mode == "nearest":
+        more["nearest_mode"] = "round_prefer_ceil" if align else "floor"
+    return w.add("Resize", [w.name(x), "", "", w.ints(shape_of(node)[2:])], mode=mode, **more)
 
 
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")

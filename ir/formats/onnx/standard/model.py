@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,9 @@ from ....files.atomic import replacing_file
 from ....rewrite.batch_size.resize import batch_inputs
 from ....rewrite.evaluation import Evaluation
 from ....rewrite.evaluation.outputs import ancestors, results_of
+from ..vocabulary import Unsupported, listed, shape_of
 from . import elementwise, layers, shapes
-from .writing import ELEMENT, Rule, Unsupported, Writing, shape_of
+from .writing import ELEMENT, Rule, Writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,6 @@ RULES: dict[str, Rule] = {**elementwise.RULES, **layers.RULES, **shapes.RULES}
 OPSET, IR_VERSION = 18, 9
 LIMIT = 1_900_000_000
 """Bytes that one protobuf message holds, with room for the graph."""
-_LISTED = 40
 
 
 def export_onnx(path: Path, network: Evaluation, producer: str = "") -> Evaluation:
@@ -53,7 +52,7 @@ def export_onnx(path: Path, network: Evaluation, producer: str = "") -> Evaluati
 
 
 def _as_it_came(network: Evaluation) -> Evaluation:
-    opened = _batch_names(network)
+    opened = interface_of(network.program).batch
     fixed = [v for v in network.graph.inputs if v.name in opened and min(shape_of(v), default=0) >= 0]
     if network.batch or not fixed:
         return network
@@ -71,18 +70,9 @@ def _fixed(network: Evaluation, error: PassError) -> Evaluation:
     return replace(network, batch=f"{counted(size, 'sample')} only: {(reasons[1:] or reasons)[0].strip()}")
 
 
-def _batch_names(network: Evaluation) -> Mapping[str, str]:
-    return interface_of(network.program).batch
-
-
 def _model(network: Evaluation, producer: str) -> Any:
-    writing = Writing()
-    _translate(network, writing)
-    return _assembled(network, writing, producer)
-
-
-def _translate(network: Evaluation, w: Writing) -> None:
-    """Writes what the results need."""
+    """A model of what the results need."""
+    w = Writing()
     graph = network.graph
     needed = ancestors([graph.result])
     for value in graph.inputs:
@@ -114,14 +104,13 @@ def _translate(network: Evaluation, w: Writing) -> None:
             unknown.add(node)
             unsupported.append(f"{node.op.name} %{node.name}: {error}")
     if unsupported:
-        more = f"\n  … and {len(unsupported) - _LISTED} more" if len(unsupported) > _LISTED else ""
         raise PassError(
-            f"{counted(len(unsupported), 'node')} of the network cannot be written as standard ONNX:\n  "
-            + "\n  ".join(unsupported[:_LISTED])
-            + more
-            + "\n  Name a node before them as the result (boost-inspect --result), or write the graph for viewers "
+            f"{counted(len(unsupported), 'node')} of the network cannot be written as standard ONNX:"
+            f"{listed(unsupported)}\n"
+            "  Name a node before them as the result (boost-inspect --result), or write the graph for viewers "
             "(boost-inspect --format onnx)."
         )
+    return _assembled(network, w, producer)
 
 
 def _value(variable: StateVariable) -> np.ndarray:
@@ -133,7 +122,7 @@ def _value(variable: StateVariable) -> np.ndarray:
 def _assembled(network: Evaluation, w: Writing, producer: str) -> Any:
     from onnx import ModelProto, helper
 
-    names = _batch_names(network)
+    names = interface_of(network.program).batch
     batch = next((names[v.name] for v in network.graph.inputs if v.name in names), "batch")
     outputs = []
     for name, value in results_of(network.graph).items():

@@ -7,7 +7,8 @@ from functools import partial
 
 from ....core.graph import Node
 from ....core.types import TupleType
-from .writing import Names, Rule, Unsupported, Writing, dtype_of, plain, shape_of
+from ..vocabulary import Unsupported, dtype_of, shape_of
+from .writing import Names, Rule, Writing, plain
 
 _FAR = 2**31 - 1
 
@@ -90,8 +91,8 @@ def _sliced(w: Writing, x: str, begin: Sequence[int], end: Sequence[int], steps:
 
 
 def _slice(w: Writing, node: Node) -> Names:
-    begin, size = plain(node, 1), plain(node, 2)
-    end = [_FAR if n == -1 else b + n for b, n in zip(begin, size, strict=True)]
+    begin = plain(node, 1)
+    end = [_FAR if n == -1 else b + n for b, n in zip(begin, plain(node, 2), strict=True)]
     return _sliced(w, w.name(node.operand(0)), begin, end, [1] * len(end))
 
 
@@ -103,15 +104,10 @@ def _reverse(w: Writing, node: Node) -> Names:
 
 
 def _tile(w: Writing, node: Node) -> Names:
-    repeats = list(plain(node, 1))
-    return w.add("Tile", [_padded_rank(w, node, len(repeats)), w.ints(repeats)])
-
-
-def _padded_rank(w: Writing, node: Node, rank: int) -> str:
-    x = node.operand(0)
-    missing = rank - len(shape_of(x))
-    name = w.name(x)
-    return w.add("Unsqueeze", [name, w.ints(range(missing))]) if missing > 0 else name
+    """As many axes as there are repeats: those that the operand lacks come in front."""
+    x, repeats = w.name(node.operand(0)), list(plain(node, 1))
+    missing = len(repeats) - len(shape_of(node.operand(0)))
+    return w.add("Tile", [w.add("Unsqueeze", [x, w.ints(range(missing))]) if missing > 0 else x, w.ints(repeats)])
 
 
 def _broadcast(w: Writing, node: Node) -> Names:
@@ -150,16 +146,18 @@ def _scatter_elements(w: Writing, node: Node) -> Names:
 
 
 def _pad(w: Writing, node: Node) -> Names:
-    pairs = node.attributes["paddings"]
-    pads = [int(p[0]) for p in pairs] + [int(p[1]) for p in pairs]
-    return w.add("Pad", [w.name(node.operand(0)), w.ints(pads)])
+    return w.add("Pad", [w.name(node.operand(0)), _paired(w, node.attributes["paddings"])])
+
+
+def _paired(w: Writing, pairs: Sequence[Sequence[int]]) -> str:
+    """A pair for each axis, as ONNX has them: all in front, then all behind."""
+    return w.ints([int(p[0]) for p in pairs] + [int(p[1]) for p in pairs])
 
 
 def _pad_v3(w: Writing, node: Node) -> Names:
     """Pairs for the last axes, the last one first."""
-    modes = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
-    mode = modes.get(str(node.attributes.get("mode", "constant")))
-    if mode is None or not node.attributes.get("paddings_contiguous", True):
+    mode = str(node.attributes.get("mode", "constant"))
+    if mode not in ("constant", "reflect", "edge") or not node.attributes.get("paddings_contiguous", True):
         raise Unsupported(f"padding of mode {node.attributes.get('mode')}")
     flat = [int(v) for v in plain(node, 1)]
     rank = len(shape_of(node.operand(0)))
@@ -173,9 +171,7 @@ def _pad_v3(w: Writing, node: Node) -> Names:
 def _mirror_pad(w: Writing, node: Node) -> Names:
     if node.attributes.get("mode") != "REFLECT":
         raise Unsupported(f"padding of mode {node.attributes.get('mode')}")
-    pairs = plain(node, 1)
-    pads = [int(p[0]) for p in pairs] + [int(p[1]) for p in pairs]
-    return w.add("Pad", [w.name(node.operand(0)), w.ints(pads)], mode="reflect")
+    return w.add("Pad", [w.name(node.operand(0)), _paired(w, plain(node, 1))], mode="reflect")
 
 
 def _one_hot(w: Writing, node: Node) -> Names:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Union
 
 from ....core.attributes import Number, TensorValue
 from ....core.data import to_numpy
-from ....core.errors import Error
-from ....core.graph import Constant, Node, Value, tensor_type
+from ....core.graph import Constant, Node, Value
 from ....core.naming import UniqueNames
 from ....core.types import DType
+from ..vocabulary import NUMBERS, Unsupported, dtype_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 Names = Union[str, "tuple[str | None, ...]"]
 """The ONNX name of a value; of a tuple, the names of its elements (None for one that has no counterpart)."""
 Rule = Callable[["Writing", Node], Names]
-ELEMENT = {
-    DType.FLOAT32: 1, DType.UINT8: 2, DType.INT8: 3, DType.UINT16: 4, DType.INT16: 5, DType.INT32: 6, DType.INT64: 7,
-    DType.BOOL: 9, DType.FLOAT16: 10, DType.FLOAT64: 11, DType.UINT32: 12, DType.UINT64: 13, DType.BFLOAT16: 16,
-}  # fmt: skip
-
-
-class Unsupported(Error):
-    """This use of a primitive has no standard operator; the message is the reason."""
+_NOT_COMPUTED = (DType.STRING, DType.COMPLEX64, DType.COMPLEX128)
+ELEMENT = {dtype: number for dtype, number in NUMBERS.items() if dtype not in _NOT_COMPUTED}
 
 
 class Writing:
@@ -125,11 +119,3 @@ def constant_array(value: Constant) -> np.ndarray:
     if isinstance(content, int) or (isinstance(content, tuple) and all(isinstance(v, int) for v in content)):
         return np.array(content, np.int64)
     raise Unsupported(f"the constant %{value.name} is no tensor")
-
-
-def shape_of(value: Value) -> tuple[int, ...]:
-    return tensor_type(value).shape
-
-
-def dtype_of(value: Value) -> DType:
-    return tensor_type(value).dtype
