@@ -77,10 +77,16 @@ class ClipGradients(Pass):
                 if path.weight not in names:
                     names[path.weight] = None
                     self._remark(result, path)
-            if self.each_rank:
-                self._clip_own(graph)
-            else:
-                self._clip(graph, paths)
+            try:
+                if self.each_rank:
+                    self._clip_own(graph)
+                else:
+                    self._clip(graph, paths)
+            except VerifyError as error:
+                raise PassError(
+                    "some gradients are computed after others have updated their weights, so no norm of all of them "
+                    f"exists before the first update ({error}): use by=tensor-norm or by=value, without report_norm"
+                ) from error
         for name, variable in program.state.items():
             if variable.trainable and name not in names:
                 result.miss(name, "the loss does not depend on it: no gradient to clip")
@@ -97,7 +103,6 @@ class ClipGradients(Pass):
                 shown = ", ".join(f"%{user.name}" for user in users[:3])
                 refuse_sparse(value, shown, "has a norm that no sum of its elements gives: rows may come twice")
         for path in paths:
-            _owner(path)
             if not path.is_sum:
                 raise PassError(
                     f"graph '{graph.name}' updates weight '{path.weight}' from several gradients "
@@ -143,7 +148,7 @@ class ClipGradients(Pass):
         if self.by == "value":
             totals: dict[tuple[Value, ...], Value] = {}
             for path in paths:
-                merge(path, "clip", totals)
+                merge(path, "clip", totals, scope=SCOPE)
         if self.by != "value" or self.report_norm:
             squares = _squares([path.at("clip") for path in paths])
         norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None
@@ -157,14 +162,8 @@ class ClipGradients(Pass):
         for path, factor in zip(paths, factors, strict=True):
             put(path, "clip", partial(self._limited, made, factor))
         reported = [(NORM, norm)] if self.report_norm and norm is not None else []
-        try:
-            for fx in effects:
-                fx.commit(with_results(graph, reported) if reported and fx.graph is graph else None)
-        except VerifyError as error:
-            raise PassError(
-                "some gradients are computed after others have updated their weights, so no norm of all of them exists "
-                f"before the first update ({error}): use by=tensor-norm or by=value, without report_norm"
-            ) from error
+        for fx in effects:
+            fx.commit(with_results(graph, reported) if reported and fx.graph is graph else None)
 
     def _factor(self, graph: Graph, norm: Value) -> Value:
         """At most one, and one exactly for a norm within the limit; the divisor is never less than the limit."""
@@ -213,6 +212,5 @@ def _norm(graph: Graph, squares: Sequence[Value]) -> Value:
 def _owner(path: GradientPath) -> Graph:
     """The graph in which the gradient is clipped."""
     owner = path.at("clip").graph
-    if owner is None:
-        raise PassError(f"the gradient of weight '{path.weight}' is used by nothing")
+    assert owner is not None
     return owner

@@ -19,7 +19,7 @@ from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, is_monad
-from ..ir.core.wording import counted, print_bytes
+from ..ir.core.wording import agreed, counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.adasum import ADASUM, DEVICES, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
@@ -131,12 +131,12 @@ class DataParallel(Pass):
         kept = max((found.kept for found in own), default=0)
         if kept:
             result.miss(
-                f"{kept} factors of the file",
-                "they may be more than 1/ranks, and stay: right for as many ranks as the file was exported for",
+                f"{counted(kept, 'factor')} of the file",
+                "may be more than 1/ranks, and kept: right for as many ranks as the file was exported for",
             )
         replaced = max((found.number for found in own), default=0)
         if replaced:
-            result.summary += f"; {replaced} reductions of the file are replaced"
+            result.summary += f"; {counted(replaced, 'reduction')} of the file {agreed(replaced, 'is', 'are')} replaced"
         return result
 
 
@@ -155,11 +155,10 @@ class _Term:
     """A value to be summed over ranks, and who takes it. ``normalised``: its users divide by what was counted."""
 
     weights: tuple[str, ...]
-    value: Value
+    value: Node
     dtype: DType
     uses: list[Use]
     normalised: bool
-    depth: int = 0
 
 
 def _group(program: Program) -> str:
@@ -285,6 +284,7 @@ class _Rewrite:
             division = division_of(node)
             if division is not None:
                 total = division.operand(0)
+                assert isinstance(total, Node)
                 terms.append(_Term(names, total, tensor_type(total).dtype, [(division, 0)], normalised=True))
             elif node.op.name == "TensorMove" and isinstance(node.operand(0), Constant):
                 self.fixed.extend(names)
@@ -307,7 +307,7 @@ class _Rewrite:
         for name, summands in several.items():
             if any(t.weights != (name,) for t in summands) or not _meets_in_sum(paths.get(name)):
                 continue
-            first, *others = sorted(summands, key=lambda t: _part(t))
+            first, *others = sorted(summands, key=lambda t: int(t.value.marks.get(PART, 0)))
             for other in others:
                 operands = [_widened(self.graph, t.value) for t in (first, other)]
                 first.value = self.graph.create("Add", operands, scope=SCOPE, sources=operands)
@@ -322,11 +322,8 @@ class _Rewrite:
         depth: dict[Value, int] = {}
         for node in self.graph:
             depth[node] = 1 + max((depth.get(v, 0) for v in node.operands if not is_monad(v.type)), default=0)
-        position = {id(term): i for i, term in enumerate(terms)}
-        for term in terms:
-            value = term.value
-            term.depth = depth.get(value) or max(depth.get(v, 0) for v in _operands(value))
-        terms.sort(key=lambda t: (t.depth, -position[id(t)]))
+        terms.reverse()
+        terms.sort(key=lambda t: depth[t.value])
 
     def _buckets(self, terms: Sequence[_Term], wide: Sequence[Value]) -> list[list[int]]:
         items = []
@@ -380,14 +377,6 @@ def _own(term: _Term) -> _Term:
 
 def _meets_in_sum(path: GradientPath | None) -> bool:
     return path is not None and path.is_sum and not path.points[0].measures
-
-
-def _part(term: _Term) -> int:
-    return int(term.value.marks.get(PART, 0)) if isinstance(term.value, Node) else 0
-
-
-def _operands(value: Value) -> tuple[Value, ...]:
-    return value.operands if isinstance(value, Node) else (value,)
 
 
 def _widened(graph: Graph, value: Value) -> Value:

@@ -297,7 +297,7 @@ def _added(graph: Graph, total: Value, own: Value, sources: Sequence[Value] = ()
 
 def _term(graph: Graph, k: Kept, gradient: Value, factor: Value | None) -> Value:
     """The summand of a micro-batch in an accumulator."""
-    term = cast(graph, gradient, k.type.dtype)
+    term = cast(graph, gradient, k.type.dtype, scope=SCOPE)
     if factor is None:
         return term
     scaled = graph.create(
@@ -328,7 +328,7 @@ def _feed_gradients(
             value = _added(graph, value, _term(graph, k, own, factor), sources=[own])
         if divisor is not None:
             value = divide(graph, value, divisor, scope=SCOPE)
-        value = cast(graph, value, k.crossing.type.dtype)
+        value = cast(graph, value, k.crossing.type.dtype, scope=SCOPE)
         mark_gradient(value, trained[k.crossing.value], k.crossing.part)
         _rewire(k.crossing.uses, twin, value)
     return loaded

@@ -157,13 +157,19 @@ class OverflowCheck(Pass):
         by_itself = graph.inputs and (count is not None or self.detect == "status")
         own = self._micro_batch_overflows(graph) if by_itself else None
         paths = gradient_paths(graph)
+        gradients = {v: path.weight for path in paths for v in path.at("finite-check", graph).values}
+        for value, weight in gradients.items():
+            if isinstance(value, Node) and value.graph is not graph:
+                raise PassError(
+                    f"the gradient {value!r} of weight '{weight}' is computed inside a function, and the check stands "
+                    "in front of all updates: only gradients of the main graph can be checked"
+                )
         overflows: list[Value] = []
         skips: list[Value] = []
         if self.detect == "values":
-            values = dict.fromkeys(v for path in paths for v in path.at("finite-check", graph).values)
             if not is_fed(graph):
-                values.update(dict.fromkeys(sparse_gradients(anatomy(graph))))
-            finite = all_finite(graph, list(values), scope=SCOPE)
+                gradients.update(dict.fromkeys(sparse_gradients(anatomy(graph)), ""))
+            finite = all_finite(graph, list(gradients), scope=SCOPE)
             overflows.append(graph.create("LogicalNot", [finite], scope=SCOPE))
             skips.extend(overflows)
         if count is not None:
@@ -185,7 +191,9 @@ class OverflowCheck(Pass):
             zero = graph.constant(scalar_tensor("float32", 0.0))
             overflows.append(graph.create("Greater", [declare_tally(number, "overflow"), zero], scope=SCOPE))
             skips.append(overflows[-1])
-        self._skip(fx, updates, _any(graph, overflows), _any(graph, skips), counting=count is not None)
+        # Gradients stay in front of the Switch, where later passes look for them.
+        stay = [_any(graph, overflows), *gradients]
+        self._skip(fx, updates, stay, _any(graph, skips), counting=count is not None)
         return [path.weight for path in paths]
 
     def _adopt(self, graph: Graph, own: OwnCheck, result: PassResult) -> list[str]:
@@ -217,16 +225,19 @@ class OverflowCheck(Pass):
         return graph.create("Select", [skip, more, none], scope=SCOPE)
 
     @classmethod
-    def _skip(cls, fx: Effects, updates: Sequence[Effect], overflow: Value, skip: Value, *, counting: bool) -> None:
+    def _skip(
+        cls, fx: Effects, updates: Sequence[Effect], stay: Sequence[Value], skip: Value, *, counting: bool
+    ) -> None:
+        """``stay``: values that must not become part of the update; the first is whether gradients overflow."""
         graph = fx.graph
         skipped = graph.state(SKIPPED, tensor("int32"))
         in_a_row = cls._count(fx, skip)
-        skip_where(fx, skip, updates, stay=[overflow, in_a_row], name="update", scope=SCOPE)
+        skip_where(fx, skip, updates, stay=[*stay, in_a_row], name="update", scope=SCOPE)
         fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
         if counting:
             dropped = graph.state(DROPPED, tensor("float32"))
             fx.append("Assign", [dropped, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
-        fx.commit(with_results(graph, [("overflow", overflow), ("skipped_cycles", in_a_row)]))
+        fx.commit(with_results(graph, [("overflow", stay[0]), ("skipped_cycles", in_a_row)]))
 
 
 def _settled_check(graph: Graph, roles: Mapping[str, str]) -> OwnCheck | None:

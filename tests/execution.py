@@ -3,13 +3,17 @@
 Only what the graph itself orders is ordered: nodes run in any order that operands and tokens allow, and several orders
 are tried (`ORDERS`). Memory is shared as a device may share it: a Load, and a view of it, is the state itself and not a
 copy. So where a rewrite loses an order that matters, some run computes something else.
+
+Ranks are threads that meet at each collective (`train_ranks`): they must all come to the same ones in the same order.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -18,6 +22,7 @@ from boost_compile.ir.core.attributes import MonadValue, TensorValue
 from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from boost_compile.ir.core.op import CALL
+from boost_compile.ir.core.primitives import ASCEND
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.core.types import TensorType
 
@@ -59,6 +64,7 @@ def train(
     """Runs the schedule of `program` on `batches` (inputs of one micro-batch each), from `state`; names that it lacks
     have the program's own values. Returns what each graph returned, in turn, and the state afterwards."""
     memory = {name: initial(program, name, state) for name in program.state}
+    _here.saturating, _here.overflow = program.target == ASCEND, 0
     results = []
     given = iter(batches)
     turns = [entry.graph for entry in program.schedule.cycle for _ in range(entry.repeat)]
@@ -73,6 +79,92 @@ def train(
                 inputs, pending = pending, next(given, None)
             results.append([name, run_graph(graph, inputs, memory, order)])
     return results, memory
+
+
+@dataclass
+class Job:
+    """Ranks that run the same program; in a thread of a job `_here.rank` is its number."""
+
+    ranks: int
+    given: dict[int, tuple[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.barrier = threading.Barrier(self.ranks, timeout=20)
+
+    def gathered(self, what: str, value: Any) -> list[Any]:
+        """What every rank gives to the collective that this thread has come to, by rank."""
+        self.given[_here.rank] = what, np.array(value)
+        self.barrier.wait()
+        found = [self.given[rank] for rank in range(self.ranks)]
+        self.barrier.wait()
+        assert len({name for name, _ in found}) == 1, "ranks came to different collectives"
+        return [value for _, value in found]
+
+
+class _Here(threading.local):
+    """Where a thread is: its rank, and the overflow flag of a device that has one (an Ascend in saturation mode)."""
+
+    job: Job | None = None
+    rank = 0
+    saturating = False
+    overflow = 0
+
+
+_here = _Here()
+
+
+def train_ranks(
+    program: Program,
+    state: Mapping[str, np.ndarray],
+    batches: Sequence[Sequence[Sequence[np.ndarray]]],
+    order: Any = _in_text_order,
+) -> list[tuple[list[list[Any]], Arrays]]:
+    """What `train` returns on each rank of a job; `batches[r]` are the micro-batches of rank r."""
+    job = Job(len(batches))
+
+    def run(rank: int) -> tuple[list[list[Any]], Arrays]:
+        _here.job, _here.rank = job, rank
+        try:
+            return train(program, state, batches[rank], order)
+        except BaseException:
+            job.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(job.ranks) as pool:
+        return list(pool.map(run, range(job.ranks)))
+
+
+def _all_reduce(node: Node, x: Any) -> Any:
+    job = _here.job
+    if job is None:
+        return x
+    group = str(node.attributes["group"])
+    values = job.gathered(f"AllReduce in {group} of {x.shape}", x)
+    if group.startswith("neighbours_of_"):
+        size = int(group.removeprefix("neighbours_of_"))
+        first = _here.rank // size * size
+        values = values[first : first + size]
+    return sum(values[1:], values[0])
+
+
+def _clear(x: Any) -> Any:
+    _here.overflow = 0
+    return np.zeros_like(x)
+
+
+def _adasum(node: Node, old: Any, new: Any) -> Any:
+    """By the formula of the paper, on the step of each group."""
+    if _here.job is None:
+        return new
+    steps = _here.job.gathered(f"AdaSum of {old.shape}", old - new)[:: int(node.attributes["devices_per_group"])]
+    while len(steps) > 1:
+        steps = [_pair(a, b) for a, b in zip(steps[::2], steps[1::2], strict=True)]
+    return old - steps[0]
+
+
+def _pair(a: Any, b: Any) -> Any:
+    dot, aa, bb = ((x * y).sum() for x, y in ((a, b), (a, a), (b, b)))
+    return (1 - (dot / (2 * aa) if aa else 0)) * a + (1 - (dot / (2 * bb) if bb else 0)) * b
 
 
 def initial(program: Program, name: str, state: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -153,7 +245,9 @@ def _apply(node: Node, operands: list[Any], memory: Arrays, order: Any) -> Any:
         return VIEWS[name](*operands)
     computed = PURE_OF_NODE[name](node, *operands) if name in PURE_OF_NODE else PURE[name](*operands)
     if isinstance(node.type, TensorType) and computed is not None:
-        return np.array(computed, node.type.dtype)
+        computed = np.array(computed, node.type.dtype)
+        if _here.saturating and node.type.dtype.is_float and not np.isfinite(computed).all():
+            _here.overflow = 1
     return computed
 
 
@@ -370,11 +464,12 @@ PURE: dict[str, Callable[..., Any]] = {
     "Tile": lambda x, times: np.tile(x, [int(n) for n in times]),
     "Slice": lambda x, begin, size: x[tuple(slice(b, b + n) for b, n in zip(begin, size, strict=True))],
     "Concat": lambda parts, axis: np.concatenate(parts, int(axis)), "Stack": lambda parts: np.stack(parts),
-    "NPUGetFloatStatusV2": np.zeros_like, "NPUClearFloatStatusV2": np.zeros_like,
-    "AllReduce": lambda x: x, "Mod": np.mod, "FloorMod": np.mod, "Fill": lambda _, shape, x: np.full(shape, x),
+    "NPUGetFloatStatusV2": lambda x: x + _here.overflow, "NPUClearFloatStatusV2": _clear,
+    "Mod": np.mod, "FloorMod": np.mod, "Fill": lambda _, shape, x: np.full(shape, x),
 }  # fmt: skip
 PURE_OF_NODE: dict[str, Callable[..., Any]] = {
     "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy, "BatchNormGrad": _batch_norm_grad,
     "Conv2D": _conv, "Conv2DBackpropFilter": _conv_to_filter, "Conv2DBackpropInput": _conv_to_input,
     "MaxPool": _max_pool, "MaxPoolGrad": _max_pool_grad, "L2Normalize": _unit, "L2NormalizeGrad": _unit_grad,
+    "AllReduce": _all_reduce, "AdaSum": _adasum,
 }  # fmt: skip

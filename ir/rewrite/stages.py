@@ -61,7 +61,7 @@ def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value], g
     return owner
 
 
-def merge(path: GradientPath, stage: str, totals: dict[tuple[Value, ...], Value]) -> None:
+def merge(path: GradientPath, stage: str, totals: dict[tuple[Value, ...], Value], *, scope: str) -> None:
     """Makes the gradient at ``stage`` one value where it is several summands: their sum. Who adds them up gets zeros in
     place of all but the first. ``totals`` are sums that exist, of weights with the same gradient (the two biases of a
     recurrent cell), which may meet in the same place."""
@@ -72,10 +72,10 @@ def merge(path: GradientPath, stage: str, totals: dict[tuple[Value, ...], Value]
     first = point.values[0]
     total = totals.get(point.values)
     if total is None:
-        total = totals[point.values] = summed(point)
+        total = totals[point.values] = summed(point, scope=scope)
     for user, i in point.takers:
         value = user.operand(i)
         if value in point.values:
-            user.set_operand(i, total if value is first else owner.create("ZerosLike", [value]))
+            user.set_operand(i, total if value is first else owner.create("ZerosLike", [value], scope=scope))
     point.values = (total,)
     point.takers = [(user, i) for user, i in point.takers if user.operand(i) is total]

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.rewrite.roles import assign_roles
+from boost_compile.ir.text import parse_program
+
+from tests.material import material
+
 WEIGHTED = """
 state %w: float32[2] role=weight
 state %rate: float32[] role=hyperparameter
@@ -19,3 +27,176 @@ graph @step(%x: float32[2], %n: float32[], %mask: bool[2]) -> (loss) {
   return %r
 }"""
 """The gradient of %w is %x squared, and %n or %mask may weigh a micro-batch."""
+
+STEP = """
+state %v: float32[2] role=weight
+state %w: float32[2] role=weight
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[2]) -> (loss) {
+  %v0 = Load(%v, umonad) @f
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%v0, %x) @f
+  %z = Mul(%y, %w0) @f
+  %loss = ReduceSum(%z, (), false, false) @f
+  %dz = OnesLike(%z) @b
+  %dw = Mul(%dz, %y) @b
+  %dy = Mul(%dz, %w0) @b
+  %dv = Mul(%dy, %x) @b
+  %t = UpdateState(umonad, %y, %z, %dy)
+  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]
+  %up2 = ApplyGradientDescent(%w, %rate, %dw, %t) : float32[2]
+  %end = UpdateState(%t, %up1, %up2)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+"""Two layers, each a weight that its input is multiplied by."""
+
+
+def but(*changes: tuple[str, str]) -> str:
+    """`STEP` with other text in place of some."""
+    text = STEP
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+FROZEN = but(
+    ("role=weight\nstate %w", "role=weight\nstate %frozen: float32[2] role=weight trainable=true\nstate %w"),
+    ("%z = Mul(%y, %w0)", "%f0 = Load(%frozen, umonad) @f\n  %yf = Mul(%y, %f0) @f\n  %z = Mul(%yf, %w0)"),
+)
+"""A third weight that is said to be trained, and is not."""
+IN_TURN = but(
+    ("  %dv = Mul(%dy, %x) @b\n", ""),
+    ("  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]\n", ""),
+    (
+        "%end = UpdateState(%t, %up1, %up2)",
+        """%t2 = UpdateState(%t, %up2)
+  %w2 = Load(%w, %t2) @b
+  %dv = Mul(%dy, %w2) @b
+  %t3 = UpdateState(%t2, %dv)
+  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t3) : float32[2]
+  %end = UpdateState(%t3, %up1)""",
+    ),
+)
+"""The gradient of %v is taken after %w has moved."""
+INSIDE = but(
+    ("  %dv = Mul(%dy, %x) @b\n", ""),
+    (
+        "%up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]",
+        "%up1 = call(@move, %v, %rate, %dy, %x, %t) : float32[2]",
+    ),
+    (
+        "  return %r\n}",
+        """  return %r
+  func @move(%p: float32[2], %q: float32[], %dy: float32[2], %x: float32[2], %u: umonad) {
+    %dv = Mul(%dy, %x) @b
+    %up = ApplyGradientDescent(%p, %q, %dv, %u) : float32[2]
+    %u2 = UpdateState(%u, %up)
+    %done = Depend(%up, %u2)
+    return %done
+  }
+}""",
+    ),
+)
+"""The gradient of %v is computed in a function that also updates it."""
+IN_FUNCTION = but(
+    (
+        "%up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]",
+        "%up1 = call(@move, %v, %rate, %dv, %t) : float32[2]",
+    ),
+    (
+        "  return %r\n}",
+        """  return %r
+  func @move(%p: float32[2], %q: float32[], %g: float32[2], %u: umonad) {
+    %half = Mul(%g, float32[]<0.5>)
+    %up = ApplyGradientDescent(%p, %q, %half, %u) : float32[2]
+    %u2 = UpdateState(%u, %up)
+    %done = Depend(%up, %u2)
+    return %done
+  }
+}""",
+    ),
+)
+"""The gradient of %v is made ready in a function."""
+DOUBLE = STEP.replace("float32[2]", "float64[2]").replace("float32[]", "float64[]")
+CROSSING = but(
+    ("role=weight\nstate %w", "role=weight\nstate %log: float32[2] role=unknown\nstate %w"),
+    (
+        "%end = UpdateState(%t, %up1, %up2)",
+        "%seen = AssignAdd(%log, %dy, %t)\n  %end = UpdateState(%t, %up1, %up2, %seen)",
+    ),
+)
+"""The update side takes a value of the backward part that is no gradient."""
+ALONE = "program @alone {\n  target ascend\n  schedule @step\n}\n" + but(
+    (
+        "  %up1 = ",
+        "  %status = NPUAllocFloatStatus() : float32[8]\n  %asked = NPUGetFloatStatus(%status) : float32[8]\n  %up1 = ",
+    ),
+)
+"""The file asks an Ascend's flag for overflows."""
+ONE_LAYER = but(("ApplyGradientDescent(%w, %rate, %dw, %t)", "Neg(%w0)"))
+TWICE = but(
+    (
+        "%end = UpdateState(%t, %up1, %up2)",
+        """%t2 = UpdateState(%t, %up1, %up2)
+  %up3 = ApplyGradientDescent(%v, %rate, %dy, %t2) : float32[2]
+  %end = UpdateState(%t2, %up3)""",
+    ),
+)
+"""Two gradients move %v, one after the other."""
+SPARSE = but(
+    ("  %t = ", "  %twice = MakeTuple(%dw, %dw) @b\n  %rows = Concat(%twice, 0) : float32[4] @b\n  %t = "),
+    ("ApplyGradientDescent(%w, %rate, %dw, %t)", "ScatterSub(%w, int32[4]<1, 0, 1, 0>, %rows, %t)"),
+)
+"""The update moves rows of %w, some of them twice."""
+OPEN = but(
+    ("@step(%x: float32[2])", "@step(%x: float32[?])"), ("%dv = Mul(%dy, %x)", "%dv = Mul(%dy, %x) : float32[?]")
+)
+"""A gradient whose shape is not known."""
+CARRIED = but(
+    ("@step(%x: float32[2])", "@step(%x: float32[2], %rates: float32[?])"),
+    (
+        "  %up2 = ApplyGradientDescent(%w, %rate,",
+        "  %own = ReduceSum(%rates, (), false, false)\n  %up2 = ApplyGradientDescent(%w, %own,",
+    ),
+)
+"""The update side takes an input whose shape is not known."""
+DECAY_FIRST = but(
+    (
+        "  %t = ",
+        """  %decay = Mul(%v0, float32[]<0.1>)
+  %sum = Add(%dv, %decay)
+  %half = Mul(%sum, float32[]<0.5>)
+  %t = """,
+    ),
+    ("%rate, %dv, %t)", "%rate, %half, %t)"),
+)
+"""The file unscales a gradient with its decay."""
+BALLAST = """
+state %n: float32[] role=counter
+state %b: float32[2] role=weight
+graph @main(%x: float32[2]) {
+  %unread = Load(%b, umonad)
+  %heavy = Exp(%x)
+  %pack = MakeTuple(%unread, %heavy)
+  %u1 = UpdateState(umonad, %pack)
+  %write = call(@count, %n, %u1) : float32[]
+  %u2 = UpdateState(%u1, %write, %heavy)
+  %r = Depend(%x, %u2)
+  return %r
+  func @count(%p: float32[], %u: umonad) {
+    %write = AssignAdd(%p, float32[]<1.0>, %u)
+    %u1 = UpdateState(%u, %write)
+    %done = Depend(%write, %u1)
+    return %done
+  }
+}"""
+"""A read that nothing takes, and a value that only orders, stand in front of what a function writes."""
+
+
+def source(name: str) -> Program:
+    """A graph of tests/material, or that of an ``.ir`` file beside this one."""
+    if not name.endswith(".ir"):
+        return material(name)
+    return assign_roles(parse_program((Path(__file__).parent / name).read_text()))

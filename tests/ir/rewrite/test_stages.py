@@ -62,7 +62,7 @@ def test_merge_makes_one_value_of_summands() -> None:
     _, taken, path = summands()
     totals: dict[tuple[Value, ...], Value] = {}
     values = path.points[0].values
-    merge(path, "clip", totals)
+    merge(path, "clip", totals, scope="clip")
     (one,) = path.points[0].values
     assert totals == {values: one}
     assert isinstance(one, Node)
@@ -77,7 +77,7 @@ def test_merge_makes_one_value_of_summands() -> None:
 def test_merge_takes_a_sum_that_exists() -> None:
     graph, taken, path = summands()
     own = graph.create("Add", list(path.points[0].values))
-    merge(path, "clip", {path.points[0].values: own})
+    merge(path, "clip", {path.points[0].values: own}, scope="clip")
     assert taken.operand(0) is own
 
 
