@@ -22,6 +22,7 @@ _OP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INT = re.compile(r"[0-9]+")
 INFERRED, PER_CHARACTER = 100_000, 10
 """How much the types that a text leaves out may say: a tuple of a tuple twice, and so on, doubles in each line."""
+_NOTES = ("marks", "primal", "scope", "instance", "kind", "origin")
 _STATEMENTS = "'%name = …', 'const', 'state', 'return', 'func' or '}'"
 
 
@@ -49,8 +50,7 @@ class GraphParser(LiteralScanner):
     def graph(self) -> Graph:
         if not self.accept_word("graph"):
             raise self.error(f"expected 'graph @name(…) {{', found {self.found()}")
-        self.expect("@", "before the graph's name")
-        graph = Graph(self.name("the graph's name"))
+        graph = Graph(self.marked_name("@", "the graph's name"))
         self._functions, self._wanted = {}, {}
         self.body(graph)
         for name, at in self._wanted.items():
@@ -65,8 +65,7 @@ class GraphParser(LiteralScanner):
     def function(self, owner: Graph) -> None:
         self.skip()
         at = self.pos
-        self.expect("@", "before the function's name")
-        name = self.name("the function's name")
+        name = self.marked_name("@", "the function's name")
         if name in self._functions or name == owner.name:
             raise self.error(f"@{name} is defined twice", at)
         self._functions[name] = None
@@ -81,25 +80,15 @@ class GraphParser(LiteralScanner):
     def body(self, graph: Graph) -> None:
         body = _Body(graph)
         self.expect("(", "and the graph's inputs")
-        while not self.peek(")"):
-            self.skip()
+        for _ in self.listed(")", "after the graph's inputs"):
             at = self.pos
-            self.expect("%", "before an input's name")
-            name = self.name("an input's name")
+            name = self.marked_name("%", "an input's name")
             self.expect(":", f"and the type of %{name}")
             self.define(body, name, graph.add_input(name, self.type()), at)
-            if not self.accept(","):
-                break
-        self.expect(")", "after the graph's inputs")
         if self.accept("->"):
             self.expect("(", "and the names of the outputs")
-            outputs = []
-            while not self.peek(")"):
-                outputs.append(self.name("an output's name"))
-                if not self.accept(","):
-                    break
-            self.expect(")", "after the names of the outputs")
-            graph.outputs = tuple(outputs)
+            names = self.listed(")", "after the names of the outputs")
+            graph.outputs = tuple([self.name("an output's name") for _ in names])
         self.expect("{", "and the graph's nodes")
         while not self.accept("}"):
             self.statement(body)
@@ -141,8 +130,7 @@ class GraphParser(LiteralScanner):
 
     def graph_state(self, body: _Body) -> None:
         at = self.pos
-        self.expect("%", "before a state's name")
-        name = self.name("a state's name")
+        name = self.marked_name("%", "a state's name")
         declared = self.state.get(name)
         if self.peek(":") or declared is None:
             type_ = self.state_type(name)
@@ -152,8 +140,7 @@ class GraphParser(LiteralScanner):
 
     def constant(self, body: _Body) -> None:
         at = self.pos
-        self.expect("%", "before a constant's name")
-        name = self.name("a constant's name")
+        name = self.marked_name("%", "a constant's name")
         self.expect("=", f"and the value of %{name}")
         value = self.value()
         type_ = self.type() if self.accept(":") else type_of(value)
@@ -260,28 +247,25 @@ class GraphParser(LiteralScanner):
     def notes(self, node: Node) -> tuple[str, int | None]:
         """Reads all that may follow a node's type, in any order; returns the primitive's instance name and kind."""
         instance, kind = "", None
-        while True:
-            word = self.peek_word()
+        while (word := self.peek_word()) in _NOTES:
+            self.pos += len(word)
             if word == "marks":
-                self.pos += len(word)
                 node.marks = self.mapping() or NO_ATTRIBUTES
-            elif word == "primal":
-                self.pos += len(word)
+                continue
+            if word == "primal":
                 node.primal = self.mapping() or NO_ATTRIBUTES
-            elif word in ("scope", "instance", "kind", "origin"):
-                self.pos += len(word)
-                self.expect("(", f"after '{word}'")
-                if word == "scope":
-                    node.scope = self.string()
-                elif word == "instance":
-                    instance = self.string()
-                elif word == "kind":
-                    kind = self.integer()
-                else:
-                    node.origin = self.origin()
-                self.expect(")", f"at the end of '{word}'")
+                continue
+            self.expect("(", f"after '{word}'")
+            if word == "scope":
+                node.scope = self.string()
+            elif word == "instance":
+                instance = self.string()
+            elif word == "kind":
+                kind = self.integer()
             else:
-                return instance, kind
+                node.origin = self.origin()
+            self.expect(")", f"at the end of '{word}'")
+        return instance, kind
 
     def origin(self) -> Origin:
         lists: list[list[str]] = [[], []]

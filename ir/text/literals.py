@@ -81,13 +81,7 @@ class LiteralScanner(Scanner):
         self.pos += len(word)
         if word in ("fn", "union"):
             self.expect("<")
-            names = []
-            while not self.peek(">"):
-                self.expect("@", "before a function's name")
-                names.append(self.name("a function's name"))
-                if not self.accept(","):
-                    break
-            self.expect(">")
+            names = [self.marked_name("@", "a function's name") for _ in self.listed(">")]
             return FunctionType(tuple(names), word == "union")
         if word == "opaque":
             return OpaqueType(self._encoded())
@@ -133,12 +127,7 @@ class LiteralScanner(Scanner):
     def _tuple_type(self, left: str, right: str, is_list: bool) -> TupleType:
         self.expect(left)
         self.enter()
-        elements = []
-        while not self.peek(right):
-            elements.append(self.type())
-            if not self.accept(","):
-                break
-        self.expect(right)
+        elements = [self.type() for _ in self.listed(right)]
         self.leave()
         dynamic = None
         if self.text.startswith("!", self.pos) or self.text.startswith("*", self.pos):
@@ -193,16 +182,13 @@ class LiteralScanner(Scanner):
         self.expect("{")
         self.enter()
         values: dict[str, Any] = {}
-        while not self.peek("}"):
+        for _ in self.listed("}"):
             at = self.pos
             key = self.name("a name")
             if key in values:
                 raise self.error(f"'{key}' is given twice", at)
             self.expect("=", f"after '{key}'")
             values[key] = self.value()
-            if not self.accept(","):
-                break
-        self.expect("}")
         self.leave()
         return values
 
@@ -241,21 +227,19 @@ class LiteralScanner(Scanner):
     def _word(self) -> Any:
         at = self.pos
         word = self.peek_word()
+        self.pos += len(word)
         if word in _LITERAL_WORDS:
-            self.pos += len(word)
             return _LITERAL_WORDS[word]
         if word in ("umonad", "iomonad"):
-            self.pos += len(word)
             return MonadValue(word)
         if word == "opaque":
-            self.pos += len(word)
             return Opaque(self._encoded())
         if word == "type":
-            self.pos += len(word)
             self.expect("<")
             type_ = self.type()
             self.expect(">")
             return type_.dtype if isinstance(type_, ScalarType) else type_
+        self.pos = at
         if word in _DTYPES:
             type_ = self.type()
             if isinstance(type_, TensorType):
@@ -263,22 +247,20 @@ class LiteralScanner(Scanner):
                 return TensorValue(type_, self.data(type_))
             if isinstance(type_, ScalarType):
                 return self._typed_scalar(type_.dtype)
-        self.pos = at
+            self.pos = at
         raise self.error(
             f'expected a value (1, 0.5, "text", true, none, (…), […], float32[2]<…>, …), found {self.found()}'
         )
 
     def _typed_scalar(self, dtype: DType) -> Number:
         self.expect("<", f"after '{dtype}'")
-        number: int | float
-        if self.accept_word("true"):
-            number = True
-        elif self.accept_word("false"):
-            number = False
-        else:
-            number = self._number(exact=True)
+        number = self._element()
         self.expect(">")
         return Number(dtype, number)
+
+    def _element(self) -> int | float:
+        truth = self.truth()
+        return self._number(exact=True) if truth is None else truth
 
     def _encoded(self) -> bytes:
         self.expect("<", "after 'opaque'")
@@ -331,12 +313,7 @@ class LiteralScanner(Scanner):
             raise self.error(f"type {type_} has unknown dimensions, so its data cannot be written out", at)
         values: list[Any] = []
         while not self.peek(">"):
-            if self.accept_word("true"):
-                values.append(True)
-            elif self.accept_word("false"):
-                values.append(False)
-            else:
-                values.append(self._number(exact=True))
+            values.append(self._element())
             if not self.accept(","):
                 break
         if len(values) != type_.size:

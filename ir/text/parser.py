@@ -114,11 +114,9 @@ class _Parser(GraphParser):
         flush = count = limit = choice = search = None
         while self.accept(";"):
             if self.accept_word("flush"):
-                self.expect("@")
-                flush = self.name("a graph's name")
+                flush = self.marked_name("@", "a graph's name")
             elif self.accept_word("count"):
-                self.expect("%")
-                count = self.name("a state's name")
+                count = self.marked_name("%", "a state's name")
             elif self.accept_word("max_skipped"):
                 limit = self.integer()
             elif self.accept_word("choice"):
@@ -134,12 +132,8 @@ class _Parser(GraphParser):
 
     def search(self) -> Search:
         """``search @trial @judge %pending at_most %kept…``."""
-        self.expect("@", "before a graph's name")
-        trial = self.name("a graph's name")
-        self.expect("@", "before a graph's name")
-        judge = self.name("a graph's name")
-        self.expect("%", "before a state's name")
-        pending, at_most = self.name("a state's name"), self.integer()
+        trial, judge = (self.marked_name("@", "a graph's name") for _ in range(2))
+        pending, at_most = self.marked_name("%", "a state's name"), self.integer()
         kept = []
         while self.accept("%"):
             kept.append(self.name("an output's name"))
@@ -164,8 +158,7 @@ class _Parser(GraphParser):
                 raise self.error(f"expected a probability, found {self.found()}")
             share, cycles, seed = float(probability.group()), self.integer(), self.integer()
         repeat = self.accept_word("repeat")
-        self.expect("%", "before a state's name")
-        state = self.name("a state's name")
+        state = self.marked_name("%", "a state's name")
         try:
             return Choice(variants, kind, share, cycles, seed, state, tuple(sequence), repeat)
         except VerifyError as error:
@@ -175,17 +168,13 @@ class _Parser(GraphParser):
         """``state %name: type<data> role=… trainable=… weight=… info {…}``."""
         self.accept_word("state")
         at = self.pos
-        self.expect("%", "before a state's name")
-        name = self.name("a state's name")
+        name = self.marked_name("%", "a state's name")
         if name in self.state:
             raise self.error(f"state %{name} is declared twice", at)
         type_ = self.state_type(name)
         data: Data = self.data(type_) if self.accept("<") else self.zeros(type_.nbytes, at)
         variable = self.state[name] = StateVariable(name, type_, data)
-        while True:
-            word = self.peek_word()
-            if word not in ("role", "trainable", "weight", "info"):
-                break
+        while (word := self.peek_word()) in ("role", "trainable", "weight", "info"):
             at = self.pos
             self.pos += len(word)
             if word == "info":
@@ -197,12 +186,9 @@ class _Parser(GraphParser):
                 if variable.role not in ROLES:
                     raise self.error(f"no such role: '{variable.role}'{nearest(variable.role, list(ROLES))}", at)
             elif word == "weight":
-                self.expect("%", "before a weight's name")
-                variable.weight = self.name("a weight's name")
-            elif self.accept_word("true"):
-                variable.trainable = True
-            elif self.accept_word("false"):
-                variable.trainable = False
+                variable.weight = self.marked_name("%", "a weight's name")
             else:
-                raise self.error(f"expected true or false, found {self.found()}")
+                variable.trainable = self.truth()
+                if variable.trainable is None:
+                    raise self.error(f"expected true or false, found {self.found()}")
         self.end_of_line()

@@ -243,7 +243,8 @@ class _Printer:
         recorded = f" instance({quote(op.instance)})" if op.instance else ""
         if op.kind != table.kind:
             recorded += f" kind({op.kind})"
-        spelled = self._ops[op] = (_op_name(op.name), attributes, recorded)
+        name = op.name if op.name.isidentifier() and op.name.isascii() else quote(op.name)
+        spelled = self._ops[op] = (name, attributes, recorded)
         return spelled
 
     def type(self, type_: Type) -> str:
@@ -271,10 +272,6 @@ def _is_inferred(node: Node) -> bool:
         return infer(node.op, node._operands) == node.type
     except VerifyError:
         return False
-
-
-def _op_name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else quote(name)
 
 
 def _operands(graph: Graph) -> Iterator[Value]:

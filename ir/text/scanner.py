@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ..core.errors import FormatError
 from ..core.naming import BARE_NAME, printable
@@ -59,6 +60,14 @@ class Scanner:
             return True
         return False
 
+    def listed(self, end: str, where: str = "") -> Iterator[None]:
+        """Once for each item of a list, with commas between them and perhaps behind the last; takes ``end``."""
+        while not self.peek(end):
+            yield
+            if not self.accept(","):
+                break
+        self.expect(end, where)
+
     def expect(self, token: str, where: str = "") -> None:
         if not self.accept(token):
             raise self.error(f"expected '{token}'{' ' + where if where else ''}, found {self.found()}")
@@ -101,6 +110,17 @@ class Scanner:
             self.pos += len(word)
             return True
         return False
+
+    def truth(self) -> bool | None:
+        """``true`` or ``false``; None where neither stands here."""
+        if self.accept_word("true"):
+            return True
+        return False if self.accept_word("false") else None
+
+    def marked_name(self, mark: str, what: str) -> str:
+        """A name behind its mark: ``%`` of a value, ``@`` of a graph."""
+        self.expect(mark, f"before {what}")
+        return self.name(what)
 
     def name(self, what: str) -> str:
         """A bare or quoted name."""

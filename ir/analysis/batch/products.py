@@ -102,33 +102,23 @@ def _grow_reduction(a: Analysis, node: Node, axes: Axes) -> None:
     a.demand_behind(node, _kept(node), axes, "has nothing that could grow with the batch")
 
 
+_NORMALISED = {"LayerNorm": 3, "LayerNormGrad": 5, "LayerNormExt": 1, "LayerNormGradExt": 2}
+"""The operand that says where the normalised axes begin; of the last two, their shape."""
+
+
 def _layer_norm(a: Analysis, node: Node) -> Label:
-    axes = a.of(node, 0)
-    begin = integer(node, 3) % len(shape_of(node.operand(0).type))
-    if any(k >= begin for k in axes):
-        raise Stuck("it normalises over the batch")
-    return (axes, axes, axes)
-
-
-def _layer_norm_grad(a: Analysis, node: Node) -> Label:
-    axes = joined(a.of(node, 0), a.of(node, 1))
-    for i in (0, 1):
-        a.demand(node, i, axes)
-    begin = integer(node, 5) % len(shape_of(node.operand(0).type))
-    if any(k >= begin for k in axes):
-        raise Stuck("it normalises over the batch")
-    return (axes, NONE, NONE)
-
-
-def _layer_norm_ext(a: Analysis, node: Node) -> Label:
-    grad = node.op.name == "LayerNormGradExt"
-    axes = joined(a.of(node, 0), a.of(node, 1)) if grad else a.of(node, 0)
+    name, at = node.op.name, _NORMALISED[node.op.name]
     rank = len(shape_of(node.operand(0).type))
-    if any(k >= rank - len(integers(node, 2 if grad else 1)) for k in axes):
+    begin = rank - len(integers(node, at)) if name.endswith("Ext") else integer(node, at) % rank
+    grad = "Grad" in name
+    axes = joined(a.of(node, 0), a.of(node, 1)) if grad else a.of(node, 0)
+    if any(k >= begin for k in axes):
         raise Stuck("it normalises over the batch")
-    for i in (0, 1, 3, 4) if grad else ():
+    if not grad:
+        return (axes, axes, axes)
+    for i in (0, 1, 3, 4) if name.endswith("Ext") else (0, 1):
         a.demand(node, i, axes)
-    return (axes, NONE, NONE) if grad else (axes, axes, axes)
+    return (axes, NONE, NONE)
 
 
 def _dense(a: Analysis, node: Node) -> Label:
@@ -216,10 +206,7 @@ _MATMULS = named(Family.MATMUL)
 PRODUCT_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MATMULS, _matmul),
     **dict.fromkeys(_REDUCTIONS, _reduction),
-    "LayerNorm": _layer_norm,
-    "LayerNormGrad": _layer_norm_grad,
-    "LayerNormExt": _layer_norm_ext,
-    "LayerNormGradExt": _layer_norm_ext,
+    **dict.fromkeys(_NORMALISED, _layer_norm),
     "Dense": _dense,
     "Einsum": _einsum,
     "EinsumGrad": _einsum,

@@ -88,10 +88,6 @@ def _grow_broadcast(a: Analysis, node: Node, axes: Axes) -> None:
         a.demand(node, 0, wanted)
 
 
-def _fill(a: Analysis, node: Node) -> Label:
-    return NONE
-
-
 def _grow_fill(a: Analysis, node: Node, axes: Axes) -> None:
     if not isinstance(node.operand(0), Constant):
         raise Stuck(f"%{node.name} ({node.op.name}) has a computed shape")
@@ -100,6 +96,11 @@ def _grow_fill(a: Analysis, node: Node, axes: Axes) -> None:
 def _elements(node: Node) -> list[tuple[int, ...]]:
     type_ = node.operand(0).type
     return [shape_of(t) for t in type_.elements] if isinstance(type_, TupleType) else []
+
+
+def _demand_of_each(a: Analysis, node: Node, axes: Axes) -> None:
+    for k in range(len(_elements(node))):
+        a.demand(node, 0, axes, (k,))
 
 
 def _axis(node: Node, rank: int) -> int:
@@ -116,8 +117,7 @@ def _concat(a: Analysis, node: Node) -> Label:
     axes: dict[int, Span] = {}
     for label in labels:
         axes = joined(axes, {k: s for k, s in label.items() if k != axis})
-    for k in range(len(shapes)):
-        a.demand(node, 0, axes, (k,))
+    _demand_of_each(a, node, axes)
     along = [label.get(axis) for label in labels]
     if any(along):
         span = along[0]
@@ -130,16 +130,14 @@ def _concat(a: Analysis, node: Node) -> Label:
 def _grow_concat(a: Analysis, node: Node, axes: Axes) -> None:
     if _axis(node, len(shape_of(node.type))) in axes:
         raise Stuck(f"%{node.name} (Concat) joins what would have to grow with the batch")
-    for k in range(len(_elements(node))):
-        a.demand(node, 0, axes, (k,))
+    _demand_of_each(a, node, axes)
 
 
 def _grow_stack(a: Analysis, node: Node, axes: Axes) -> None:
     at = _axis(node, len(shape_of(node.type)))
     if at in axes:
         raise Stuck(f"%{node.name} (Stack) makes the axis that would have to grow with the batch")
-    for k in range(len(_elements(node))):
-        a.demand(node, 0, {j - (j > at): s for j, s in axes.items()}, (k,))
+    _demand_of_each(a, node, {j - (j > at): s for j, s in axes.items()})
 
 
 def _stack(a: Analysis, node: Node) -> Label:
@@ -148,8 +146,7 @@ def _stack(a: Analysis, node: Node) -> Label:
     axes: Axes = NONE
     for k in range(len(shapes)):
         axes = joined(axes, a.of(node, 0, (k,)))
-    for k in range(len(shapes)):
-        a.demand(node, 0, axes, (k,))
+    _demand_of_each(a, node, axes)
     return {k + (k >= at): s for k, s in axes.items()}
 
 
@@ -222,7 +219,16 @@ def _slice_grad(a: Analysis, node: Node) -> Label:
 
 
 def _padded(node: Node) -> set[int]:
-    return {k for k, ends in enumerate(node.op.attributes.get("paddings", ())) if any(ends)}
+    """The axes that a padding makes longer."""
+    if node.op.name == "Pad":
+        return {k for k, ends in enumerate(node.op.attributes.get("paddings", ())) if any(ends)}
+    widths = values(node, 1)
+    half = len(widths) // 2
+    if node.op.name.startswith("PadV3") and node.op.attributes.get("paddings_contiguous", True) is not True:
+        widths = tuple(w for k in range(half) for w in (widths[k], widths[k + half]))  # all lower ends came first
+    padded = {k for k in range(half) if widths[2 * k] or widths[2 * k + 1]}
+    rank = len(shape_of(node.operand(0).type))
+    return {rank - 1 - k for k in padded} if node.op.name.startswith("PadV3") else padded  # it begins with the last
 
 
 def _pad(a: Analysis, node: Node) -> Label:
@@ -267,26 +273,6 @@ def _plain_slice_grad(a: Analysis, node: Node) -> Label:
     return axes
 
 
-def _pad_v3(a: Analysis, node: Node) -> Label:
-    """Its widths begin with the last axis; with those of the first where they are not contiguous (all lower ends, then
-    all upper ones)."""
-    axes, widths = a.of(node, 0), values(node, 1)
-    rank, half = len(shape_of(node.operand(0).type)), len(widths) // 2
-    if node.op.attributes.get("paddings_contiguous", True) is not True:
-        widths = tuple(w for k in range(half) for w in (widths[k], widths[k + half]))
-    padded = {rank - 1 - k for k in range(half) if widths[2 * k] or widths[2 * k + 1]}
-    if set(axes) & padded:
-        raise Stuck("it pads the batch")
-    return axes
-
-
-def _mirror_pad(a: Analysis, node: Node) -> Label:
-    axes, widths = a.of(node, 0), values(node, 1)
-    if any(widths[2 * k] or widths[2 * k + 1] for k in axes):
-        raise Stuck("it pads the batch")
-    return axes
-
-
 def _within(dims: int) -> Callable[[Analysis, Node], Label]:
     """A primitive that moves elements along the axes that operand ``dims`` names."""
 
@@ -305,7 +291,7 @@ SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MOVES, _move),
     **dict.fromkeys(("Reshape", "Flatten"), _reshape),
     **dict.fromkeys(("Unstack", "Split", "SplitWithSize", "SplitTensor"), _split),
-    **dict.fromkeys(_FILLS, _fill),
+    **dict.fromkeys(_FILLS, lambda a, node: NONE),
     "Tile": _tile,
     "BroadcastTo": _broadcast,
     "Concat": _concat,
@@ -314,11 +300,7 @@ SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     "StridedSliceGrad": _slice_grad,
     "Slice": _plain_slice,
     "SliceGrad": _plain_slice_grad,
-    "Pad": _pad,
-    "PadV3": _pad_v3,
-    "PadV3Grad": _pad_v3,
-    "MirrorPad": _mirror_pad,
-    "MirrorPadGrad": _mirror_pad,
+    **dict.fromkeys(("Pad", "PadV3", "PadV3Grad", "MirrorPad", "MirrorPadGrad"), _pad),
     "Roll": _within(2),
     "ReverseV2": _within(1),
 }
