@@ -49,11 +49,11 @@ class Opaque:
     encoded: bytes
 
 
-_PACK = {
-    DType.BOOL: "<?", DType.INT8: "<b", DType.UINT8: "<B", DType.INT16: "<h", DType.UINT16: "<H", DType.FLOAT16:
-    "<e", DType.INT32: "<i", DType.UINT32: "<I", DType.FLOAT32: "<f", DType.INT64: "<q", DType.UINT64: "<Q",
-    DType.FLOAT64: "<d",
+STRUCT = {
+    DType.BOOL: "?", DType.INT8: "b", DType.UINT8: "B", DType.INT16: "h", DType.UINT16: "H", DType.INT32: "i",
+    DType.UINT32: "I", DType.INT64: "q", DType.UINT64: "Q", DType.FLOAT16: "e", DType.FLOAT32: "f", DType.FLOAT64: "d",
 }  # fmt: skip
+"""How :mod:`struct` packs an element; it has no bfloat16, complex numbers and strings."""
 
 
 def scalar_tensor(dtype: str | DType, value: float | bool) -> TensorValue:
@@ -62,7 +62,7 @@ def scalar_tensor(dtype: str | DType, value: float | bool) -> TensorValue:
     if dtype is DType.BFLOAT16:
         data = struct.pack("<f", value)[2:]  # exact for the small powers and counts that passes use
     else:
-        data = struct.pack(_PACK[dtype], value)
+        data = struct.pack("<" + STRUCT[dtype], value)
     return TensorValue(TensorType(dtype, ()), BytesData(data))
 
 

@@ -159,10 +159,6 @@ def _select(op: Op, operands: Sequence[Operand]) -> Type:
     return TensorType(a.dtype, broadcast(broadcast(cond.shape, a.shape), b.shape))
 
 
-def _partial(op: Op, operands: Sequence[Operand]) -> Type:
-    return operands[0].type
-
-
 def _switch(op: Op, operands: Sequence[Operand]) -> Type:
     names: list[str] = []
     for value in operands[1:]:
@@ -183,22 +179,16 @@ def _scalar(op: Op, operands: Sequence[Operand]) -> Type:
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
     **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
-    **dict.fromkeys(
-        ("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign"),
-        _unary,
-    ),
-    **dict.fromkeys(("ZerosLike", "OnesLike", "LogicalNot"), _unary),
+    **dict.fromkeys(("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign"), _unary),
+    **dict.fromkeys(("ZerosLike", "OnesLike", "LogicalNot", "Load", "AllReduce", "TensorMove"), _unary),
     **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),
     **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
     **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
-    **dict.fromkeys(("Load", "AllReduce", "TensorMove"), _unary),
-    "Broadcast": _same_as_first,
-    "Depend": _same_as_first,
+    **dict.fromkeys(("Broadcast", "Depend", "Partial"), _same_as_first),
     "MakeTuple": _make_tuple,
     "TupleGetItem": _item,
     "AddN": _add_n,
     "Select": _select,
-    "Partial": _partial,
     "Switch": _switch,
     "UpdateState": _update_state,
     "L2Loss": _scalar,

@@ -1,5 +1,5 @@
-"""What the model that a program was made of called its open sizes and its results: noted with the program, so that what
-is written again has the same.
+"""The names of open sizes and results in the model that a program was made of: noted with the program, so that what is
+written again has the same.
 
 The note is a text in the file's ``user_info``, which MindIR files and program directories keep. It comes from a file,
 so nothing in it is relied on.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .program import Program
 
@@ -28,13 +29,13 @@ class Interface:
 def note_interface(program: Program, interface: Interface) -> None:
     """Notes it with the program, in place."""
     text = json.dumps({"batch": dict(interface.batch), "outputs": list(interface.outputs)})
-    program.metadata["user_info"] = {**_user_info(program), _KEY: text}
+    program.metadata["user_info"] = {**user_info(program), _KEY: text}
 
 
 def interface_of(program: Program) -> Interface:
     """The note; empty where there is none, or where the text is no such note."""
     try:
-        noted = json.loads(_user_info(program).get(_KEY, ""))
+        noted = json.loads(user_info(program).get(_KEY, ""))
         batch, outputs = dict(noted["batch"]), list(noted["outputs"])
     except (ValueError, TypeError, KeyError):
         return Interface()
@@ -43,6 +44,7 @@ def interface_of(program: Program) -> Interface:
     return Interface(batch, tuple(outputs) if len(set(outputs)) == len(outputs) else ())
 
 
-def _user_info(program: Program) -> dict[str, str]:
+def user_info(program: Program) -> Mapping[str, Any]:
+    """The notes that MindIR files carry along by name; a file may hold anything in their place."""
     found = program.metadata.get("user_info")
-    return dict(found) if isinstance(found, dict) else {}
+    return found if isinstance(found, Mapping) else {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from .graph import Constant, Input, Node, State
+from .graph import Constant, Input, Node, State, Value
 from .op import CALL
 from .primitives import facts
-from .types import is_monad
+from .types import TensorType, is_monad
+
+
+def is_float_tensor(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_float
 
 
 def has_token(node: Node) -> bool:

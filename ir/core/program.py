@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .data import Data, ZeroData, from_numpy, to_numpy
@@ -161,20 +161,13 @@ class Program(Displayed):
 
     def copy(self) -> Program:
         """Graphs and records copied, state bytes shared."""
-        return Program(
+        return replace(
+            self,
             graphs={name: graph.clone()[0] for name, graph in self.graphs.items()},
-            state={
-                n: StateVariable(v.name, v.type, v.data, v.role, v.trainable, dict(v.info), v.weight)
-                for n, v in self.state.items()
-            },
-            schedule=self.schedule,
-            name=self.name,
-            target=self.target,
+            state={name: replace(variable, info=dict(variable.info)) for name, variable in self.state.items()},
             metadata=dict(self.metadata),
             source=dict(self.source),
-            pipeline=self.pipeline,
             reports=list(self.reports),
-            live=self.live,
         )
 
     def add_state(

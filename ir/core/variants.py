@@ -42,9 +42,8 @@ class Choice:
         if not (self.variants > 0 and 0 <= self.probability < 1 and cycles and 0 <= self.seed < SEEDS):
             raise VerifyError(
                 f"a choice of {counted(self.variants, 'variant')} with probability {self.probability:g} over "
-                f"{counted(self.cycles, 'cycle')} "
-                f"and seed {self.seed}: it takes 1 variant or more, a probability below 1, 1 to {LONGEST} cycles "
-                f"and a seed below {SEEDS}"
+                f"{counted(self.cycles, 'cycle')} and seed {self.seed}: it takes 1 variant or more, a probability "
+                f"below 1, 1 to {LONGEST} cycles and a seed below {SEEDS}"
             )
         listed = self.kind == LISTED
         if listed != bool(self.sequence) or (listed and self.cycles != len(self.sequence)):
@@ -73,8 +72,7 @@ class Choice:
             return f"one of {counted(self.variants, 'variant')}: {shown}{again}"
         return (
             f"one of {counted(self.variants, 'variant')}: {self.kind}, {self.probability:g} of the cycles run "
-            f"variant 0, "
-            f"over {counted(self.cycles, 'cycle')}{again}"
+            f"variant 0, over {counted(self.cycles, 'cycle')}{again}"
         )
 
 

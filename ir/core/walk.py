@@ -28,7 +28,7 @@ def walk(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> Iterator
 
 
 def through(value: Value, names: Collection[str]) -> Value:
-    """What a value is made from, seen through nodes of the named primitives, which pass operand 0 on."""
+    """The value behind nodes of the named primitives, which pass operand 0 on."""
     while isinstance(value, Node) and value.op.name in names:
         value = value.operand(0)
     return value

@@ -11,9 +11,8 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ..core.data import Data, from_numpy
+from ..core.data import Data
 from ..core.errors import Error
 from ..core.types import DType, TensorType
 
@@ -26,14 +25,7 @@ _NAMES = {
 RESERVED = "__metadata__"
 
 
-def write_tensors(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, str] | None = None) -> None:
-    """:func:`write_data` of numpy arrays."""
-    write_data(path, {name: from_numpy(array) for name, array in arrays.items()}, notes)
-
-
-def write_data(
-    path: Path, tensors: Mapping[str, tuple[TensorType, Data]], notes: Mapping[str, str] | None = None
-) -> None:
+def write_data(path: Path, tensors: Mapping[str, tuple[TensorType, Data]], notes: Mapping[str, str]) -> None:
     """Writes tensors by name, and ``notes`` beside them, durably. Raises Error for what the format does not have."""
     # Larger elements first: each tensor then begins at a multiple of its element's size.
     ordered = sorted(tensors.items(), key=lambda item: -item[1][0].dtype.itemsize)

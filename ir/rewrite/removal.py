@@ -265,13 +265,7 @@ class Removal:
             functions = self.closures.targets[call]
             return call not in self.closures.open and any(len(self.closures.callers[f]) > 1 for f in functions)
         written = self._written(call)
-        return (
-            bool(written)
-            and not effect.io
-            and not effect.everything
-            and written is not None
-            and (written <= plan.states)
-        )
+        return bool(written) and plan.states.issuperset(written or ()) and not (effect.io or effect.everything)
 
     def _enter(self, plan: Plan, user: Node, i: int, path: Path) -> None:
         """A dead value is an argument: the call goes, or the function's input is dead."""

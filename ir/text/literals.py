@@ -8,7 +8,7 @@ import re
 import struct
 from typing import Any
 
-from ..core.attributes import MonadValue, Number, Opaque, TensorValue
+from ..core.attributes import STRUCT, MonadValue, Number, Opaque, TensorValue
 from ..core.data import BytesData, Data, ZeroData
 from ..core.errors import FormatError
 from ..core.types import (
@@ -24,7 +24,6 @@ from ..core.types import (
 )
 from ..core.wording import counted
 from .scanner import Scanner
-from .spelling import STRUCT
 
 _DTYPES = {d.value: d for d in DType}
 _PLAIN_TENSOR = re.compile(r"([a-z]+[0-9]*)\[([0-9?,\- ]*)\](in\[[0-9?,\- ]*\]\.\.\[[0-9?,\- ]*\])?(@)?")

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.attributes import MonadValue, Number, Opaque, TensorValue
+from ..core.attributes import STRUCT, MonadValue, Number, Opaque, TensorValue
 from ..core.data import Data, ZeroData
 from ..core.errors import FormatError
 from ..core.naming import quote, spell
@@ -19,15 +19,8 @@ INLINE_BYTES = 64
 KEYED_BYTES = 256
 """Constants up to this size compare by their bytes (:func:`..attributes.bits`), so these are never elided."""
 
-STRUCT = {
-    DType.BOOL: "?", DType.INT8: "b", DType.UINT8: "B", DType.INT16: "h", DType.UINT16: "H", DType.INT32: "i",
-    DType.UINT32: "I", DType.INT64: "q", DType.UINT64: "Q", DType.FLOAT16: "e", DType.FLOAT32: "f", DType.FLOAT64: "d",
-}  # fmt: skip
-"""Element types whose values are spelled as numbers; the others (bfloat16, complex, string) as hex bytes."""
-
 _DIGITS = {"e": range(3, 6), "f": range(6, 10)}
 _NAN = struct.pack("<d", math.nan)
-_CHUNK = 1 << 20
 
 
 class Resources:
@@ -110,7 +103,7 @@ class Spelling:
         if n > inline:
             if self.resources is None:
                 return f"elided {n}" + (f" sha256:{data.digest()[:16]}" if hashed else "")
-            return _zeros(type_, n) if _is_zero(data.view()) else f"sha256:{self.resources.key(data)}"
+            return _zeros(type_, n) if data.is_zero() else f"sha256:{self.resources.key(data)}"
         raw = bytes(data.view())
         if n > 16 and not any(raw):
             return _zeros(type_, n)
@@ -118,7 +111,7 @@ class Spelling:
 
 
 def elements(type_: TensorType, raw: bytes) -> str:
-    """The element values, exactly; empty where numbers cannot say it (or there is nothing to say)."""
+    """The element values, exactly; empty where numbers cannot say it (or there is nothing to say): hex bytes do."""
     code = STRUCT.get(type_.dtype)
     if code is None or not type_.is_static or len(raw) != type_.nbytes:
         return ""
@@ -168,15 +161,6 @@ def _float(value: float, code: str) -> str:
 
 def _zeros(type_: TensorType, n: int) -> str:
     return "zeros" if n == type_.nbytes else f"zeros {n}"
-
-
-def _is_zero(view: memoryview) -> bool:
-    zero = bytes(_CHUNK)
-    for at in range(0, len(view), _CHUNK):
-        chunk = bytes(view[at : at + _CHUNK])
-        if chunk != zero[: len(chunk)]:
-            return False
-    return True
 
 
 def _bytes(value: bytes) -> str:

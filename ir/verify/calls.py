@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis.functions.calls import targets
+from ..analysis.functions.calls import switch_behind, targets
 from ..core.graph import Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect
 from ..core.types import ANY, TensorType, is_monad
-from ..core.walk import without_order
 from .graph import Sweep, agree, unreached
 from .problems import Problems, Rank, short, shown
 
@@ -19,11 +18,11 @@ def check_calls(main: Graph, sweeps: list[Sweep], problems: Problems) -> None:
     direct: dict[Graph, list[tuple[Graph, Node]]] = {}
     for sweep in sweeps:
         graph = sweep.graph
-        for node in sweep.partials or ():
+        for node in sweep.partials:
             _check_partial(graph, node, problems)
-        for node in sweep.calls or ():
+        for node in sweep.calls:
             _check_call(graph, node, bound, direct, problems)
-        for node in sweep.dead_calls or ():
+        for node in sweep.dead_calls:
             if any(_has_effects(t.function, set()) for t in targets(node) or ()):
                 unreached(problems, graph, node)
     _check_writes(sweeps, bound, problems)
@@ -75,7 +74,7 @@ def _check_call(
     if reached is None:
         return
     extra = node.operands[1:]
-    switched = _is_switched(node.operand(0))
+    switched = switch_behind(node.operand(0)) is not None
     for target in reached:
         function, arguments = target.function, target.arguments
         if len(arguments) < len(function.inputs):
@@ -98,16 +97,11 @@ def _check_call(
             direct.setdefault(graph, []).append((function, node))
 
 
-def _is_switched(value: Value) -> bool:
-    chosen = without_order(value)
-    return isinstance(chosen, Node) and chosen.op.name == "Switch"
-
-
 def _check_writes(sweeps: list[Sweep], bound: dict[Input, list[tuple[Value, Node, Graph]]], problems: Problems) -> None:
     """An input that a function writes in place must be state at every call, through any number of calls."""
     written: dict[Input, Node] = {}
     for sweep in sweeps:
-        written.update(sweep.written or {})
+        written.update(sweep.written)
     work = list(written)
     reported: set[tuple[Node, Input]] = set()
     while work:

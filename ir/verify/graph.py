@@ -42,11 +42,11 @@ class Sweep:
     """Operands of such nodes that are such values."""
     defined: bool = True
     """Whether every operand is defined, in this graph and before its user."""
-    calls: list[Node] | None = None
-    partials: list[Node] | None = None
-    written: dict[Input, Node] | None = None
+    calls: list[Node] = field(default_factory=list)
+    partials: list[Node] = field(default_factory=list)
+    written: dict[Input, Node] = field(default_factory=dict)
     """Inputs that are written in place, and by which node."""
-    dead_calls: list[Node] | None = None
+    dead_calls: list[Node] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,7 @@ class _Sweeper:
     def __init__(self, graph: Graph, problems: Problems):
         self.graph = graph
         self.problems = problems
-        self.sweep = Sweep(
-            graph, {*graph.inputs, *graph.states.values()}, calls=[], partials=[], written={}, dead_calls=[]
-        )
+        self.sweep = Sweep(graph, {*graph.inputs, *graph.states.values()})
         self._profiles: dict[Op, _Profile] = {}
         self._tokens: set[Value] = {v for v in graph.inputs if is_monad(v.type)}
         self._broken: Node | None = None
@@ -232,8 +230,8 @@ class _Sweeper:
                 what = "is state, which a function cannot use directly"
                 remedy = "pass it in through Partial"
         else:
-            owner_graph = value.graph if isinstance(value, Node) else None
-            what = f"belongs to {_owner_text(owner_graph)}"
+            home = value.graph if isinstance(value, Node) else None
+            what = "belongs to another graph" if home is None else f"belongs to graph '{home.name}'"
             remedy = "a graph uses only its own values: pass this one in (to a function, through Partial)"
         self.report(Rank.DEFINITION, node, f"{where} {what}", remedy)
 
@@ -294,21 +292,15 @@ class _Sweeper:
 
     def update_state(self, node: Node) -> None:
         if not node.num_operands or not is_monad(node.operand(0).type):
-            self.report(
-                Rank.EFFECT,
-                node,
-                "the first operand of UpdateState is not a token",
-                "give it the token that it follows",
-            )
+            what = "the first operand of UpdateState is not a token"
+            self.report(Rank.EFFECT, node, what, "give it the token that it follows")
         elif not is_monad(node.type):
             self.report(Rank.EFFECT, node, f"UpdateState is of type {node.type}", "it makes a token: umonad or iomonad")
 
     def call(self, node: Node) -> None:
-        assert self.sweep.calls is not None
         self.sweep.calls.append(node)
 
     def partial(self, node: Node) -> None:
-        assert self.sweep.partials is not None
         self.sweep.partials.append(node)
 
     def _writes(self, node: Node, token: bool) -> None:
@@ -325,7 +317,6 @@ class _Sweeper:
                 if self.graph.owner is None:
                     self._bad_write(node, i, value)
                 else:
-                    assert self.sweep.written is not None
                     self.sweep.written.setdefault(value, node)
             elif not isinstance(value, State) and not (isinstance(value.type, TensorType) and value.type.ref):
                 self._bad_write(node, i, value)
@@ -347,7 +338,6 @@ class _Sweeper:
         for node in reversed(nodes):
             if not node.uses or (dead and dead.keys() >= node.uses.keys()):
                 dead[node] = None
-        assert self.sweep.dead_calls is not None
         for node in reversed(dead):
             if node.op is CALL:
                 self.sweep.dead_calls.append(node)
@@ -429,7 +419,3 @@ def _shapes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     if -2 in a or -2 in b:
         return True
     return len(a) == len(b) and all(x == y or x < 0 or y < 0 for x, y in zip(a, b, strict=True))
-
-
-def _owner_text(graph: Graph | None) -> str:
-    return "another graph" if graph is None else f"graph '{graph.name}'"

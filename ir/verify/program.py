@@ -37,13 +37,8 @@ def check_states(graph: Graph, program: Program, problems: Problems) -> None:
         for name, value in part.states.items():
             variable = program.state.get(name)
             if value.name != name:
-                problems.add(
-                    Rank.PROGRAM,
-                    part,
-                    None,
-                    f"its state '{name}' calls itself '{value.name}'",
-                    "make it with graph.state",
-                )
+                what = f"its state '{name}' calls itself '{value.name}'"
+                problems.add(Rank.PROGRAM, part, None, what, "make it with graph.state")
             elif variable is None:
                 problems.add(
                     Rank.PROGRAM, part, None, f"it uses state '{name}', which the program does not have",

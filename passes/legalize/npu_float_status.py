@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.analysis.training.anatomy import anatomy
-from ...ir.analysis.training.finiteness import gradients_behind, is_float
+from ...ir.analysis.training.finiteness import gradients_behind
 from ...ir.builders.cast import cast
 from ...ir.builders.reduce import all_finite
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ...ir.core.predicates import is_float_tensor
 from ...ir.core.types import TensorType
 from .scope import SCOPE
 
@@ -90,7 +91,7 @@ def _awaited(status: Value) -> list[Value]:
             value = stack.pop()
             if isinstance(value, Node) and value.op.name == "MakeTuple":
                 stack.extend(reversed(value.operands))
-            elif is_float(value):
+            elif is_float_tensor(value):
                 found[value] = None
         status = status.operand(0)
     return list(found)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
-from ...ir.analysis.training.finiteness import gradients_behind, is_float
+from ...ir.analysis.training.finiteness import gradients_behind
 from ...ir.analysis.training.results import writes_state
 from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.op import CALL
+from ...ir.core.predicates import is_float_tensor
 from ...ir.core.primitives import Family, named
 from ...ir.core.walk import live_nodes
 
@@ -107,6 +108,6 @@ def _tested(node: Node) -> list[Value]:
         value = stack.pop()
         if isinstance(value, Node) and value.op.name == "MakeTuple":
             stack.extend(value.operands)
-        elif is_float(value):
+        elif is_float_tensor(value):
             found.append(value)
     return found

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...ir.core.data import from_numpy
 from ...ir.core.errors import FormatError, RuntimeFailure
 from ...ir.files.atomic import scratch_directory, sync_directory
-from ...ir.files.tensor_file import write_tensors
+from ...ir.files.tensor_file import write_data
 
 READABLE = (".safetensors", ".ckpt", ".npz")
 WRITABLE = (".safetensors", ".ckpt")
@@ -76,7 +77,7 @@ def write_state(
                 with open(temporary, "rb") as file:
                     os.fsync(file.fileno())
             else:
-                write_tensors(temporary, values, noted)
+                write_data(temporary, {name: from_numpy(array) for name, array in values.items()}, noted)
             os.replace(temporary, path)
         sync_directory(path.parent)
     except OSError as e:

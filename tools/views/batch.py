@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.batch.axes import batch_of
+from ...ir.analysis.batch.rules import batch_of
 from ...ir.analysis.batch.scalars import batch_scalars
 from ...ir.analysis.batch.spans import Span
 from ...ir.analysis.batch.sweep import LOST, Batch, Label

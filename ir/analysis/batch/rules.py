@@ -8,9 +8,9 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ...core.graph import Constant, Node, State
+from ...core.graph import Constant, Graph, Node, State
 from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.primitives import BINDING, PRIMITIVES, Family, named
@@ -18,7 +18,7 @@ from ...core.types import TensorType, TupleType
 from .products import PRODUCT_GROWS, PRODUCT_RULES
 from .shapes import SHAPE_GROWS, SHAPE_RULES
 from .spans import NONE, Axes, Span, Stuck, joined
-from .sweep import Analysis, Label, element, holds, shape_of, tensors
+from .sweep import Analysis, Batch, Label, element, holds, shape_of, tensors
 
 Rule = Callable[[Analysis, Node], Label]
 
@@ -83,6 +83,12 @@ _AT_AXIS: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[str, ...]] = 
     (1, (0, 1, 2, 4, 5, 6, 7, 8, 9), (0, 1, 2)): ("LSTMGrad",),
 }  # fmt: skip
 AT_AXIS = {name: places for places, names in _AT_AXIS.items() for name in names}
+
+
+def batch_of(graph: Graph, inputs: Mapping[str, int], size: int) -> Batch:
+    """The batch of a main graph, its functions included. ``inputs``: by name, the axis that is the batch, of ``size``
+    elements. Linear in nodes for each sweep; there are two, and one more for each chain of constants that must grow."""
+    return Analysis(graph, inputs, size, (propagate, grow)).run()
 
 
 def propagate(a: Analysis, node: Node) -> Label:

@@ -35,7 +35,7 @@ _NO_SUM = (
     | named(Family.BATCH_NORM, in_place=True)
     | {"SparseSoftmaxCrossEntropyWithLogits", "NLLLoss", "Print"}
 )
-"""What takes the batch and gives a number without adding up in a way that somebody divides by the batch size later."""
+"""Primitives that take the batch and give a number, but no sum that somebody divides by the batch size later."""
 _MEAN_OF_KERNEL = 1
 """How kernels spell ``reduction="mean"`` as a constant operand."""
 

@@ -205,8 +205,7 @@ class Analysis:
             if (array != first).any():
                 raise Stuck(
                     f"its constant operand {i} ({value.type}) was made for {counted(self.size, 'sample')}: its "
-                    f"values differ "
-                    f"along the batch"
+                    "values differ along the batch"
                 )
         if self.found.constants.get((user, i)) != axes:
             self.found.constants[user, i] = axes

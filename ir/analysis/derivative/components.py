@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...core.attributes import Number
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.types import DType, TensorType, TupleType, Type, is_monad
-from ..functions.closures import Path
+from ..functions.closures import Path, unpacked
 from .linear_operands import FILLS, ZEROS, linear_in
 
 COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
@@ -25,10 +25,6 @@ def leaves(type_: Type) -> Iterator[Path]:
         yield ()
 
 
-def is_float_tensor(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype.is_float
-
-
 def is_nothing(value: Value) -> bool:
     """An operand that adds nothing to a sum: zero, or absent."""
     if is_monad(value.type) or not isinstance(value, Constant):
@@ -38,7 +34,7 @@ def is_nothing(value: Value) -> bool:
 
 
 class Zeros:
-    """What is known to be zero, and so any multiple of itself: constants, fills, what is linear in them."""
+    """The values that are known to be zero: constants, fills, what is linear in them."""
 
     def __init__(self, main: Graph):
         self._known: dict[Value, bool] = {}
@@ -48,8 +44,7 @@ class Zeros:
 
     def is_zero(self, value: Value, path: Path = ()) -> bool:
         """Whether a component is known to be zero, and so any multiple of itself."""
-        while isinstance(value, Node) and value.op.name == "MakeTuple" and path:
-            value, path = value.operand(path[0]), path[1:]
+        value = unpacked(value, path)
         if value not in self._known:
             self._known[value] = value.is_zero or (isinstance(value, Constant) and is_nothing(value))
         return self._known[value]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from ...core.errors import AnatomyError
 from ...core.graph import Graph, Input, Node, Value
 from ...core.op import CALL
-from ...core.predicates import written_operands
-from ..functions.closures import Closures, Path, element
-from .components import Component, Zeros, is_float_tensor, leaves
+from ...core.predicates import is_float_tensor, written_operands
+from ..functions.closures import Closures, Path, element, unpacked
+from .components import Component, Zeros, leaves
 from .derivative import TAIL, Derivative
 from .linear_operands import HIDDEN
 from .terms import Terms, home_of, not_linear
@@ -79,7 +79,7 @@ class Demand:
             for function in dict.fromkeys(function for function, _ in self.results)
             for path in self.plan.uses.taken.get(function, ())
             if (function, path) not in self.results and (function, path) not in self.refused
-            if self.plan.derivative.rank(_returned(function, path)) >= TAIL
+            if self.plan.derivative.rank(unpacked(function.result, path)) >= TAIL
         ]
         for function, path in guesses:
             self.results[function, path] = self.guessed[function, path] = None
@@ -247,18 +247,10 @@ class Demand:
             )
 
     def places(self) -> dict[Value, list[tuple[Node, int]]]:
-        """What is to be multiplied, and for which uses."""
+        """The values to multiply, and for which uses."""
         found: dict[Value, list[tuple[Node, int]]] = {}
         for user, i, path in self.uses:
             value = user.operand(i)
             if (value, path) not in self.scaled:
                 found.setdefault(value, []).append((user, i))
         return found
-
-
-def _returned(function: Graph, path: Path) -> Value:
-    """The value that an element of a function's result is, as far as it is packed where it is returned."""
-    value = function.result
-    while path and isinstance(value, Node) and value.op.name == "MakeTuple":
-        value, path = value.operand(path[0]), path[1:]
-    return value

@@ -101,7 +101,7 @@ class Derivative:
     # -- ranks -----------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """What was found to be fed, and what was found to be a tail all the same, stays so: hence this ends."""
+        """Ranks until nothing changes. A group once found to be fed, or a tail all the same, stays so: this ends."""
         while True:
             self._feed()
             if self._round():

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.errors import AnatomyError
-from ...core.graph import Constant, Node, Value
-from .components import is_float_tensor, is_nothing, leaves
+from ...core.graph import Constant, Node
+from ...core.predicates import is_float_tensor
+from .components import is_nothing, leaves
 from .derivative import CARRIER, TAIL, Derivative
 from .linear_operands import linear_in
 
@@ -59,12 +60,10 @@ class Terms:
         top = max(rank for rank, _ in ranked)
         best = [a for rank, a in ranked if rank == top]
         if len(best) > 1 and top < TAIL:
-            best = [a for a in best if all(_is_constant_tensor(node.operand(i)) for i in a)]
+            operands = {i: node.operand(i) for a in best for i in a}
+            fixed = {i for i, v in operands.items() if isinstance(v, Constant) and is_float_tensor(v)}
+            best = [a for a in best if fixed.issuperset(a)]
         return best[0] if len(best) == 1 else None
-
-
-def _is_constant_tensor(value: Value) -> bool:
-    return isinstance(value, Constant) and is_float_tensor(value)
 
 
 def home_of(node: Node) -> str:

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 from ...core.graph import Graph, GraphRef, Input, Node, Use, Value
 from ...core.op import RETURN
-from ...core.predicates import is_effect
+from ...core.predicates import is_effect, is_float_tensor
 from ...core.walk import walk
 from ..functions.closures import Closures, Path, element
-from .components import Zeros, is_float_tensor, leaves
+from .components import Zeros, leaves
 from .linear_operands import SHAPE_ONLY
 
 NO_VALUE = SHAPE_ONLY | {"UpdateState"}
@@ -67,7 +67,7 @@ class _Counting:
         self.wanted = wanted
         self.live = _live(main) | {user for user, _ in wanted}
         self.formals: dict[Use, list[Input]] = {}
-        """What a use of a value binds."""
+        """The inputs that a use of a value binds."""
         for formal, sites in closures.bound.items():
             for site in sites:
                 self.formals.setdefault(site, []).append(formal)

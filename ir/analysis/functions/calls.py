@@ -60,6 +60,12 @@ def targets(call: Node) -> list[Target] | None:
     return found
 
 
+def switch_behind(closure: Value) -> Node | None:
+    """The Switch that chooses a closure; None where none does."""
+    chosen = without_order(closure)
+    return chosen if isinstance(chosen, Node) and chosen.op.name == "Switch" else None
+
+
 def bindings(main: Graph) -> dict[Input, list[Value]]:
     """For every function input, the caller's values that it may stand for (one per call site that is reached)."""
     bound: dict[Input, dict[Value, None]] = {}
@@ -80,42 +86,34 @@ def called_functions(node: Node) -> list[Graph]:
 
 def reachable_functions(main: Graph) -> set[str]:
     """Names of the functions that the main graph needs, through references of any kind."""
-
-    def following(function: Graph) -> list[Graph]:
-        return [main.functions[name] for name in _references(function) if name in main.functions]
-
-    return {function.name for function in walk(following(main), following)}
+    return {function.name for function in walk(_referred(main, main), lambda f: _referred(main, f))}
 
 
 def callees_first(main: Graph) -> list[Graph]:
     """The functions of ``main``, each after those that it refers to, but for recursion."""
-    order: dict[Graph, None] = {}
-    met: set[str] = set()
-    for name in main.functions:
-        if name in met:
-            continue
-        met.add(name)
-        stack = [(main.functions[name], _references(main.functions[name]))]
+    order: list[Graph] = []
+    met: set[Graph] = set()
+    for root in main.functions.values():
+        stack = [] if root in met else [(root, _referred(main, root))]
+        met.add(root)
         while stack:
             function, rest = stack[-1]
-            following = next((n for n in rest if n not in met and n in main.functions), None)
+            following = next((f for f in rest if f not in met), None)
             if following is None:
-                order[function] = None
+                order.append(function)
                 stack.pop()
             else:
                 met.add(following)
-                stack.append((main.functions[following], _references(main.functions[following])))
-    return list(order)
+                stack.append((following, _referred(main, following)))
+    return order
 
 
-def _references(graph: Graph) -> Iterator[str]:
-    for node in graph:
-        for i in range(node.num_operands):
-            value = node.operand(i)
-            if isinstance(value, GraphRef):
-                yield value.graph.name
-    if graph.has_result and isinstance(graph.result, GraphRef):
-        yield graph.result.graph.name
+def _referred(main: Graph, graph: Graph) -> Iterator[Graph]:
+    """The functions that a graph refers to."""
+    for node in (*graph, graph._return):
+        for value in node._operands:
+            if isinstance(value, GraphRef) and value.graph.name in main.functions:
+                yield main.functions[value.graph.name]
 
 
 def entered(calls: Calls, call: Node) -> Calls:

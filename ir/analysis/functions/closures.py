@@ -98,6 +98,13 @@ class Closures:
                     stack.append(item)
 
 
+def unpacked(value: Value, path: Path) -> Value:
+    """An element of a value, as far as it is packed where ``value`` is."""
+    while path and isinstance(value, Node) and value.op.name == "MakeTuple":
+        value, path = value.operand(path[0]), path[1:]
+    return value
+
+
 def element(item: Node) -> int | None:
     """The constant index of a TupleGetItem, counted from the front; None where it is not constant."""
     index = item.operand(1)

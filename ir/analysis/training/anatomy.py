@@ -83,7 +83,7 @@ class TrainingAnatomy:
     bound: dict[Input, list[Value]] = field(repr=False)
     """Function inputs and the caller's values that they stand for."""
     known: dict[str, Summary] = field(repr=False)
-    """What each function does to state."""
+    """The effects of each function."""
 
     @cached_property
     def effects(self) -> EffectList:
@@ -174,7 +174,7 @@ def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]])
 
 
 def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary]) -> dict[str, str]:
-    """What each state is for."""
+    """The role of each state."""
     trained = {w.name for w in weights}
     slots = {s for w in weights for s in w.slots}
     statistics: set[str] = set()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.graph import Input, Node, Value, tensor_type
+from ...core.predicates import is_float_tensor
 from ...core.primitives import Family, named
-from ...core.types import TensorType, TupleType
+from ...core.types import TupleType
 from ...core.walk import walk
 from ..functions.calls import picked
 
@@ -34,12 +35,7 @@ def gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping
 
     def of_its_size(v: Value) -> bool:
         # Of another size: a factor, which may be made of all gradients, and is none.
-        return isinstance(v.type, TupleType) or (is_float(v) and tensor_type(v).size == size)
+        return isinstance(v.type, TupleType) or (is_float_tensor(v) and tensor_type(v).size == size)
 
     behind = walk([value], lambda here: filter(of_its_size, carried(here)))
     return {here for here in behind if isinstance(here, Node) and here in gradients}
-
-
-def is_float(value: Value) -> bool:
-    """Whether it is a tensor of a float type."""
-    return isinstance(value.type, TensorType) and value.type.dtype.is_float

@@ -124,7 +124,7 @@ class Origins:
         return self._known[(value, calls)]
 
     def _behind(self, value: Value, calls: Calls) -> Value | list[Place] | None:
-        """What a value is, or the places that it is made from, see :meth:`_joined`; None: it cannot be told."""
+        """The origin of a value, or the places that it is made from, see :meth:`_joined`; None: it cannot be told."""
         if isinstance(value, Constant):
             return None if is_monad(value.type) else self._constants.setdefault((bits(value.value), value.type), value)
         if isinstance(value, State) or value in self._inputs:

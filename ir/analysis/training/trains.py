@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from ...core.errors import AnatomyError
-from ...core.graph import Graph, Node, Value
-from ...core.op import CALL
-from ...core.predicates import is_effect, is_optimizer
+from ...core.graph import Node
+from ...core.predicates import is_optimizer
 from ...core.program import Program
-from ..effects.state_access import Summary, describe, states_behind, summarize
+from ..effects.state_access import states_behind, summarize
 from ..functions.calls import bindings
 from .network import BACKWARD, network_parts
+from .update_side import find_updates
 
 _NOT_TRAINED = ("unknown", "statistic")
 
@@ -57,7 +55,7 @@ def what_is_missing(program: Program) -> str | None:
             has_backward = True
         else:
             parts = {}  # without a backward part nothing tells forward from update
-        written = [value for node in _update_side(graph, parts) for value in _writes(node, known)]
+        written = [value for effect in find_updates(graph, parts, known) for value in effect.writes]
         updates |= bool(written)
         states = {state.name for value in written for state in states_behind(value, bound)}
         if any(program.state[s].role not in _NOT_TRAINED for s in states if s in program.state):
@@ -78,12 +76,3 @@ def _optimizer(program: Program) -> Node | None:
     """An optimizer's primitive, if the program holds one."""
     graphs = (part for graph in program.graphs.values() for part in graph.all_graphs())
     return next((node for part in graphs for node in part if is_optimizer(node)), None)
-
-
-def _update_side(graph: Graph, parts: Mapping[Node, str]) -> Iterator[Node]:
-    return (node for part in graph.all_graphs() for node in part if node not in parts and node.op is not CALL)
-
-
-def _writes(node: Node, known: dict[str, Summary]) -> frozenset[Value]:
-    effect = describe(node, known) if is_effect(node) else None
-    return frozenset() if effect is None else effect.writes

@@ -114,7 +114,7 @@ class _Weights:
         return [(v, ()) for n in updates for v in self.sources.operands(n)]
 
     def _through_loads(self, place: Place) -> list[Place]:
-        """What stands above a value of the update side, the states that it reads included."""
+        """The values above one of the update side, the states that it reads included."""
         value, calls = place
         if isinstance(value, Input):
             return actuals(value, calls, self.side.bound)
@@ -139,7 +139,7 @@ class _Weights:
         return tuple(v for v in values if isinstance(v, Constant) and isinstance(v.value, TensorValue))
 
     def _computed(self, place: Place) -> list[Place]:
-        """What stands above a value of the update side; what it reads is not looked behind."""
+        """As :meth:`_through_loads`, but for what stands behind a Load."""
         value, _ = place
         return [] if isinstance(value, Node) and value.op.name == "Load" else self._through_loads(place)
 

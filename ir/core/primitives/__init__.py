@@ -53,6 +53,6 @@ def named(*families: Family, in_place: bool = False) -> frozenset[str]:
 PASSING = named(Family.TUPLE) | {"Depend"}
 """Views that touch no data: only those who use their result do."""
 BINDING = named(Family.CLOSURE)
-"""What they bind is read by who calls them."""
+"""Primitives that bind or choose a closure: who calls it reads what they take."""
 VIEWS = frozenset(name for name, known in PRIMITIVES.items() if known.view)
 """Primitives whose result is an operand, or part of it, seen in another way."""

@@ -1,4 +1,4 @@
-"""What there is to know of a primitive: one struct, of which the families in this folder fill one for each."""
+"""The facts of a primitive: one struct, of which the families in this folder fill one for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROPAGATE: Attributes = {"side_effect_propagate": 1}
 
 
 class Family(Enum):
-    """What a primitive computes, as far as two places ask for it. ``x`` is its first operand."""
+    """Kinds of primitives by what they compute, as far as two places ask for it. ``x`` is the first operand."""
 
     OTHER = auto()
     # Structure: no kernel computes these

@@ -1,4 +1,4 @@
-"""What holds a graph together: no kernel computes these."""
+"""Primitives that hold a graph together: no kernel computes these."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the reader and the writers of ONNX models agree on: numbers of element types, operators that are one primitive,
-and how they say what has no translation."""
+"""The vocabulary that reader and writers of ONNX models share: numbers of element types, operators that are one
+primitive, and the words for what has no translation."""
 
 from __future__ import annotations
 

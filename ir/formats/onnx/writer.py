@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ...analysis.functions.calls import targets
 from ...core.attributes import Number, TensorValue
@@ -75,17 +75,10 @@ class _External:
         if not self.size:
             return
         with replacing_file(self.path) as stream:
-            _zeros(stream, self.zeros)
+            ZeroData(self.zeros).write_to(stream)
             for piece in self.pieces:
                 stream.write(piece.view())
-                _zeros(stream, -piece.nbytes % 64)
-
-
-def _zeros(stream: BinaryIO, count: int) -> None:
-    block = bytes(1 << 20)
-    while count > 0:
-        stream.write(block[: min(count, len(block))])
-        count -= len(block)
+                stream.write(bytes(-piece.nbytes % 64))
 
 
 class _Writer:
@@ -213,7 +206,7 @@ class _Writer:
                     inputs.append(self._operand(value, into, initializers))
                 else:  # not a tensor: an attribute, and the input's place stays empty
                     inputs.append("")
-                    plain[f"operand_{i}"] = value.graph.name if isinstance(value, GraphRef) else _content(value)
+                    plain[f"operand_{i}"] = value.graph.name if isinstance(value, GraphRef) else value.literal
             while inputs and not inputs[-1]:
                 inputs.pop()
             made = into.add(name=self._name(node), input=inputs, output=[self._name(node)])
@@ -286,11 +279,6 @@ class _Writer:
 
 def _is_plain(value: Value) -> bool:
     return isinstance(value, GraphRef) or (isinstance(value, Constant) and not isinstance(value.value, TensorValue))
-
-
-def _content(value: Value) -> Any:
-    assert isinstance(value, Constant)
-    return value.value
 
 
 def _is_uniform(value: Any) -> bool:

@@ -54,15 +54,20 @@ def plan_class(template: Template, name: str, plans: dict[Template, ClassPlan]) 
                 plan.values[instance].append(text)
         return given[key]
 
-    plan.states = [text or source(column, hint) for text, column, hint in _text_columns(plan, plans, own=True)]
+    for n, hint in enumerate(template.state_hints):
+        names = {i: i.states[n] for i in instances}
+        plan.states.append(_written(plan, names) or source([ascii(name) for name in names.values()], hint))
     for n, slot in enumerate(template.slots):
         plan.slots.append(source([i.literals[n] for i in instances], slot.hint))
         if any(i.literals[n] != instances[0].literals[n] for i in instances):
             plan.varying.add(n)
-    plan.child_prefixes = [
-        None if text is None and column is None else text or source(column or (), hint)
-        for text, column, hint in _child_prefixes(plan, plans)
-    ]
+    for n, child in enumerate(template.children):
+        prefixes = plans[child].prefix
+        if prefixes is None:
+            plan.child_prefixes.append(None)
+            continue
+        texts = {i: prefixes[i.children[n]] for i in instances}
+        plan.child_prefixes.append(_written(plan, texts) or source([ascii(text) for text in texts.values()], "part"))
     for n, child in enumerate(template.children):
         arguments = plans[child].arguments
         plan.children.append([
@@ -111,32 +116,3 @@ def _written(plan: ClassPlan, texts: dict[Instance, str]) -> str | None:
         return None
     rest = rests.pop()
     return f"prefix + {rest!a}" if rest else "prefix"
-
-
-def _text_columns(
-    plan: ClassPlan, plans: dict[Template, ClassPlan], own: bool
-) -> list[tuple[str | None, list[str], str]]:
-    instances = plan.template.instances
-    return [
-        (
-            _written(plan, {i: i.states[n] for i in instances}),
-            [ascii(i.states[n]) for i in instances],
-            hint,
-        )
-        for n, hint in enumerate(plan.template.state_hints)
-    ]
-
-
-def _child_prefixes(
-    plan: ClassPlan, plans: dict[Template, ClassPlan]
-) -> list[tuple[str | None, list[str] | None, str]]:
-    found: list[tuple[str | None, list[str] | None, str]] = []
-    instances = plan.template.instances
-    for n, child in enumerate(plan.template.children):
-        prefixes = plans[child].prefix
-        if prefixes is None:
-            found.append((None, None, ""))
-            continue
-        texts = {i: prefixes[i.children[n]] for i in instances}
-        found.append((_written(plan, texts), [ascii(texts[i]) for i in instances], "part"))
-    return found

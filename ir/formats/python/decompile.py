@@ -48,8 +48,7 @@ def only_graph(program: Program) -> Graph:
     if len(program.graphs) != 1:
         raise PassError(
             f"program '{program.name}' holds {counted(len(program.graphs), 'graph')}; one forward graph can be "
-            f"written as Python: "
-            "give the MindIR that it was compiled from"
+            "written as Python: give the MindIR that it was compiled from"
         )
     return next(iter(program.graphs.values()))
 

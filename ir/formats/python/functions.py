@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...analysis.functions.calls import Target, reachable_functions, targets, without_tokens
+from ...analysis.functions.calls import Target, reachable_functions, switch_behind, targets, without_tokens
 from ...core.errors import PassError
 from ...core.graph import Graph, Node, Value
 
@@ -24,28 +24,16 @@ class Call:
 
 def call_of(node: Node) -> Call:
     """The callees of a call. PassError, naming the node, where it is neither."""
-    found = targets(node)
-    switches = _switches(node.operand(0))
-    if found is not None and len(found) == 1 and not switches:
-        return Call(None, tuple(found))
-    if found is not None and len(found) == 2 and len(switches) == 1:
-        return Call(switches[0].operand(0), tuple(found))
+    found = tuple(targets(node) or ())
+    switch = switch_behind(node.operand(0))
+    if switch is None and len(found) == 1:
+        return Call(None, found)
+    if switch is not None and len(found) == 2 and not any(map(switch_behind, switch.operands[1:])):
+        return Call(switch.operand(0), found)
     raise PassError(
         f"node %{node.name} (call, scope '{node.scope}'): which function it calls is not decided by one condition at "
         "the call; this control flow cannot be written as Python"
     )
-
-
-def _switches(value: Value) -> list[Node]:
-    found = []
-    while isinstance(value, Node) and value.op.name in ("Switch", "Depend"):
-        if value.op.name == "Switch":
-            found.append(value)
-            if any(isinstance(v, Node) and v.op.name == "Switch" for v in value.operands[1:]):
-                return [value, value]
-            break
-        value = value.operand(0)
-    return found
 
 
 def calls_itself(function: Graph) -> bool:

@@ -13,6 +13,8 @@ _DEEPEST = 32
 _INLINE = 8
 """Tensors of at most so many elements stand in the source, larger ones in the file of the weights."""
 
+_WITHOUT_LITERAL = (DType.BFLOAT16, DType.COMPLEX64, DType.COMPLEX128, DType.STRING)
+
 
 def literal(value: Attribute, where: str, depth: int = 0) -> str:
     """``value`` as source. PassError, naming the place, for what MindSpore has no Python value for."""
@@ -43,12 +45,7 @@ def is_number(value: Attribute) -> bool:
 
 def is_small(value: TensorValue) -> bool:
     """Whether a constant tensor stands in the source."""
-    if value.type.size > _INLINE or value.type.dtype in (
-        DType.BFLOAT16,
-        DType.COMPLEX64,
-        DType.COMPLEX128,
-        DType.STRING,
-    ):
+    if value.type.size > _INLINE or value.type.dtype in _WITHOUT_LITERAL:
         return False
     return not value.type.dtype.is_float or all(math.isfinite(v) for v in to_numpy(value.type, value.data).flat)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
 from ...core.types import is_monad
+from ...core.walk import walk
 from .functions import call_of
 from .order import Scope, resolved, written_order
 
@@ -23,15 +24,8 @@ class Region:
 
     def members(self) -> list[Node]:
         """Its nodes, in order, at any depth."""
-        found: list[Node] = []
-        stack: list[Node | Region] = list(reversed(self.items))
-        while stack:
-            item = stack.pop()
-            if isinstance(item, Region):
-                stack.extend(reversed(item.items))
-            else:
-                found.append(item)
-        return found
+        below = walk(reversed(self.items), lambda item: reversed(item.items) if isinstance(item, Region) else ())
+        return [item for item in below if isinstance(item, Node)]
 
 
 @dataclass

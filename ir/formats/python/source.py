@@ -48,11 +48,9 @@ class _Class:
         self.primitives = [claimed.claim(attribute(p.hint)) for p in self.template.primitives]
         self.children = [claimed.claim(attribute(h)) for h in self.template.child_hints]
         slots = self.template.slots
-        held = [n for n in self._slots_in_construct() if n in plan.varying or not slots[n].inline]
+        in_construct = sorted({a[1] for a in self._arguments() if a[0] == "slot"})
+        held = [n for n in in_construct if n in plan.varying or not slots[n].inline]
         self.fields = {n: claimed.claim(snake(slots[n].hint)) for n in held}
-
-    def _slots_in_construct(self) -> list[int]:
-        return sorted({a[1] for a in self._arguments() if a[0] == "slot"})
 
     def _arguments(self) -> list[Argument]:
         """The statements of ``construct``, tuples and elements taken apart."""
@@ -87,7 +85,8 @@ class _Class:
         for n, name in self.fields.items():
             lines.append(f"        self.{name} = {plan.slots[n]}")
         for name, primitive in zip(self.primitives, self.template.primitives, strict=True):
-            lines += _call(f"        self.{name} = {_maker(primitive)}(", self._made(primitive), ")")
+            maker = "function" if primitive.kind == 2 else "primitive"
+            lines += _call(f"        self.{name} = {maker}(", self._made(primitive), ")")
         for n, (name, child) in enumerate(zip(self.children, self.template.children, strict=True)):
             inner = self.plans[child]
             given = ["state"] if inner.uses_state else []
@@ -133,7 +132,7 @@ class _Class:
         else:
             returned = [self._argument(a, names) for a in template.outputs]
             text = returned[0] if len(returned) == 1 else "(" + ", ".join(returned) + ")" if returned else "None"
-            lines += _wrapped("        return ", text)
+            lines.append("        return " + text)
         return lines
 
     def _is_result(self, step: Step) -> bool:
@@ -182,10 +181,6 @@ class _Class:
         return "(" + ", ".join(inner) + (",)" if len(inner) == 1 else ")")
 
 
-def _maker(primitive: Primitive) -> str:
-    return "function" if primitive.kind == 2 else "primitive"
-
-
 def _call(head: str, arguments: Sequence[str], tail: str) -> list[str]:
     """A call on one line, or with as many arguments on each further line as fit."""
     one = head + ", ".join(arguments) + tail
@@ -199,7 +194,3 @@ def _call(head: str, arguments: Sequence[str], tail: str) -> list[str]:
             line = indent
         line += argument + ", "
     return [*lines, line.rstrip().rstrip(","), indent[4:] + tail]
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return [head + text]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import FormatError
+from ...core.interface import user_info
 from ...core.program import ROLES, TARGETS, Entry, Program, Schedule, StateVariable
 from ...files.document import Document
 
@@ -38,14 +39,14 @@ def note_compiled(program: Program, state: Mapping[str, StateVariable], *, self_
         "roles": {name: [v.role, v.weight, v.trainable] for name, v in state.items() if v.role != "unknown"},
     }
     # A file that is read and written again stays the same, so its notes stand in one order.
-    others = {key: text for key, text in _user_info(program).items() if key not in (NOTE, FORM)}
+    others = {key: text for key, text in user_info(program).items() if key not in (NOTE, FORM)}
     form = {FORM: SELF_CONTAINED} if self_contained or is_self_contained(program) else {}
     return {**program.metadata, "user_info": {**others, NOTE: json.dumps(note, sort_keys=True), **form}}
 
 
 def is_self_contained(program: Program) -> bool:
     """Whether the program was read from a file that holds a whole schedule in one graph."""
-    return _user_info(program).get(FORM) == SELF_CONTAINED
+    return user_info(program).get(FORM) == SELF_CONTAINED
 
 
 def compiled_by(program: Program) -> str:
@@ -58,7 +59,7 @@ def compiled_by(program: Program) -> str:
 def recognise(program: Program) -> Program:
     """Takes the notes out of a program that was just read, and heeds them. FormatError where they are not what
     :func:`note_compiled` writes."""
-    info = _user_info(program)
+    info = user_info(program)
     text = info.get(NOTE)
     if not isinstance(text, str):
         return program
@@ -98,8 +99,3 @@ def _heed(program: Program, note: Document) -> None:
         program.state[name] = replace(
             program.state[name], role=parts[0].one_of(ROLES), weight=parts[1].text(), trainable=trainable
         )
-
-
-def _user_info(program: Program) -> Mapping[str, Any]:
-    found = program.metadata.get("user_info", {})
-    return found if isinstance(found, Mapping) else {}

@@ -1,4 +1,4 @@
-"""What the suffix of a name says of a program's form on disk: one table for every door.
+"""The form of a program on disk, as the suffix of its name says it: one table for every door.
 
 | suffix         | form    | :func:`.load.load`, commands | :func:`.save.save`, ``-o``, ``--emit`` |
 |----------------|---------|------------------------------|----------------------------------------|

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ...analysis.batch.axes import batch_of
+from ...analysis.batch.rules import batch_of
 from ...analysis.batch.scalars import Scalars, batch_scalars
 from ...analysis.batch.sweep import Batch
 from ...analysis.training.network import BACKWARD, network_parts

@@ -13,7 +13,7 @@ sequence: they take the first token that comes after the writes whose value they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import token_slots
@@ -130,12 +130,9 @@ class TokenChain:
             for user in stack.pop().uses:
                 if user in self.live and user not in seen and user.op.name != "UpdateState":
                     seen.add(user)
-                    name = user.op.name
-                    if name in BINDING:
-                        stack.append(user)  # the call reads, not the binding (which may hold the call's own token)
-                        continue
-                    found[user] = None
-                    if name in VIEWS:
+                    if user.op.name not in BINDING:  # the call reads, not the binding (which may hold its own token)
+                        found[user] = None
+                    if user.op.name in BINDING or user.op.name in VIEWS:
                         stack.append(user)
         return list(found)
 
@@ -157,21 +154,19 @@ class TokenChain:
                     reader.set_operand(i, waiting)
                     self.live.add(waiting)
 
-    def _users_of_memory(self, value: Node) -> list[Node]:
-        """Who reads the tensor that a write of it is about to change: an activation, or the result of an earlier
-        write."""
+    def _users_of_memory(self, value: Value, but: Container[Node] = ()) -> list[Node]:
+        """Who reads, itself or through a view, the memory that a write is about to change: an activation, the result of
+        an earlier write, or a state."""
         found: list[Node] = []
-        stack: list[Value] = [value]
-        seen: set[Value] = set(stack)
+        stack = [value]
+        seen: set[Node] = set()
         while stack:
             here = stack.pop()
             for user in here.uses:
                 name = user.op.name
-                if user not in self.live or user in seen or user.op is RETURN:
+                if user in seen or user not in self.live or user in but or user.op is RETURN:
                     continue
-                if name == "UpdateState" or name in BINDING:
-                    continue
-                if name == "Depend" and user.operand(0) is not here:
+                if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
                     continue
                 seen.add(user)
                 if name in VIEWS:
@@ -183,25 +178,8 @@ class TokenChain:
     def _direct_readers(self) -> dict[Value, list[Node]]:
         """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so), or a view of one: they read it
         whenever they run."""
-        found: dict[Value, list[Node]] = {}
         sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
-        for state in sources:
-            stack: list[Value] = [state]
-            seen: set[Value] = set()
-            while stack:
-                here = stack.pop()
-                for user in here.uses:
-                    name = user.op.name
-                    if user in seen or user not in self.live or user in self._of or user.op is RETURN:
-                        continue
-                    if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
-                        continue
-                    seen.add(user)
-                    if name in VIEWS:
-                        stack.append(user)
-                    if name not in PASSING:
-                        found.setdefault(state, []).append(user)
-        return found
+        return {state: self._users_of_memory(state, but=self._of) for state in sources}
 
     # -- levels ----------------------------------------------------------------------------------------------
 

@@ -76,10 +76,7 @@ def _among_neighbours(node: Node) -> bool:
 
 def is_combination(node: Node) -> bool:
     """Whether a node writes a combined weight: an Assign of what AdaSum returns."""
-    return node.op.name == "Assign" and _is_adasum(node.operand(1))
-
-
-def _is_adasum(value: Value) -> bool:
+    value = node.operand(1) if node.op.name == "Assign" else None
     return isinstance(value, Node) and value.op.name == ADASUM
 
 

@@ -11,7 +11,7 @@ no group of some. No target takes float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...analysis.functions.calls import reachable_functions
@@ -39,24 +39,20 @@ def collectives(graph: Graph) -> Iterator[Node]:
         yield from (node for node in body if is_collective(node))
 
 
-def all_reduce(
-    graph: Graph, value: Value, group: str, *, op: str = "sum", scope: str = "", sources: Iterable[Value] = ()
-) -> Node:
+def all_reduce(graph: Graph, value: Value, group: str, *, scope: str = "") -> Node:
     """The sum of ``value`` over the ranks of ``group``; shape and type stay."""
-    attributes: dict[str, Attribute] = {"group": group, "fusion": 0, "op": op, "no_eliminate": True, "index": 0}
-    return graph.create("AllReduce", [value], attributes=attributes, scope=scope, sources=(value, *sources))
+    attributes: dict[str, Attribute] = {"group": group, "fusion": 0, "op": "sum", "no_eliminate": True, "index": 0}
+    return graph.create("AllReduce", [value], attributes=attributes, scope=scope, sources=[value])
 
 
-def all_gather(
-    graph: Graph, value: Value, group: str, ranks: int, *, scope: str = "", sources: Iterable[Value] = ()
-) -> Node:
+def all_gather(graph: Graph, value: Value, group: str, ranks: int, *, scope: str = "") -> Node:
     """The values of the ``ranks`` ranks of ``group``, one after the other along the first axis."""
     attributes: dict[str, Attribute] = {
         "group": group, "rank_size": ranks, "fusion": 0, "no_eliminate": True, "mean_flag": False,
     }  # fmt: skip
     type_ = tensor_type(value)
     joined = TensorType(type_.dtype, (type_.shape[0] * ranks, *type_.shape[1:]))
-    return graph.create("AllGather", [value], joined, attributes=attributes, scope=scope, sources=(value, *sources))
+    return graph.create("AllGather", [value], joined, attributes=attributes, scope=scope, sources=[value])
 
 
 def group_of(node: Node) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...core.attributes import TensorValue
 from ...core.data import from_numpy
 from ...core.errors import RuntimeFailure
-from ...core.graph import Constant, Graph, Node, Value, tensor_type
+from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import ROWS, STAGE
 from ...core.program import Program
 from ...core.types import TensorType
@@ -70,7 +70,7 @@ def share_rows(graph: Graph, states: Collection[str], rank: int, ranks: int, gro
                     continue
                 if product.op.name != "MatMul" or product.operand(0) is not load:
                     raise RuntimeFailure(f"{product!r} takes '{state.name}', whose rows the ranks share out, whole")
-                (whole if _is_true(product.operand(2)) else narrow).append(product)
+                (whole if product.operand(2).literal is True else narrow).append(product)
             load.type = _rows(load, ranks)
         state.type = _rows(state, ranks)
     for product in whole:
@@ -126,7 +126,3 @@ def _matmul(graph: Graph, a: Value, b: Value, *, transposed: bool) -> Node:
     shape = (tensor_type(a).shape[1 if transposed else 0], tensor_type(b).shape[1])
     flags = [graph.constant(transposed), graph.constant(False)]
     return graph.create("MatMul", [a, b, *flags], TensorType(tensor_type(b).dtype, shape), scope=SCOPE)
-
-
-def _is_true(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is True

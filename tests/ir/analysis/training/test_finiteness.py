@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from boost_compile.ir.analysis.functions.calls import bindings
-from boost_compile.ir.analysis.training.finiteness import gradients_behind, is_float
+from boost_compile.ir.analysis.training.finiteness import gradients_behind
+from boost_compile.ir.core.predicates import is_float_tensor
 
 from tests.graphs import graph, node
 
@@ -58,4 +59,4 @@ def test_inside_a_function() -> None:
 
 def test_floats() -> None:
     g = graph("graph @g(%a: float16[2], %b: int32[2], %c: float32) {\nreturn %a\n}")
-    assert [is_float(v) for v in g.inputs] == [True, False, False]
+    assert [is_float_tensor(v) for v in g.inputs] == [True, False, False]
