@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
-from ..ir.analysis.training.divisor import NORMALISATION, find_divisor
+from ..ir.analysis.training.divisor import NORMALISATION, find_divisor, quotients
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
 from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ..ir.analysis.training.stages import GradientPath
@@ -27,7 +27,7 @@ from ..ir.rewrite.ranks.collectives import SUMMED, WORLD, all_reduce, cycle_traf
 from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
-from .step.clip_each_rank import clipped_by_rank
+from .step.clip_each_rank import clipped_by_rank, own_count
 from .step.crossings import takes_value
 from .step.exported_reductions import SCOPE, take_out_reductions
 from .step.names import COUNTED, FUSION, TALLY
@@ -36,6 +36,8 @@ from .step.tally import declare_tally, move_marks, tallies
 
 RANKS = "ranks"
 """The tally of the ranks themselves: one each."""
+OWN_DIVISION = "own_division"
+"""Mark of the division of a gradient that each rank keeps for itself: by what the rank has counted."""
 MEGABYTE = 2**20
 
 
@@ -189,6 +191,7 @@ class _Rewrite:
         terms = self._terms()
         if not terms:
             return 0
+        own = self._own_divisions(fx)
         _sum_flags(graph, self.program.target, self.group)
         self._order(terms)
         wide = [_widened(graph, term.value) for term in terms]
@@ -203,6 +206,8 @@ class _Rewrite:
         for what, node in list(tallies(graph)):
             if what != RANKS:
                 _reduce_tally(graph, node, self.group)
+        for division, divisor_of_rank in own.items():
+            division.set_operand(1, divisor_of_rank)
         try:
             fx.commit()
         except VerifyError as error:
@@ -352,6 +357,22 @@ class _Rewrite:
             return None
         return declare_divisor(ranks)
 
+    def _own_divisions(self, fx: Effects) -> dict[Node, Value]:
+        """The divisions of gradients that each rank keeps for itself, and what the rank itself divides by."""
+        divisor = find_divisor(self.graph)
+        local = {name for name, variable in self.program.state.items() if variable.info.get(LOCAL)}
+        if divisor is None or not local:
+            return {}
+        own = own_count(fx, divisor, SCOPE)
+        paths = [path for path in gradient_paths(self.graph) if path.weight in local]
+        on_path = {_uncast(value) for path in paths for point in path.points for value in point.values}
+        found: dict[Node, Value] = {}
+        for taken, divisions in quotients(divisor).items():
+            for division in (d for d in divisions if d in on_path):
+                found[division] = cast(self.graph, own, tensor_type(taken).dtype, scope=SCOPE)
+                mark(division, {OWN_DIVISION: True})
+        return found
+
     def _wire(self, term: _Term, total: Value, divisor: Node | None) -> None:
         graph = self.graph
         if divisor is not None:
@@ -377,6 +398,12 @@ def _own(term: _Term) -> _Term:
 
 def _meets_in_sum(path: GradientPath | None) -> bool:
     return path is not None and path.is_sum and not path.points[0].measures
+
+
+def _uncast(value: Value) -> Value:
+    while isinstance(value, Node) and value.op.name == "Cast":
+        value = value.operand(0)
+    return value
 
 
 def _widened(graph: Graph, value: Value) -> Value:
@@ -418,6 +445,10 @@ def _undo(graph: Graph) -> None:
             node.replace_uses(source)
             assert isinstance(source, Node)
             _take_over(node, source)
+    divisor = find_divisor(graph)
+    for node in [n for n in graph if OWN_DIVISION in n.marks]:
+        assert divisor is not None
+        node.set_operand(1, cast(graph, divisor, tensor_type(node).dtype, scope=SCOPE))
     fx.commit()
 
 

@@ -119,7 +119,7 @@ def clip_each_rank(graph: Graph, by: str, limit: float, measured: bool) -> Value
     gradients = own_gradients(graph)
     fx = Effects(graph)
     divisor = find_divisor(graph)
-    own_divisor = _own_count(fx, divisor) if divisor is not None and any(g.divided for g in gradients) else None
+    own_divisor = own_count(fx, divisor, SCOPE) if divisor is not None and any(g.divided for g in gradients) else None
     bound: Value = graph.constant(scalar_tensor("float32", limit))
     squares = [] if by == "value" and not measured else [_square(graph, g, own_divisor) for g in gradients]
     norm = _norm(graph, squares) if measured or by == "global-norm" else None
@@ -134,7 +134,7 @@ def clip_each_rank(graph: Graph, by: str, limit: float, measured: bool) -> Value
     return norm
 
 
-def _own_count(fx: Effects, divisor: Node) -> Value:
+def own_count(fx: Effects, divisor: Node, scope: str) -> Value:
     """The divisor as this rank counts it: a copy of what it is computed from, without the marks by which data-parallel
     sums counts over ranks."""
     graph = fx.graph
@@ -145,11 +145,11 @@ def _own_count(fx: Effects, divisor: Node) -> Value:
             return value
         if value not in copies:
             if value.op.name == "Load":
-                copied = fx.load(value.operand(0), scope=SCOPE)
+                copied = fx.load(value.operand(0), scope=scope)
             else:
                 with graph.inserting_after(value):
                     operands = [copy(operand) for operand in value.operands]
-                    copied = graph.create(value.op, operands, value.type, scope=SCOPE)
+                    copied = graph.create(value.op, operands, value.type, scope=scope)
             mark(copied, {OWN_COUNT: True})
             copies[value] = copied
         return copies[value]

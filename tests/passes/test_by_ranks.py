@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from boost_compile.ir.core.primitives import ASCEND
 from boost_compile.ir.core.program import Program
-from boost_compile.passes import compile_program
+from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
+from boost_compile.passes import compile_program, parse_pipeline, print_pipeline
 
 from tests.execution import ORDERS, Arrays, train, train_ranks
 from tests.material import batches, material, values
+from tests.passes.graphs import source
 
 Inputs = list[list[np.ndarray]]
 RANKS = 2
@@ -17,7 +19,7 @@ RANKS = 2
 
 def compiled(name: str, *pipelines: str) -> Program:
     program = material(name)
-    if "detect=status" in pipelines[0]:
+    if any("detect=status" in pipeline for pipeline in pipelines):
         program.target = ASCEND
     for pipeline in pipelines:
         program = compile_program(program, pipeline, reproducer_directory=None)
@@ -34,9 +36,10 @@ def on_ranks(program: Program, state: Arrays, given: Inputs, ranks: int = RANKS)
     parts = [given[rank::ranks] for rank in range(ranks)]
     runs = [[memory for _, memory in train_ranks(program, state, parts, order)] for order in ORDERS[:3]]
     first = runs[0][0]
+    own = [] if "adasum" in program.pipeline else ["slot"]
     for run in runs:
         for memory in run:
-            for name in role(program, "weight", "slot", "loss-scale", "hyperparameter"):
+            for name in role(program, "weight", "loss-scale", "hyperparameter", *own):
                 np.testing.assert_array_equal(memory[name], first[name], err_msg=name)
     return first
 
@@ -48,19 +51,26 @@ def close(found: Arrays, wanted: Arrays, names: list[str]) -> None:
         np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=limit, err_msg=name)
 
 
+def stepping(program: Program, state: Arrays) -> Arrays:
+    """The state with empty slots: after one step of Momentum they hold the gradients."""
+    return state | {name: np.zeros_like(state[name]) for name in role(program, "slot")}
+
+
 NETWORKS = ("mlp", "mlp_adam_decay", "branch", "loop", "mlp_half_compute", "clip_global_norm", "mlp_loss_scale_dynamic")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_ranks_train_like_one_process_that_accumulates(name: str) -> None:
-    source = material(name)
-    state, given = values(source), batches(source, 4)
+    program = material(name)
+    state, given = values(program), batches(program, 4)
     wanted = train(compiled(name, "gradient-accumulation{steps=2}"), state, given)[1]
-    close(on_ranks(compiled(name, "data-parallel"), state, given), wanted, role(source, "weight", "slot"))
+    close(on_ranks(compiled(name, "data-parallel"), state, given), wanted, role(program, "weight", "slot"))
 
 
 TWO, FOUR = "gradient-accumulation{steps=2}", "gradient-accumulation{steps=4}"
 FUSED = "gradient-accumulation{steps=2,split=fused}"
+SUM = "gradient-accumulation{steps=2,reduction=sum}"
+BY_INPUT = "reduction=weighted,weight=inputs0"
 SMALL = "data-parallel{fusion=0.0003}"
 MICRO = "overflow-check{policy=skip-micro}"
 FLAGGED = "overflow-check{policy=skip-micro,detect=status}"
@@ -80,17 +90,168 @@ BUCKETS = "parameter-groups{match=[*.bias],fusion=3}"
         (f"{FOUR},{MICRO}", f"{FUSED},{MICRO},data-parallel"),
         (f"{FOUR},{MICRO},loss-scale{{init=8}}", f"{FUSED},{MICRO},data-parallel,loss-scale{{init=8}}"),
         (f"{FOUR},clip-gradients{{limit=0.1}}", f"{FUSED},clip-gradients{{limit=0.1}},data-parallel"),
+        ("gradient-accumulation{steps=4,reduction=sum}", f"{SUM},data-parallel{{mean=false}}"),
+        (f"gradient-accumulation{{steps=4,{BY_INPUT}}}", f"gradient-accumulation{{steps=2,{BY_INPUT}}},data-parallel"),
         (f"{FOUR},overflow-check{{detect=status}}", f"{FUSED},overflow-check{{detect=status}},data-parallel"),
         (f"{FOUR},{FLAGGED}", f"{TWO},{FLAGGED},data-parallel"),
     ],
 )
 def test_a_cycle_of_ranks_is_one_of_all_their_micro_batches(alone: str, job: str, bad: int | None) -> None:
     """Also where one of them overflows."""
-    source = material("mlp")
-    state, given = values(source), batches(source, 4)
+    program = material("mlp")
+    state, given = values(program), batches(program, 4)
     if bad is not None and "overflow" in alone:
         given[bad][0] = np.full_like(given[bad][0], np.nan)
-    names = role(source, "weight", "slot", "hyperparameter")
+    names = role(program, "weight", "slot", "hyperparameter")
     one, other = compiled("mlp", alone), compiled("mlp", job)
     wanted = train(one, state, given)[1]
     close(on_ranks(other, state, given), wanted, names)
+
+
+@pytest.mark.parametrize(
+    "before", ["", TWO, FUSED, SUM, "loss-scale{mode=static,init=8}", f"{TWO},loss-scale{{mode=static,init=8}}"]
+)
+def test_a_sum_is_the_mean_times_the_ranks(before: str) -> None:
+    program = material("mlp")
+    state, given = stepping(program, values(program)), batches(program, 4 if "steps" in before else 2)
+    names = role(program, "slot")
+    mean, total = (
+        on_ranks(compiled("mlp", f"{before},data-parallel{{mean={mean}}}".strip(",")), state, given)
+        for mean in ("true", "false")
+    )
+    assert all(np.abs(mean[name]).max() > 1e-3 for name in names)
+    close(total, {name: RANKS * mean[name] for name in names}, names)
+    if before == SUM:
+        wanted = train(compiled("mlp", "gradient-accumulation{steps=4,reduction=sum}"), state, given)[1]
+        close(total, wanted, names)
+
+
+@pytest.mark.parametrize("bad", [None, 1])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("data-parallel", f"{TWO},data-parallel{{fusion=0}}"),
+        ("data-parallel", "overflow-check{detect=status}"),
+        ("data-parallel{mean=false}", "loss-scale{mode=static,init=8}"),
+        (f"{TWO},data-parallel", MICRO),
+        (f"{TWO},data-parallel{{mean=false}}", "loss-scale{init=8}"),
+        (f"{TWO},{MICRO},data-parallel{{fusion=0}}", "clip-gradients{limit=0.1}"),
+        (f"{FUSED},{MICRO},data-parallel{{mean=false}}", "loss-scale{init=8}"),
+        ("adasum{devices_per_group=2}", "overflow-check"),
+        (f"{TWO},adasum,overflow-check", "clip-gradients{limit=0.1}"),
+    ],
+)
+def test_what_is_compiled_twice_is_what_is_compiled_at_once(first: str, second: str, bad: int | None) -> None:
+    """The reductions are taken out for the second pipeline, and put in again behind it."""
+    program = material("mlp")
+    state, given = values(program), batches(program, 4)
+    if bad is not None and "overflow" in first + second:
+        given[bad][0] = np.full_like(given[bad][0], np.inf)
+    twice, once = compiled("mlp", first, second), compiled("mlp", ",".join(once_each(f"{first},{second}")))
+    assert cycle_traffic(twice) == cycle_traffic(once)
+    found, wanted = on_ranks(twice, state, given), on_ranks(once, state, given)
+    for name in once.state:
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+def once_each(pipeline: str) -> list[str]:
+    """The passes of a pipeline, the last of each."""
+    passes = {p.name: print_pipeline([p]) for p in parse_pipeline(pipeline)}
+    return list(passes.values())
+
+
+STATIC = "loss-scale{mode=static,init=8}"
+
+
+@pytest.mark.parametrize(
+    "pipelines",
+    [
+        ["data-parallel"], ["data-parallel{fusion=0}"], [f"{TWO},data-parallel"], [f"{STATIC},data-parallel"],
+        [f"{FUSED},{STATIC},{MICRO},data-parallel"], [f"{TWO},data-parallel", STATIC], ["data-parallel", STATIC],
+        ["data-parallel", TWO],
+    ],
+)  # fmt: skip
+def test_an_export_that_reduces_by_itself(pipelines: list[str]) -> None:
+    """It was made for two ranks. A weight that it does not reduce stays each rank's own."""
+    program = source("data_parallel_export.ir")
+    state = {name: np.linspace(0.5, 1.5, 2, dtype=np.float32) for name in program.state} | {"rate": np.float32(0.125)}
+    parts = [[[np.array(x, np.float32)] for x in data] for data in ([[1, 2], [0.5, 1]], [[3, 1], [2, 0.25]])]
+    cycle = next((p for p in (TWO, FUSED) if any(p in pipeline for pipeline in pipelines)), "")
+    native = train_ranks(compile_program(program, cycle, reproducer_directory=None), state, parts)
+    for pipeline in pipelines:
+        program = compile_program(program, pipeline, reproducer_directory=None)
+    for order in ORDERS[:3]:
+        for (_, found), (_, wanted) in zip(train_ranks(program, state, parts, order), native, strict=True):
+            close(found, wanted, ["plain", "folded", "own"])
+    assert not np.array_equal(native[0][1]["own"], native[1][1]["own"])
+
+
+MANY = "parameter-groups{match=[half,stepped],fusion=7},data-parallel"
+
+
+@pytest.mark.parametrize("pipeline", ["data-parallel{fusion=0}", "data-parallel", MANY])
+def test_ranks_go_to_the_mean_of_where_each_would_go(pipeline: str) -> None:
+    """Gradients in two parts, half precision, the file's unscaling and decays, a constant, sums of the network itself:
+    all updates are affine in the gradient."""
+    program = source("data_parallel.ir")
+    rng = np.random.default_rng(1)
+    state = {n: rng.standard_normal(v.shape).astype(v.type.dtype) for n, v in program.state.items()}
+    state |= {"rate": np.float32(0.125), "rate16": np.float16(0.125)}
+    parts = [
+        [[rng.standard_normal(i.type.shape).astype(i.type.dtype) for i in program.graphs["step"].inputs]]
+        for _ in range(RANKS)
+    ]
+    weights = role(program, "weight")
+    native = [memory for _, memory in train_ranks(program, state, parts)]
+    wanted = {n: np.mean([memory[n] for memory in native], axis=0, dtype=np.float64) for n in weights}
+    found = compile_program(program, pipeline, reproducer_directory=None)
+    for order in ORDERS[:3]:
+        for _, memory in train_ranks(found, state, parts, order):
+            for name in weights:
+                limit = 5e-3 if memory[name].dtype == np.float16 else 5e-6
+                np.testing.assert_allclose(memory[name], wanted[name], rtol=limit, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize(("ranks", "devices"), [(2, 1), (4, 1), (4, 2)])
+@pytest.mark.parametrize("before", ["", "clip-gradients{limit=0.5},overflow-check,"])
+def test_adasum_combines_the_steps_of_groups(ranks: int, devices: int, before: str) -> None:
+    """A group steps as one process would with the micro-batches of its ranks; slots stay those of the group."""
+    program = material("mlp")
+    state, given = values(program), batches(program, ranks)
+    weights, slots = role(program, "weight"), role(program, "slot")
+    alone = compiled("mlp", f"{before}gradient-accumulation{{steps={devices}}}")
+    groups = [train(alone, state, given[at : at + devices])[1] for at in range(0, ranks, devices)]
+    job = compiled("mlp", f"{before}adasum{{devices_per_group={devices}}}")
+    wanted = {n: state[n] - combined([state[n].astype(np.float64) - g[n] for g in groups]) for n in weights}
+    for order in ORDERS[:3]:
+        for rank, (_, found) in enumerate(train_ranks(job, state, [[batch] for batch in given], order)):
+            close(found, {n: wanted[n].astype(np.float32) for n in weights}, weights)
+            close(found, groups[rank // devices], slots)
+
+
+def combined(steps: list[np.ndarray]) -> np.ndarray:
+    """Pairs of steps, then pairs of pairs: each keeps what the other does not hold already."""
+    while len(steps) > 1:
+        steps = [
+            (1 - (a * b).sum() / (2 * (a * a).sum())) * a + (1 - (a * b).sum() / (2 * (b * b).sum())) * b
+            for a, b in zip(steps[::2], steps[1::2], strict=True)
+        ]
+    return steps[0]
+
+
+@pytest.mark.parametrize("name", ["mlp", "gated_update", "mlp_loss_scale_dynamic"])
+@pytest.mark.parametrize("pipeline", ["adasum,overflow-check", "overflow-check{max_skipped=3},data-parallel"])
+def test_an_overflow_on_one_rank_skips_the_update_of_all(name: str, pipeline: str) -> None:
+    """Also where the file checks by itself."""
+    program = material(name)
+    state, given = values(program), batches(program, 4)
+    given[1][0] = np.full_like(given[1][0], np.nan)
+    found = compiled(name, pipeline)
+    skipped = [train_ranks(found, state, [[given[0]], [given[1]]], order) for order in ORDERS[:3]]
+    for _, memory in (rank for run in skipped for rank in run):
+        for kept in role(program, "weight", "slot"):
+            np.testing.assert_array_equal(memory[kept], state[kept], err_msg=kept)
+        assert memory["overflow.skipped_cycles"] == 1
+    moved = train_ranks(found, state, [given[0:1], given[2:3]])[0][1]
+    assert all(np.abs(moved[weight] - state[weight]).max() > 1e-4 for weight in role(program, "weight"))
+    assert moved["overflow.skipped_cycles"] == 0
