@@ -23,7 +23,7 @@ from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from boost_compile.ir.core.op import CALL
 from boost_compile.ir.core.primitives import ASCEND
-from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.program import Program, variant_name
 from boost_compile.ir.core.types import TensorType
 
 Arrays = dict[str, np.ndarray]
@@ -62,22 +62,34 @@ def train(
     order: Any = _in_text_order,
 ) -> tuple[list[list[Any]], Arrays]:
     """Runs the schedule of `program` on `batches` (inputs of one micro-batch each), from `state`; names that it lacks
-    have the program's own values. Returns what each graph returned, in turn, and the state afterwards."""
+    have the program's own values. Returns what each graph but trials returned, in turn, and the state afterwards."""
     memory = {name: initial(program, name, state) for name in program.state}
     _here.saturating, _here.overflow = program.target == ASCEND, 0
     results = []
     given = iter(batches)
     turns = [entry.graph for entry in program.schedule.cycle for _ in range(entry.repeat)]
+    choice, search = program.schedule.choice, program.schedule.search
     pending = next(given, None)
     while pending is not None:
+        variant = 0 if choice is None else choice.of_cycle(int(memory[choice.state]))
+        kept: list[Sequence[np.ndarray]] = []
         for name in turns:
-            graph = program.graphs[name]
+            graph = program.graphs[variant_name(name, variant)]
             inputs: Sequence[np.ndarray] = ()
             if graph.inputs:
                 if pending is None:
                     raise ValueError("the batches end within a cycle")
                 inputs, pending = pending, next(given, None)
-            results.append([name, run_graph(graph, inputs, memory, order)])
+            result = run_graph(graph, inputs, memory, order)
+            results.append([graph.name, result])
+            if search is not None and graph.inputs:
+                named = dict(zip(graph.outputs, result if isinstance(result, tuple) else (result,), strict=True))
+                kept.append([*inputs, *(named[n] for n in search.kept)])
+        for _ in range(search.at_most if search is not None else 0):
+            if memory[search.pending]:
+                for inputs in kept:
+                    run_graph(program.graphs[search.trial], inputs, memory, order)
+                results.append([search.judge, run_graph(program.graphs[search.judge], (), memory, order)])
     return results, memory
 
 
@@ -374,6 +386,20 @@ def _max_pool_grad(node: Node, x: Any, y: Any, dy: Any) -> Any:
     return dx
 
 
+DRAWN = random.Random(0)
+"""What Dropout and the like draw from: something else each time."""
+
+
+def _dropout(node: Node, x: Any, keep: Any = None, *_: Any) -> Any:
+    keep = node.attributes.get("keep_prob", keep)
+    mask = np.array([DRAWN.random() < keep for _ in range(x.size)], np.uint8).reshape(x.shape)
+    return x * mask / x.dtype.type(keep), mask
+
+
+def _dropout_grad(node: Node, dy: Any, mask: Any) -> Any:
+    return dy * mask / dy.dtype.type(node.attributes["keep_prob"])
+
+
 def _unit(node: Node, x: Any) -> Any:
     a = node.attributes
     square = np.square(x).sum(tuple(a["axis"]), keepdims=True)
@@ -472,4 +498,6 @@ PURE_OF_NODE: dict[str, Callable[..., Any]] = {
     "Conv2D": _conv, "Conv2DBackpropFilter": _conv_to_filter, "Conv2DBackpropInput": _conv_to_input,
     "MaxPool": _max_pool, "MaxPoolGrad": _max_pool_grad, "L2Normalize": _unit, "L2NormalizeGrad": _unit_grad,
     "AllReduce": _all_reduce, "AdaSum": _adasum,
+    "Dropout": _dropout, "DropoutGrad": _dropout_grad,
+    "StandardNormal": lambda node, shape, *_: np.reshape([DRAWN.gauss(0, 1) for _ in range(node.type.size)], shape),
 }  # fmt: skip

@@ -13,9 +13,10 @@ from boost_compile.ir.text import print_program
 from safetensors.numpy import save_file
 
 import boost_compile as bc
-from tests.line_search import Iteration, NativeLoss, Reference, Upstream
 from tests.networks import CASES
 from tests.passes.dim_reduce.basis import K, orthonormal, trained
+from tests.passes.dim_reduce.line_search import Iteration, Reference
+from tests.passes.dim_reduce.native import NativeLoss, Upstream
 
 
 @pytest.fixture
