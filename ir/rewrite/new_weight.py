@@ -150,11 +150,14 @@ def repeat_update(
 
 def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: TensorValue) -> Data:
     """The first value of a slot: a copy of the new weight, where the model's is a copy of the model (an average of it);
-    else the number that fills the model's, or zero where it holds several."""
+    else the number that fills the model's, or zero where it holds several. A model that starts from zeros tells no copy
+    from a sum that is empty yet: zero, as sums are many and averages few."""
     array = slot.initial
+    if not array.any():
+        return ZeroData(type_.nbytes)
     if slot.type == model.type and value.type == type_ and (array == model.initial).all():
         return value.data
-    if array.size == 0 or not (array == array.flat[0]).all() or not array.flat[0]:
+    if not (array == array.flat[0]).all():
         return ZeroData(type_.nbytes)
     import numpy as np
 
