@@ -203,7 +203,7 @@ def judge(space: Subspace) -> Graph:
         "rejected_cycles": rejected,
     }
     graph.outputs = tuple(results)
-    fx.commit(graph.create("MakeTuple", list(results.values()), scope=SCOPE))
+    fx.commit(graph.create("MakeTuple", list(results.values())))
     return graph
 
 

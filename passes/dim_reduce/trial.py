@@ -72,7 +72,7 @@ def make_trial(
     fx.drop([e for e in fx.list if not e.passive and e.node not in needed])
     result = scalar_loss(graph, loss, scope=scope)
     graph.outputs = ("loss",)
-    fx.commit(result if len(roots) == 1 else graph.create("MakeTuple", [result, *roots[1:]], scope=scope))
+    fx.commit(result if len(roots) == 1 else graph.create("MakeTuple", [result, *roots[1:]]))
     shadows: dict[str, State] = {}
     for state in list(graph.states.values()):
         if not state.uses:

@@ -255,9 +255,7 @@ class Rewrite:
         )
         node = root.next
         while node is not None and node is not end:
-            passes = node.origin.passes if node.origin else ()
-            if not (node.origin and node.origin.sources):
-                node.origin = Origin(tuple(sources), passes)
+            node.origin = Origin(tuple(sources), node.origin.passes if node.origin else ())
             node.scope = node.scope or root.scope
             node.primal = node.primal or root.primal
             node = node.next

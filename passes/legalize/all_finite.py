@@ -14,7 +14,7 @@ from .scope import SCOPE
 
 def _overflow(graph: Graph, m: Match) -> Node:
     values = [v for operand in m.root.operands for v in _elements(graph, operand)]
-    finite = all_finite(graph, values, scope=SCOPE, sources=[m.root])
+    finite = all_finite(graph, values, scope=SCOPE)
     return graph.create("LogicalNot", [finite], scope=SCOPE)
 
 
@@ -28,7 +28,7 @@ def _elements(graph: Graph, value: Value) -> list[Value]:
         return [e for operand in value.operands for e in _elements(graph, operand)]
     found: list[Value] = []
     for i in range(len(value.type.elements)):
-        item = graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE, sources=[value])
+        item = graph.create("TupleGetItem", [value, graph.constant(i)], scope=SCOPE)
         found.extend(_elements(graph, item))
     return found
 

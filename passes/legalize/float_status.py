@@ -11,7 +11,7 @@ from .scope import SCOPE
 
 
 def _status(graph: Graph, m: Match) -> Node:
-    finite = all_finite(graph, [m["x"]], scope=SCOPE, sources=[m.root])
+    finite = all_finite(graph, [m["x"]], scope=SCOPE)
     overflow = graph.create("LogicalNot", [finite], scope=SCOPE)
     status = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
     return graph.create("Reshape", [status, graph.constant((1,))], m.root.type, scope=SCOPE)
