@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -26,6 +25,7 @@ from boost_compile.runtime.training.history import Cycle, Epoch, History
 from boost_compile.runtime.training.result import StepResult
 from boost_compile.tools.budget import Plan
 from boost_compile.tools.verification.report import Verification
+from docstrings import in_markdown
 
 import boost_compile as bc
 
@@ -106,7 +106,7 @@ def _fields(cls: type) -> Iterator[tuple[str, str, str]]:
             continue
         text = ""
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            text = _markdown(inspect.cleandoc(below.value.value))
+            text = in_markdown(inspect.cleandoc(below.value.value))
         if not node.target.id.startswith("_"):
             yield node.target.id, ast.unparse(node.annotation), text
 
@@ -149,13 +149,7 @@ def prose(thing: Any) -> str:
     text = inspect.getdoc(thing) or ""
     if text.rpartition(". ")[2].startswith("See :func:"):
         text = inspect.getdoc({"evaluate": evaluate, "fit": fit}[thing.__name__]) or ""
-    return _markdown(text)
-
-
-def _markdown(text: str) -> str:
-    """Docstrings mark code by double backquotes and refer by roles, of which the last name is shown."""
-    text = re.sub(r":\w+:`~?([^`]+)`", lambda m: f"`{m[1].lstrip('.').rsplit('.', 1)[-1]}`", text)
-    return re.sub(r"``([^`]+)``", r"`\1`", text)
+    return in_markdown(text)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ meet the passes, and which other pages tell more of them.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
 from boost_compile.passes.framework.base import Pass
 from boost_compile.passes.framework.options import REQUIRED, Option, declared_options, print_value
 from boost_compile.passes.framework.registry import CLASSES, REGISTRY
-from make_api import prose
+from docstrings import in_markdown
 
 PAGE = Path(__file__).parent / "passes.md"
 
@@ -97,6 +98,10 @@ def page() -> str:
     for title, group in GROUPS.items():
         parts += [f"## {title}\n", *(section(REGISTRY[name], pages) for name, pages in group.items())]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def prose(cls: type[Pass]) -> str:
+    return in_markdown(inspect.getdoc(cls) or "")
 
 
 def overview(cls: type[Pass]) -> str:
