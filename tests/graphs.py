@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from boost_compile.ir.core.graph import Graph, Node
@@ -22,7 +23,7 @@ MARKS = {"f": "unique_id", "b": "forward_unique_id"}
 def program(text: str) -> Program:
     number = itertools.count(1)
     return parse_program(
-        re.sub(r"@([fb])$", lambda m: f'primal {{{MARKS[m[1]]} = "{next(number)}"}}', text, flags=re.M)
+        re.sub(r" @([fb])$", lambda m: f' primal {{{MARKS[m[1]]} = "{next(number)}"}}', text, flags=re.M)
     )
 
 
@@ -40,7 +41,7 @@ def node(of: Graph, name: str) -> Node:
     return next(n for body in of.all_graphs() for n in body if n.name == name)
 
 
-def results(of: Graph, inputs: list[np.ndarray], state: Arrays) -> list[tuple[object, Arrays]]:
+def results(of: Graph, inputs: Sequence[np.ndarray], state: Arrays) -> list[tuple[object, Arrays]]:
     """What the graph returns and leaves in the state, for each order of `tests.execution.ORDERS`."""
     found = []
     for order in ORDERS:

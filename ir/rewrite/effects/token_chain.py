@@ -96,17 +96,21 @@ class TokenChain:
                 previous = e.node
             musts.extend(last_write[state] for state in _by_name(e.touched) if state in last_write)
             for state in _by_name(e.writes):
+                still_read: list[Effect] = []
                 for r in reads_since.get(state, ()):
                     musts.append(r.node)
                     if r.passive:
                         found = self._readers_of(r)
-                        readers.extend(n for n in found if not self._comes_later(n, e.node))
-                        self._read_later(r, e.node, [n for n in found if self._comes_later(n, e.node)])
+                        late = {n for n in found if self._comes_later(n, e.node)}
+                        readers.extend(n for n in found if n not in late)
+                        if late:
+                            self._read_later([r.node, *found], late, e.node)
+                            still_read.append(r)
                 readers.extend(direct.get(state, ()))
                 version = last_write.get(state, state)
                 if isinstance(version, Node) and (version is state or _aliases(version)):
                     readers.extend(self._users_of_memory(version))
-                reads_since[state] = []
+                reads_since[state] = still_read
                 last_write[state] = e.node
             for state in e.reads - e.writes:
                 reads_since.setdefault(state, []).append(e)
@@ -140,19 +144,21 @@ class TokenChain:
         """Whether the source graph runs ``reader`` after ``write``."""
         return self._order.get(reader, -1) > self._order.get(write, len(self._order))
 
-    def _read_later(self, load: Effect, write: Node, readers: list[Node]) -> None:
-        """Makes readers of a Load that run after a write of the state wait for it: there they read the new value,
-        and so must they here. Autodiff leaves such readers where forward overwrites a state that backward needs."""
-        for reader in readers:
-            if reader.op.name == "Depend" and reader.operand(1) is write:
+    def _read_later(self, memory: Sequence[Node], late: set[Node], write: Node) -> None:
+        """Makes what runs after a write of a state and takes ``memory``, a Load of the state or a view of it from before
+        the write, wait for the write: there it reads the new value, and so must it here. Autodiff leaves such readers
+        where forward overwrites a state that backward needs."""
+        for value in memory:
+            if value in late or value.op.name not in VIEWS:
                 continue
-            for i in range(reader.num_operands):
-                value = reader.operand(i)
-                if value is load.node:
-                    with self.graph.inserting_before(reader):
-                        waiting = self.graph.create("Depend", [value, write])
-                    reader.set_operand(i, waiting)
-                    self.live.add(waiting)
+            uses = [(user, i) for user, i in value.use_sites() if user in late]
+            uses = [(user, i) for user, i in uses if not (user.op.name == "Depend" and user.operand(1) is write)]
+            if uses:
+                with self.graph.inserting_before(uses[0][0]):
+                    waiting = self.graph.create("Depend", [value, write])
+                for user, i in uses:
+                    user.set_operand(i, waiting)
+                self.live.add(waiting)
 
     def _users_of_memory(self, value: Value, but: Container[Node] = ()) -> list[Node]:
         """Who reads, itself or through a view, the memory that a write is about to change: an activation, the result of
