@@ -29,9 +29,10 @@ FUNCTIONS = f"""
 }}"""
 
 
-def text(seed: int, size: int = 9) -> str:
-    """A graph of about twice ``size`` nodes. Each effect waits for all before it."""
-    draw, body = random.Random(seed), _Body()
+def text(seed: int, size: int = 9, late: bool = True) -> str:
+    """A graph of about twice ``size`` nodes. Each effect waits for all before it. ``late``: what was read before a
+    write may be used after it."""
+    draw, body = random.Random(seed), _Body(late)
     for _ in range(size):
         draw.choice(_STATEMENTS)(body, draw, draw.choice(list(STATE)))
     fresh = [value for value, memory in body.memory.items() if memory == value][-4:]
@@ -47,6 +48,7 @@ class _Body:
     """``memory``: of each value that may be used, the state or the value whose memory it is. ``loaded``: those that
     come of a Load. They may be used after a write of the state too, and are the new value then."""
 
+    late: bool
     lines: list[str] = field(default_factory=list)
     token: str = "umonad"
     memory: dict[str, str] = field(default_factory=lambda: {"%x": "%x"})
@@ -72,7 +74,7 @@ class _Body:
     def wrote(self, effect: str, memory: str) -> None:
         self.token = self.add(f"UpdateState({self.token}, {effect})")
         self.written.add(memory)
-        self.memory = {v: m for v, m in self.memory.items() if m != memory or v in self.loaded}
+        self.memory = {v: m for v, m in self.memory.items() if m != memory or (self.late and v in self.loaded)}
 
 
 def _load(body: _Body, draw: random.Random, state: str) -> None:

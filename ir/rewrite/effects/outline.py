@@ -6,10 +6,11 @@ effect token last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 
 from ...analysis.effects.state_access import Effect
-from ...analysis.effects.tokens import orders_only
+from ...analysis.effects.tokens import orders_only, token_slots
 from ...builders.branch import plain, zeros
 from ...core.attributes import MonadValue, scalar_tensor
 from ...core.errors import VerifyError
@@ -70,70 +71,84 @@ def _value_uses(node: Node, moved: Collection[Node] = ()) -> list[tuple[Node, in
 
 
 def _reload_results(fx: Effects, chosen: set[Node]) -> None:
-    """The result of an in-place write that something else uses is read from the state instead: the write may not
-    happen."""
+    """The result of an in-place write that something else uses is read from the state behind it instead: the write may
+    not happen."""
     inside = _needed(list(chosen))
-    for node in chosen:
-        at = written_operands(node)
-        state = node.operand(at[0]) if at else None
-        uses = [(user, i) for user, i in _value_uses(node) if user not in inside]
-        if uses and isinstance(state, State) and isinstance(node.type, TensorType):
+    effects: list[Effect] = []
+    for e in list(fx.list):
+        effects.append(e)
+        if e.node not in chosen:
+            continue
+        at = written_operands(e.node)
+        state = e.node.operand(at[0]) if at else None
+        uses = [(user, i) for user, i in _value_uses(e.node) if user not in inside]
+        if uses and isinstance(state, State) and isinstance(e.node.type, TensorType):
             loaded = fx.load(state, initial=False)
+            effects.append(fx.list[-1])
             for user, i in uses:
                 user.set_operand(i, loaded)
+    fx.list = effects
 
 
 def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effect], list[Effect]]:
     """The other effects: those that come before all moved ones, and those that must come after: who touches what those
-    write, or overwrites what they read, also by a Load that stays outside and whose memory they are given."""
+    write, overwrites what they read, or takes a value from after them.
+
+    Memory that an effect names (a Load, a write whose result is the state) is read whenever someone takes it. So a
+    write of it comes after as soon as one of these does.
+    """
     before: list[Effect] = []
     after: list[Effect] = []
     touched: set[Value] = set()
     written: set[Value] = set()
-    given: set[Value] = set()
     touched_after: dict[Value, Node] = {}
     written_after: dict[Value, Node] = {}
+    named: dict[Value, list[Node]] = {}  # effects before that name the memory of what they touch
+    late = set(moved)  # with the effects after, and what is computed from all these
+    effects = {n for e in fx.list for n in (e.node, *(holder for holder, _ in token_slots(e.node)))}
+
+    def late_reader(written: Value, but: Collection[Node] = ()) -> Node | None:
+        own = () if isinstance(written, Node) else effects  # what these take of a state, the list says
+        readers = (n for n in _takers(written) if n not in own)
+        named_readers = (n for memory in named.get(written, ()) for n in _takers(memory))
+        return next((n for n in chain(readers, named_readers) if n in late and n not in but), None)
+
     for e in fx.list:
         if e.node in moved:
             clash = next((written_after[s] for s in e.touched if s in written_after), None)
             clash = clash or next((touched_after[s] for s in e.writes if s in touched_after), None)
+            clash = clash or next((n for s in e.writes if (n := late_reader(s, but=moved))), None)
             if clash is not None:
                 raise VerifyError(
                     f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another "
                     f"({e.node!r}), so the updates cannot be skipped together"
                 )
         else:
-            if e.node.op.name == "Load" and _feeds(e.node, moved):
-                clash = next((written_after[s] for s in e.reads if s in written_after), None)
-                if clash is not None:
-                    raise VerifyError(
-                        f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another, which "
-                        f"reads {e.node!r}, so the updates cannot be skipped together"
-                    )
-                given |= e.reads
-            conflict = next((s for s in e.touched if s in (touched if s in e.writes else written)), None)
-            if conflict is None and e.node not in inside and touched:
-                conflict = next((s for s in e.writes if s in given), None)
+            conflict = next((s for s in e.reads if s in written), None)
+            conflict = conflict or next((s for s in e.writes if s in touched or late_reader(s)), None)
             if conflict is not None and e.node in inside:
                 raise VerifyError(
-                    f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses state '{conflict.name}' after "
-                    "another update has written it, so the updates cannot be skipped together"
+                    f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses '{conflict.name}' after another "
+                    "update has touched it, so the updates cannot be skipped together"
                 )
-            if e.node in inside or (conflict is None and not (e.everything and touched)):
+            if e.node in inside or not (conflict or e.node in late or (e.everything and touched)):
                 before.append(e)
+                for s in e.touched if e.node.op is not CALL else ():
+                    named.setdefault(s, []).append(e.node)
                 continue
             after.append(e)
             written_after.update((s, e.node) for s in e.writes)
             touched_after.update((s, e.node) for s in e.touched)
         written |= e.writes
         touched |= e.touched
+        late.update(walk([e.node], lambda n: [u for u, i in n.use_sites() if u not in late and not orders_only(u, i)]))
     return before, after
 
 
-def _feeds(load: Node, moved: set[Node]) -> bool:
-    """Whether a moved node takes what a Load reads, or a view of it."""
-    views = walk([load], lambda node: [user for user in node.uses if user.op.name in VIEWS])
-    return any(user in moved for view in views for user in view.uses)
+def _takers(memory: Value) -> Iterator[Node]:
+    """Who takes the memory that a value stands for, as it is or as a view."""
+    for view in walk([memory], lambda value: [u for u in value.uses if u.op.name in VIEWS and u.op.name != "Load"]):
+        yield from (user for user, i in view.use_sites() if not orders_only(user, i))
 
 
 def _packed(function: Graph, results: Sequence[Node], scope: str) -> Value:

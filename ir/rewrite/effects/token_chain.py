@@ -145,8 +145,8 @@ class TokenChain:
         return self._order.get(reader, -1) > self._order.get(write, len(self._order))
 
     def _read_later(self, memory: Sequence[Node], late: set[Node], write: Node) -> None:
-        """Makes what runs after a write of a state and takes ``memory``, a Load of the state or a view of it from before
-        the write, wait for the write: there it reads the new value, and so must it here. Autodiff leaves such readers
+        """Makes those who run after a write of a state, and take a Load of it or a view from before the write
+        (``memory``), wait for it: there they read the new value, and so must they here. Autodiff leaves such readers
         where forward overwrites a state that backward needs."""
         for value in memory:
             if value in late or value.op.name not in VIEWS:
