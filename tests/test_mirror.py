@@ -48,7 +48,6 @@ ELSEWHERE = {
     "ir/verify/problems.py": "tests/ir/verify/test_verifier.py",
     # What a graph is made of: every test of a graph runs it, these in particular.
     "ir/core": "tests/ir/core/test_graph.py",
-    "ir/analysis/targets.py": "tests/passes/legalize/legalize.ir",
     # One pass in several files.
     "passes/legalize": "tests/passes/legalize/legalize.ir",
     "passes/less_bn": "tests/passes/less_bn/less_bn.ir",

@@ -100,6 +100,8 @@ def compile_program(
             _matched_nothing(p, result, done, lenient)
         current.reports.append(result)
         done.append(p)
+    if target is not None:
+        REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too
     current.pipeline = _joined(current.pipeline, done)
     return current
 

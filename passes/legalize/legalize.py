@@ -26,6 +26,7 @@ from ..framework.pattern import Rewrite
 from .all_finite import ALL_FINITE
 from .centralization import CENTRALIZATION
 from .float_status import FLOAT_STATUS
+from .half import widen, widenable
 from .npu_float_status import lower_npu_float_status
 
 Rule = Callable[[Graph, list[Node]], None]
@@ -55,8 +56,9 @@ class Legalize(Pass):
     A training cell fits the machine that exported it. ``nn.TrainOneStepWithLossScaleCell`` reads Ascend's overflow
     status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The status
     becomes a test of the gradients (IsFinite), FloatStatus and AllFinite a test of their operands, Centralization a
-    subtraction of the mean. A primitive that the target lacks and that no rule replaces is an error. One that the table
-    of primitives (ir/core/primitives/) does not know is left alone.
+    subtraction of the mean. What has a kernel for float32 only computes float16 in float32, between casts. A primitive
+    that the target lacks, or lacks for these element types, and that no rule replaces is an error. One that MindSpore's
+    lists of kernels (ir/core/kernels/) do not know is left alone.
 
     In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so
     passes see what happens to a gradient. An operation that would write into a constant gets a copy of it: MindSpore
@@ -67,7 +69,7 @@ class Legalize(Pass):
     Preserves training: the same steps are skipped, with one exception. The status of a saturating Ascend also reports
     overflows that leave all gradients finite, and the test does not.
 
-    Source: the supported platforms in the documentation of ``mindspore.ops`` 2.10.
+    Source: the lists of kernels in the plug-ins of MindSpore 2.10.
     """
 
     name = "legalize"
@@ -81,7 +83,7 @@ class Legalize(Pass):
     def check_target(cls, program: Program, target: str) -> None:
         for name, graph in program.graphs.items():
             for node in lacking(graph, target):
-                if node.op.name not in RULES:
+                if node.op.name not in RULES and not widenable(node, target):
                     raise PassError(refusal(node, name, target))
 
     @classmethod
@@ -89,7 +91,7 @@ class Legalize(Pass):
         found: list[Node] = []
         for graph in program.graphs.values():
             bodies = list(graph.all_graphs())
-            found += [node for node in lacking(graph, target) if node.op.name in RULES]
+            found += [node for node in lacking(graph, target) if node.op.name in RULES or widenable(node, target)]
             found += [node for body in bodies for node, _ in written_constants(body)]
             if _writes_values(graph):
                 network = network_parts(graph).keys()
@@ -103,20 +105,26 @@ class Legalize(Pass):
         self.check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
-        copied = replaced = 0
+        copied = replaced = widened = 0
         for name, graph in program.graphs.items():
             for body in graph.all_graphs():
                 unlisted.update(node.op.name for node in body if node.op.name not in PRIMITIVES)
-            lowered.update(node.op.name for node in found[name])
-            lower(graph, found[name])
+            ruled = [node for node in found[name] if node.op.name in RULES]
+            lowered.update(node.op.name for node in ruled)
+            lower(graph, ruled)
+            for node in found[name]:
+                if node.op.name not in RULES:
+                    widen(node)
+                    widened += 1
             for body in graph.all_graphs():
                 copied += copy_constants(body)
             replaced += _replace_writes(graph)
             _name_outputs(program, graph)
         program.target = target
-        result.matched = result.changed = sum(lowered.values()) + copied + replaced
+        result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
         what = [f"{name} x {n} replaced" for name, n in lowered.items()]
+        what += [f"{counted(widened, 'node')} of float16 computed in float32"] if widened else []
         what += [f"{replaced} in-place operations given a result of their own"] if replaced else []
         what += [f"{counted(copied, 'constant')} copied before they are written"] if copied else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.analysis.targets import ADVICE, lacking
+from ...ir.analysis.targets import ADVICE, described, lacking
 from ...ir.core.data import MappedData, from_numpy, to_numpy
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
@@ -233,13 +233,16 @@ def _refuse_without_kernel(program: Program, device: str) -> None:
     """Refuses now: a kernel that the device lacks would else show in the graph that runs last, micro-batches later."""
     for name in program.schedule.graphs() if device in DEVICES else ():
         for node in lacking(program.graphs[name], device.lower()):
-            raise _no_kernel(program.graphs[name], node.op.name, device)
+            what = described(node, device.lower())
+            raise _no_kernel(program.graphs[name], node.op.name, device, what, program.target)
 
 
-def _no_kernel(graph: Graph, primitive: str, device: str) -> RuntimeFailure:
+def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target: str = "") -> RuntimeFailure:
     scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
     where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
-    found = f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {primitive}{where}."
+    found = f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {what or primitive}{where}."
+    if target not in ("", device.lower()):
+        found += f" The program was compiled for {target}."
     if primitive in ADVICE:  # nothing replaces it
         return RuntimeFailure(f"{found} {ADVICE[primitive]} Or run it on a device that has one.")
     rest = "replaces what it can; else run it on a device that has one, or replace the layer or optimizer it comes from"

@@ -358,3 +358,23 @@ def test_a_named_target_without_a_kernel_is_refused(here: Path, compile_: Compil
     assert noted.code == 0
     assert "Note: MindSpore has no cpu kernel for Lamb" in noted.err
     assert "A session on cpu will refuse the program" in noted.err
+
+
+HALF = """
+graph @net(%x: bfloat16[2,2]) {
+  %y = ReLU(%x) : bfloat16[2,2]
+  %r = MatMul(%y, %y, false, false) : bfloat16[2,2]
+  return %r
+}
+"""
+
+
+def test_a_named_target_with_kernels_for_other_element_types_is_refused(here: Path, compile_: Compile) -> None:
+    (here / "half.ir").write_text(HALF)
+    refused = compile_("half.ir", "--target", "gpu", "-o", "out.ir")
+    assert refused.code == 2
+    assert "MindSpore has no gpu kernel for ReLU of (bfloat16); those that it has take bool, float16" in refused.err
+    assert "(node %y, graph 'net'), and no rule replaces it." in refused.err
+    assert "Or compile for ascend, which has it." in refused.err
+    assert not (here / "out.ir").exists()
+    assert compile_("half.ir", "--target", "ascend", "-o", "out.ir").code == 0

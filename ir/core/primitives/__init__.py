@@ -8,10 +8,6 @@ attribute makes it effectful (and a write to every state operand), else it count
 Operand positions: as MindSpore 2.10 exports them; prim types: such as it takes of passes.
 ``test_primitives_signatures.py`` holds the table against the signatures of MindSpore's classes,
 ``test_primitives_run.py`` against what its kernels do.
-
-Targets: "Supported Platforms" in the documentation of ``mindspore.ops`` 2.10, checked for CPU by running and for GPU
-against the kernels in the plug-in that its package ships. A target is left out only where both agree that it has no
-kernel; so a primitive is refused only if it cannot run.
 """
 
 from __future__ import annotations

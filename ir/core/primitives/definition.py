@@ -11,9 +11,6 @@ from ..op import NO_ATTRIBUTES
 
 CPU, GPU, ASCEND = "cpu", "gpu", "ascend"
 EVERYWHERE = frozenset({CPU, GPU, ASCEND})
-ACCELERATORS = frozenset({GPU, ASCEND})
-ONLY_GPU = frozenset({GPU})
-ONLY_ASCEND = frozenset({ASCEND})
 
 Attributes = Mapping[str, Attribute]
 MEM: Attributes = {"side_effect_mem": True}
@@ -89,7 +86,7 @@ class Facts:
     ``seeds``: the two seeds, where they are operands.
     ``random``: never merged or duplicated. ``elementwise``: each element of the result is made of those at its place.
     ``kind``: MindSpore's prim type (1 class, 2 function), and ``attributes``: those that every node has; both for
-    nodes that a pass makes. ``targets``: where kernels exist, as far as is known.
+    nodes that a pass makes. Which targets have kernels for it: ``ir/core/kernels/``.
     """
 
     family: Family = Family.OTHER
@@ -108,7 +105,6 @@ class Facts:
     elementwise: bool = False
     kind: int = 2
     attributes: Attributes = field(default_factory=lambda: NO_ATTRIBUTES)
-    targets: frozenset[str] = EVERYWHERE
 
 
 Table = dict[str, Facts]

@@ -3,21 +3,19 @@ each."""
 
 from __future__ import annotations
 
-from .definition import ACCELERATORS, EVERYWHERE, MEM, ONLY_ASCEND, ONLY_GPU, Facts, Table
+from .definition import MEM, Facts, Table
 
 
-def _optimizer(
-    writes: int | tuple[int, ...], gradient: int, targets: frozenset[str] = EVERYWHERE, rate: int | None = None
-) -> Facts:
+def _optimizer(writes: int | tuple[int, ...], gradient: int, rate: int | None = None) -> Facts:
     where = tuple(range(writes)) if isinstance(writes, int) else writes
-    return Facts(writes=where, gradient=gradient, rate=rate, targets=targets, attributes=MEM)
+    return Facts(writes=where, gradient=gradient, rate=rate, attributes=MEM)
 
 
 TABLE: Table = {
     "SGD": _optimizer((0, 3, 5), 1, rate=2),
     "ApplyGradientDescent": _optimizer(1, 2),
     "ApplyMomentum": _optimizer(2, 3, rate=2),
-    "ApplyKerasMomentum": _optimizer(2, 3, ONLY_ASCEND),
+    "ApplyKerasMomentum": _optimizer(2, 3),
     "ApplyAdagrad": _optimizer(2, 3, rate=2),
     "ApplyAdagradV2": _optimizer(2, 3),
     "ApplyFtrl": _optimizer(3, 3, rate=4),
@@ -53,7 +51,7 @@ TABLE: Table = {
     "SparseApplyCenteredRMSProp": _optimizer(4, 8),
     "FusedAdaFactor": _optimizer((7, 8, 9, 10, 11), 6),
     "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
-    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5, ONLY_GPU),
-    "Lamb": _optimizer(3, 9, ACCELERATORS),
-    "LARSUpdate": Facts(gradient=1, targets=ONLY_ASCEND, kind=1),
+    "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5),
+    "Lamb": _optimizer(3, 9),
+    "LARSUpdate": Facts(gradient=1, kind=1),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .definition import ONLY_ASCEND, ONLY_GPU, Facts, Family, Table, each, family
+from .definition import Facts, Family, Table, each, family
 
 TABLE: Table = {
     **family(Family.TOTAL, "ReduceSum SumExt"),
@@ -14,11 +14,8 @@ TABLE: Table = {
     **family(Family.NORM, "Norm LpNorm LinalgVectorNorm"),
     "IsFinite": Facts(Family.FINITE, elementwise=True),
     **family(Family.OVERFLOWED, "IsNan IsInf", elementwise=True),
-    "AllFinite": Facts(Family.OVERFLOWED, targets=ONLY_ASCEND),
-    "FloatStatus": Facts(Family.STATUS, targets=ONLY_GPU, kind=1),
-    **each(
-        "NPUGetFloatStatus NPUGetFloatStatusV2",
-        Facts(Family.DEVICE_STATUS, random=True, targets=ONLY_ASCEND),
-    ),
-    **each("NPUClearFloatStatus NPUAllocFloatStatus NPUClearFloatStatusV2", Facts(random=True, targets=ONLY_ASCEND)),
+    "AllFinite": Facts(Family.OVERFLOWED),
+    "FloatStatus": Facts(Family.STATUS, kind=1),
+    **each("NPUGetFloatStatus NPUGetFloatStatusV2", Facts(Family.DEVICE_STATUS, random=True)),
+    **each("NPUClearFloatStatus NPUAllocFloatStatus NPUClearFloatStatusV2", Facts(random=True)),
 }

@@ -1,0 +1,124 @@
+"""Which nodes a target has kernels for: by the lists of kernels, and by MindSpore itself where it runs here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from boost_compile.ir.analysis.targets import has_kernel, lacking, on_cpu, targets_of
+from boost_compile.ir.core.kernels import kernels
+from boost_compile.ir.core.kernels.table import Kernels
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.text import parse_program
+from boost_compile.runtime.engine import engine
+
+import boost_compile as bc
+
+
+def one(node: str, *inputs: str) -> Program:
+    given = ", ".join(f"%{name}: {type_}" for name, type_ in zip("xyzw", inputs, strict=False))
+    return parse_program(f"graph @g({given}) {{\n  %r = {node}\n  return %r\n}}")
+
+
+def lacks(program: Program, target: str) -> list[str]:
+    return [node.op.name for node in lacking(program.graphs["g"], target)]
+
+
+@pytest.mark.parametrize(
+    ("primitive", "targets"),
+    [
+        ("MatMul", "ascend cpu gpu"),
+        ("Lamb", "ascend gpu"),
+        ("AdamWeightDecay", "ascend cpu gpu"),  # MindSpore splits it for Ascend
+        ("LARSUpdate", "ascend"),
+        ("ReduceScatter", "ascend gpu"),
+        ("Randperm", "ascend gpu"),
+        ("RandpermV2", "ascend cpu"),
+        ("RandomGamma", "ascend cpu"),
+        ("SparseApplyAdadelta", ""),
+        ("SparseApplyFtrlV2", "ascend"),
+        ("FusedSparseAdam", "ascend cpu"),
+        ("FloatStatus", "gpu"),
+        ("NPUGetFloatStatusV2", "ascend"),
+        ("SyncBatchNorm", "ascend"),
+        ("Muls", "ascend cpu gpu"),  # no kernel on two of them: MindSpore expands it
+    ],
+)
+def test_targets_of_a_primitive(primitive: str, targets: str) -> None:
+    assert targets_of(primitive) == targets.split()
+
+
+MATMUL = "MatMul(%x, %y, false, false) : {0}[2,2]"
+CASES = [
+    (MATMUL, "float32", "cpu gpu"),
+    (MATMUL, "float16", "cpu gpu"),
+    (MATMUL, "bfloat16", ""),
+    (MATMUL, "int16", "cpu"),  # in int32, between casts
+    ("Add(%x, %y) : {0}[2,2]", "bfloat16", "cpu"),
+    ("Sqrt(%x) : float32[2,2]", "int32", "cpu gpu"),
+    ("Sqrt(%x) : {0}[2,2]", "bfloat16", ""),
+    ("Tril(%x, 0) : {0}[2,2]", "bfloat16", ""),
+    ("Cast(%x, 43) : float32[2,2]", "bfloat16", "cpu"),
+]
+
+
+@pytest.mark.parametrize(("node", "dtype", "targets"), CASES)
+def test_element_types_count(node: str, dtype: str, targets: str) -> None:
+    program = one(node.format(dtype), f"{dtype}[2,2]", f"{dtype}[2,2]")
+    assert [t for t in ("cpu", "gpu") if not lacks(program, t)] == targets.split()
+    assert not lacks(program, "ascend")  # there CANN decides
+
+
+@pytest.mark.mindspore
+@pytest.mark.parametrize(("node", "dtype", "targets"), CASES)
+def test_the_cpu_of_mindspore_agrees(node: str, dtype: str, targets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mindspore as ms
+
+    monkeypatch.setattr(engine, "_refuse_without_kernel", lambda *_: None)  # MindSpore is asked, not the list
+    session = bc.Session(one(node.format(dtype), f"{dtype}[2,2]", f"{dtype}[2,2]"))
+    x = ms.Tensor(np.eye(2), getattr(ms, dtype))
+    try:
+        session._engine.run("g", (x, x))
+        ran = True
+    except bc.Error:
+        ran = False
+    assert ran == ("cpu" in targets)
+
+
+def test_numbers_and_unknown_primitives_are_taken_to_fit() -> None:
+    program = one("Shape(%x) : (int64, int64)", "float32[2,2]")
+    assert not lacks(program, "cpu")
+    assert not lacks(one("NoSuchThing(%x) : float32[2,2]", "float32[2,2]"), "gpu")
+
+
+def test_a_tuple_fits_by_its_elements() -> None:
+    joined = "%t = MakeTuple(%x, %y)\n  %r = Concat(%t, 0) : {0}[4,2]"
+    for dtype, fits in (("float32", True), ("bfloat16", False)):
+        text = f"graph @g(%x: {dtype}[2,2], %y: {dtype}[2,2]) {{\n  {joined.format(dtype)}\n  return %r\n}}"
+        assert (lacks(parse_program(text), "gpu") == []) == fits
+
+
+def test_int64_serves_a_kernel_of_int32_on_a_gpu() -> None:
+    list_ = Kernels("# MindSpore 9.9.9\nOnly: i32>i32\n")
+    assert list_.release == "9.9.9"
+    (kernel,) = list_.of("Only")
+    assert [str(operand) for operand in kernel.inputs] == ["int32"]
+    unit = "SeLU(%x) : {0}[2]"  # int8, int32 and floats
+    assert not lacks(one(unit.format("int64"), "int64[2]"), "gpu")
+    assert lacks(one(unit.format("int16"), "int16[2]"), "gpu") == ["SeLU"]
+
+
+def test_ascend_runs_on_the_cpu_what_only_that_has() -> None:
+    program = one("LSTM(%x, %x, %x, %x) : (float32[2], float32[2], float32[2], float32[2], float32[2])", "float32[2]")
+    assert [node.op.name for node in on_cpu(program.graphs["g"], "ascend")] == ["LSTM"]
+    assert on_cpu(program.graphs["g"], "cpu") == []
+    there = one('AdamNoUpdateParam(%x) {primitive_target = "CPU"} : float32[2]', "float32[2]")
+    assert [node.op.name for node in on_cpu(there.graphs["g"], "gpu")] == ["AdamNoUpdateParam"]
+    assert all(has_kernel(node, "gpu") for node in there.graphs["g"])
+
+
+@pytest.mark.mindspore
+@pytest.mark.parametrize("target", ["cpu", "gpu", "ascend"])
+def test_the_lists_are_of_this_mindspore(target: str) -> None:
+    from importlib.metadata import version
+
+    assert kernels(target).release == version("mindspore")
