@@ -21,7 +21,6 @@ from ..ir.core.report import PassResult
 from ..ir.core.types import DType, is_monad
 from ..ir.core.wording import agreed, counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
-from ..ir.rewrite.ranks.adasum import ADASUM, DEVICES, neighbours
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
 from ..ir.rewrite.ranks.collectives import SUMMED, WORLD, all_reduce, cycle_traffic, group_of, is_collective
 from ..ir.rewrite.stages import mark
@@ -112,7 +111,7 @@ class DataParallel(Pass):
             judge = program.graphs[search.judge]
             fx = Effects(judge)
             for _, node in list(tallies(judge)):
-                _reduce_tally(judge, node, _group(program))
+                _reduce_tally(judge, node, WORLD[program.target])
             fx.commit()
         for name, variable in program.state.items():
             if variable.role == "weight" and name not in reduced:
@@ -163,15 +162,6 @@ class _Term:
     normalised: bool
 
 
-def _group(program: Program) -> str:
-    """All ranks; with adasum those that take the same step, since it combines the steps of the others."""
-    for graph in updating_graphs(program):
-        for node in graph:
-            if node.op.name == ADASUM:
-                return neighbours(int(node.attributes[DEVICES]))
-    return WORLD[program.target]
-
-
 class _Rewrite:
     """Puts the reductions into one graph; ``limit``: bytes of a bucket."""
 
@@ -180,7 +170,7 @@ class _Rewrite:
         self.graph = graph
         self.mean = mean
         self.limit = limit
-        self.group = _group(program)
+        self.group = WORLD[program.target]
         self.reduced: list[str] = []
         self.fixed: list[str] = []
 

@@ -18,7 +18,7 @@ from ..ir.core.predicates import written_operands
 from ..ir.core.primitives import facts
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import DType
+from ..ir.core.types import DType, TensorType
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import put, summed
@@ -27,7 +27,7 @@ from .framework.options import option
 from .step.names import FUSION, TAG
 
 SCOPE = "parameter-groups"
-_DECAY_OPERAND = {"AdamWeightDecay": 7}
+_DECAY_OPERAND = {"AdamWeightDecay": 7, "ApplyAdamW": 6, "AdamW": 9}
 """Optimizers that decay the weight themselves, by an operand."""
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
 _DIVIDES_BY_RATE = frozenset({"ApplyFtrl"})
@@ -165,6 +165,11 @@ class _Group:
                 if i in written_operands(user):
                     yield user
                 for formal in self.formals.get((user, i), ()):
+                    if any(call.operand(at) is not place for call, at in self.closures.bound[formal]):
+                        raise PassError(
+                            f"graph '{self.graph.name}' updates weight '{name}' and others by one function "
+                            f"(by {user!r}), in which no weight has a learning rate or a decay of its own"
+                        )
                     if formal not in seen:
                         seen.add(formal)
                         stack.append(formal)
@@ -224,8 +229,10 @@ class _Group:
         if all(node.op.name in _DECAY_OPERAND for node in updates):
             for node in updates:
                 assert node.graph is not None
-                coefficient = scalar_tensor("float32", self.weight_decay)
-                node.set_operand(_DECAY_OPERAND[node.op.name], node.graph.constant(coefficient))
+                at = _DECAY_OPERAND[node.op.name]
+                is_tensor = isinstance(node.operand(at).type, TensorType)
+                coefficient = scalar_tensor("float32", self.weight_decay) if is_tensor else self.weight_decay
+                node.set_operand(at, node.graph.constant(coefficient))
         elif path is not None and path.has("weight-decay"):
             self._replace_decay(path, updates)
             for node in updates:  # which would decay once more

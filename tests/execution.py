@@ -413,6 +413,23 @@ def _unit_grad(node: Node, x: Any, y: Any, dy: Any) -> Any:
     return (dy - y * (dy * y).sum(axis, keepdims=True)) / length
 
 
+def _sgd(node: Node, w: Any, g: Any, rate: Any, m: Any, momentum: Any, first: Any, *_: Any) -> Any:
+    g = g + node.attributes["weight_decay"] * w
+    m[...] = np.where(first > 0, g, m * momentum + (1 - node.attributes["dampening"]) * g)
+    first[...] = 0
+    w[...] = w - rate * m
+    return w
+
+
+def _ftrl(node: Node, w: Any, a: Any, z: Any, g: Any, rate: Any, l1: Any, l2: Any, power: Any, *_: Any) -> Any:
+    with np.errstate(all="ignore"):
+        after = a + g * g
+        z[...] = z + g - (after**-power - a**-power) / rate * w
+        a[...] = after
+        w[...] = np.where(np.abs(z) > l1, (np.sign(z) * l1 - z) / (after**-power / rate + 2 * l2), 0)
+    return w
+
+
 WRITES: dict[str, Callable[..., Any]] = {
     "BatchNorm": _batch_norm,
     "Assign": _write(lambda target, new, *_: new),
@@ -423,6 +440,8 @@ WRITES: dict[str, Callable[..., Any]] = {
     "ApplyMomentum": _momentum,
     "Adam": _adam,
     "AdamWeightDecay": _adam_weight_decay,
+    "SGD": _sgd,
+    "ApplyFtrl": _ftrl,
 }
 VIEWS: dict[str, Callable[..., Any]] = {
     "Load": lambda state, _: state,

@@ -84,7 +84,7 @@ def _mutable(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.stmt]]:
     what is said in messages, imports."""
 
     def walk(node: ast.AST, where: str, statement: ast.stmt | None) -> Iterator[tuple[ast.AST, str, ast.stmt]]:
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr, ast.Assert)):
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr, ast.Assert)) or _asserts(node):
             return
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             return
@@ -140,7 +140,7 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
                 yield lambda n: _set(n, args=[n.args[1], n.args[0], *n.args[2:]])
             for i, keyword in enumerate(node.keywords):
-                if isinstance(keyword.value, ast.Constant) and not keyword.value.value:
+                if _asserts(keyword) or (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
                     continue  # False, None, "": most often what is taken anyway
                 yield lambda n, i=i: _without(n, "keywords", i)
         case ast.Dict() if len(node.keys) > 1:
@@ -158,6 +158,11 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             yield lambda n: ast.Pass()
     if isinstance(node, ast.AugAssign):
         yield lambda n: ast.Pass()
+
+
+def _asserts(node: ast.AST) -> bool:
+    """``zip(…, strict=True)``"""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_text(node: ast.AST) -> bool:

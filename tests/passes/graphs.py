@@ -8,6 +8,7 @@ from boost_compile.ir.core.program import Program
 from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program
 
+from tests import graphs
 from tests.material import material
 
 WEIGHTED = """
@@ -66,6 +67,13 @@ FROZEN = but(
     ("%z = Mul(%y, %w0)", "%f0 = Load(%frozen, umonad) @f\n  %yf = Mul(%y, %f0) @f\n  %z = Mul(%yf, %w0)"),
 )
 """A third weight that is said to be trained, and is not."""
+UNTRAINED = FROZEN.replace("trainable=true", "trainable=false")
+ON_ITS_WAY = but(
+    ("%z = Mul(%y, %w0)", "%z = Add(%y, %w0)"),
+    ("%dw = Mul(%dz, %y)", "%dw = Mul(%dz, %x)"),
+    ("%dy = Mul(%dz, %w0)", "%dy = Mul(%dw, %y)"),
+)
+"""The gradient of %w is also what that of %v is computed from, and waits in a chain of tokens."""
 IN_TURN = but(
     ("  %dv = Mul(%dy, %x) @b\n", ""),
     ("  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]\n", ""),
@@ -119,6 +127,11 @@ IN_FUNCTION = but(
     ),
 )
 """The gradient of %v is made ready in a function."""
+SHARED = IN_FUNCTION.replace(
+    "%up2 = ApplyGradientDescent(%w, %rate, %dw, %t) : float32[2]",
+    "%up2 = call(@move, %w, %rate, %dw, %t) : float32[2]",
+)
+"""One function moves both weights."""
 DOUBLE = STEP.replace("float32[2]", "float64[2]").replace("float32[]", "float64[]")
 CROSSING = but(
     ("role=weight\nstate %w", "role=weight\nstate %log: float32[2] role=unknown\nstate %w"),
@@ -196,7 +209,11 @@ graph @main(%x: float32[2]) {
 
 
 def source(name: str) -> Program:
-    """A graph of tests/material, or that of an ``.ir`` file beside this one."""
+    """A text above, a graph of tests/material (``NAME@TARGET``: for that target), or of an ``.ir`` file here."""
+    if name.isupper():
+        return graphs.program(globals()[name])
     if not name.endswith(".ir"):
-        return material(name)
+        program = material(name.partition("@")[0])
+        program.target = name.partition("@")[2] or program.target
+        return program
     return assign_roles(parse_program((Path(__file__).parent / name).read_text()))
