@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: tests that start ranks or commands wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: demo test unit mutants test-slow test-random long-run crash fuzz lint types bench docs pictures licenses clean env
+.PHONY: demo test unit mutants test-slow test-devices test-random long-run crash fuzz lint types bench docs pictures licenses clean env
 
 env: $(STAMP)
 
@@ -53,6 +53,10 @@ test: lint types
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Programs on MindSpore's own GPU and Ascend backends, without such devices; docs/devices.md.
+test-devices: $(STAMP)
+	$(BIN)/python -m tests.devices
 
 # Random networks, optimizers and pipelines against native training, by seed; docs/random-testing.md.
 CASES ?= 500

@@ -76,7 +76,16 @@ def _export_by_name(name: str, folder: Path) -> Path:
 
 LONGEST = [
     *("test_data_parallel", "test_linear_cost", "test_native", "test_pages", "test_accepted", "test_adasum"),
-    *("test_live", "test_run_ranks", "test_prediction", "test_session", "test_demo", "test_run", "test_reference"),
+    *(
+        "test_devices",
+        "test_live",
+        "test_run_ranks",
+        "test_prediction",
+        "test_session",
+        "test_demo",
+        "test_run",
+        "test_reference",
+    ),
     *("test_mutants", "test_linearity", "test_backend", "test_run_interrupted", "test_models", "test_crash"),
     *("test_less_bn", "test_gradient_accumulation", "test_random_programs", "test_legalize", "test_held_out"),
     *("test_clip_gradients", "test_group_loss_scale", "test_boundary_combinations", "test_loss_scale"),

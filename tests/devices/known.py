@@ -1,0 +1,103 @@
+"""What may become of a job other than that it runs, each with its reason; `judge` says what is wrong."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import boost_compile as bc
+
+from .programs import Job, compiled
+from .running import Outcome
+
+
+@dataclass(frozen=True)
+class Known:
+    """Jobs that do not run on a device: `jobs` says which, `message` is a pattern of what is told.
+
+    `always` is False where the outcome depends on what memory held before.
+    """
+
+    device: str
+    jobs: Callable[[Job], bool]
+    end: str
+    message: str
+    reason: str
+    always: bool = True
+
+
+def _networks(*names: str) -> Callable[[Job], bool]:
+    return lambda job: job.network in names
+
+
+KNOWN = (
+    Known(
+        "Ascend",
+        _networks("loop", "loop_alone", "loop_weights", "branch_in_loop"),
+        "no end",
+        "longer than",
+        "in simulation nothing computes the condition of a loop",
+    ),
+    Known(
+        "GPU",
+        _networks("mlp_half_compute", "mlp_half_weights", "scaled_half_compute", "scaled_half_weights"),
+        "failed",
+        r"Select GPU operator\[SparseSoftmaxCrossEntropyWithLogits\] fail! Unsupported data type",
+        "MindSpore's loss takes float32 alone on a GPU; the network itself fails there with the same words",
+    ),
+    Known(
+        "GPU",
+        lambda job: True,
+        "failed",
+        r"Given index \d+ out of range\. .* for switch actor",
+        "a branch on a value that a kernel without a body should have computed",
+        always=False,
+    ),
+    Known(
+        "GPU",
+        lambda job: job.pipeline == "dim-reduce",
+        "failed",
+        "the updates of the last .* cycles were all skipped",
+        "the count of skipped updates is such a value",
+        always=False,
+    ),
+)
+
+
+def fails(device: str, job: Job) -> bool:
+    """Whether a job is known not to run."""
+    return any(known.device == device and known.always and known.jobs(job) for known in KNOWN)
+
+
+def judge(device: str, outcomes: Iterable[Outcome], source: Callable[[str], Path]) -> list[str]:
+    """What is wrong with outcomes: nothing where each is as it should be. `source(network)` is the exported file."""
+    return [text for outcome in outcomes if (text := _problem(device, outcome, source)) is not None]
+
+
+def _problem(device: str, outcome: Outcome, source: Callable[[str], Path]) -> str | None:
+    applicable = [known for known in KNOWN if known.device == device and known.jobs(outcome.job)]
+    if any(known.end == outcome.end and re.search(known.message, outcome.message) for known in applicable):
+        return None
+    if outcome.end == "ran":
+        expected = [known.reason for known in applicable if known.always]
+        return f"{outcome.job}: ran on {device}, but {expected[0]}" if expected else None
+    if outcome.end == "refused":
+        # A pass refuses a program for what stands in it, wherever it is to run.
+        elsewhere = refusal(outcome.job, "cpu", source)
+        if elsewhere == outcome.message:
+            return None
+        return f"{outcome.job}: refused for {device}: {outcome.message}\n  for the CPU: {elsewhere or 'accepted'}"
+    return f"{outcome.job}: {outcome.end}\n{outcome.message}"
+
+
+def refusal(job: Job, target: str, source: Callable[[str], Path]) -> str | None:
+    """The words with which a job is refused for a target; None where it compiles."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            compiled(job, bc.load(str(source(job.network))), target, Path(scratch))
+        except bc.Error as error:
+            return str(error)
+    return None

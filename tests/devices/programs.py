@@ -1,0 +1,78 @@
+"""What is run: the test networks, each with each of these pipelines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import boost_compile as bc
+
+BATCH = 6
+NATIVE = "native"
+"""The pipeline of a job that runs the exported file as it is, in plain MindSpore."""
+PIPELINES = {
+    "legalize": "legalize",
+    "accumulate": "gradient-accumulation{steps=2}",
+    "fused": "gradient-accumulation{steps=2,split=fused}",
+    "check": "overflow-check",
+    "skip-micro": "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
+    "dynamic-scale": "gradient-accumulation{steps=2},loss-scale{mode=dynamic,window=2},overflow-check",
+    "global-norm": "loss-scale{mode=static,init=1024.0},clip-gradients{by=global-norm,limit=1.0,report_norm=true}",
+    "tensor-norm": "clip-gradients{by=tensor-norm,limit=1.0}",
+    "value": "clip-gradients{by=value,limit=1.0}",
+    "centralize": "tag-gradient-centralization,lower-gradient-centralization",
+    "freeze": "gradient-freeze{groups=3,total_steps=20}",
+    "group-scale": "group-loss-scale{groups=2},gradient-accumulation{steps=2}",
+    "less-bn": "less-bn",
+    "head": "normalised-head",
+    "groups": "parameter-groups{match=[*weight],lr_factor=0.5,weight_decay=0.01}",
+    "batch": f"batch-size{{size={BATCH}}}",
+    "convolution": "patch-convolution",
+    "clean": "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization",
+    "dim-reduce": "dim-reduce{basis=BASIS,n_components=2}",
+    "adasum": "adasum",
+    "ranks": "data-parallel,gradient-accumulation{steps=2}",
+    "ranks-scale": "data-parallel,gradient-accumulation{steps=2},loss-scale{mode=dynamic,window=2},overflow-check",
+}
+"""Every pass by a short name; BASIS stands for a file of directions that fits the network."""
+ON_RANKS = frozenset({"adasum", "ranks", "ranks-scale"})
+DEVICES = {"GPU": "gpu", "Ascend": "ascend"}
+"""By MindSpore's name of a device, the target that programs are compiled for."""
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """A network of the zoo and the short name of a pipeline."""
+
+    network: str
+    pipeline: str
+
+    def __str__(self) -> str:
+        return f"{self.network} {self.pipeline}"
+
+    @property
+    def on_ranks(self) -> bool:
+        return self.pipeline in ON_RANKS
+
+
+def passes(job: Job) -> set[str]:
+    """The names of the passes of a job's pipeline."""
+    return set(re.sub(r"{[^}]*}", "", PIPELINES[job.pipeline]).split(","))
+
+
+def compiled(job: Job, exported: bc.Program, target: str, scratch: Path) -> bc.Program:
+    """The program of a job, from the network's export; raises boost_compile.Error where a pass refuses it."""
+    text = PIPELINES[job.pipeline]
+    if "BASIS" in text:
+        text = text.replace("BASIS", str(_basis(exported, scratch / f"{job.network}.npy")))
+    return bc.compile(exported, text, target=target)
+
+
+def _basis(program: bc.Program, path: Path) -> Path:
+    """Two directions in the space of the trained weights."""
+    columns = sum(v.type.size for v in program.state.values() if v.role == "weight" and v.trainable)
+    np.save(path, np.eye(2, columns, dtype=np.float32))
+    return path

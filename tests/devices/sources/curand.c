@@ -1,0 +1,3 @@
+#include <stdlib.h>
+
+int curandCreateGenerator(void **generator, int type) { return (*generator = calloc(1, 256)) ? 0 : 102; }

@@ -1,0 +1,102 @@
+"""A process that compiles and runs programs on one device, one after the other (`running.py` starts it).
+
+`python -m tests.devices.worker DEVICE FOLDER` takes the jobs of FOLDER/jobs.json and writes a line of
+FOLDER/outcomes.jsonl when it begins one and when it ends it, so that what began and did not end is known.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import boost_compile as bc
+
+from .programs import BATCH, DEVICES, NATIVE, Job, compiled
+
+CYCLES = 2
+
+
+def main() -> None:
+    device, folder = sys.argv[1], Path(sys.argv[2])
+    logging.disable(logging.CRITICAL)
+    _set_device(device)
+    with open(folder / "outcomes.jsonl", "a") as outcomes:
+
+        def write(**line: Any) -> None:
+            outcomes.write(json.dumps(line) + "\n")
+            outcomes.flush()
+
+        for network, pipeline, source in json.loads((folder / "jobs.json").read_text()):
+            write(begun=True)
+            began = time.perf_counter()
+            end, message = _done(Job(network, pipeline), Path(source), device, folder)
+            write(end=end, message=message, seconds=time.perf_counter() - began)
+    os._exit(0)  # the stand-ins do not know how a device is given back
+
+
+def _done(job: Job, source: Path, device: str, folder: Path) -> tuple[str, str]:
+    """The outcome of a job and the message that goes with it."""
+    program = None
+    if job.pipeline != NATIVE:
+        try:
+            program = compiled(job, bc.load(str(source)), DEVICES[device], folder)
+        except bc.Error as error:
+            return "refused", str(error)
+        except Exception as error:
+            return "compiler failed", repr(error)
+    try:
+        if program is None:
+            _run_export(source, job)
+        else:
+            _run(bc.Session(program, device=device), job)
+    except Exception as error:
+        return "failed", f"{error}\n{error.__cause__ or ''}"
+    return "ran", ""
+
+
+def _run(session: bc.Session, job: Job) -> None:
+    """Whole cycles; the values are read, so that everything was run by the end."""
+    for batch in _batches(job, CYCLES * session.cycle_length):
+        result = session.step(*batch)
+        for value in result.outputs.values():
+            np.asarray(value)
+    session.state()
+
+
+def _run_export(source: Path, job: Job) -> None:
+    """The exported file in plain MindSpore."""
+    import mindspore
+
+    cell = mindspore.nn.GraphCell(mindspore.load(str(source)))
+    for batch in _batches(job, CYCLES):
+        cell(*map(mindspore.Tensor, batch))
+    mindspore.runtime.synchronize()
+
+
+def _batches(job: Job, count: int) -> list[tuple[np.ndarray, ...]]:
+    from tests.networks import CASES  # runs something at once, so the device must be set
+
+    case = CASES[job.network]
+    size = BATCH if job.pipeline == "batch" else case.batch_size
+    rng = np.random.default_rng(0)
+    return [case.batch(rng, size) for _ in range(count)]
+
+
+def _set_device(device: str) -> None:
+    """Before anything runs; and where MindSpore is to simulate ranks, as one of them."""
+    import mindspore
+
+    mindspore.set_device(device)
+    if "RANK_SIZE" in os.environ:
+        mindspore.communication.init()
+
+
+if __name__ == "__main__":
+    main()
