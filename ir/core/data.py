@@ -46,8 +46,7 @@ class MappedFile:
         return self._view
 
     def release(self) -> None:
-        """Gives back the memory of the pages that were looked at, which counts as this process's; they are read again
-        when they are looked at again."""
+        """Gives back the memory of the pages that were looked at; who looks again reads them again."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -218,8 +217,7 @@ class ZeroData(Data):
 
 
 def to_numpy(type_: TensorType, data: Data) -> np.ndarray:
-    """Read-only array over the bytes, without a copy. bfloat16 comes as uint16 bit patterns (numpy has no such
-    type)."""
+    """Read-only array over the bytes, without a copy; of bfloat16, which numpy lacks, the bit patterns as uint16."""
     import numpy as np
 
     if type_.dtype is DType.STRING:

@@ -75,8 +75,7 @@ MOST_NAMED = 40
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """`` (did you mean 'x'?)`` for a word close to a known one, else the list of what is known. Of many names it gives
-    the nearest ones, however far."""
+    """`` (did you mean 'x'?)`` for a word close to a known one, else all that is known; of many names the nearest."""
     import difflib
 
     names = sorted(set(known))

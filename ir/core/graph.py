@@ -379,8 +379,7 @@ class Graph(Displayed):
         return function
 
     def fresh_name(self, hint: str) -> str:
-        """A name that no node made by this graph's editors carries; printers and writers settle clashes with the
-        file's."""
+        """A name that no node made by this graph's editors has; printers and writers settle clashes with the file's."""
         self._serial += 1
         return f"{hint}.{self._serial}"
 
@@ -468,8 +467,7 @@ class Graph(Displayed):
         node.set_operands(())
 
     def erase_all(self, nodes: Iterable[Node]) -> int:
-        """Removes nodes that only each other use (a dead region, cyclic order irrelevant). Checks first, then
-        mutates."""
+        """Removes nodes that only each other use (a dead region, cycles included). Checks first, then changes."""
         doomed = dict.fromkeys(nodes)
         for node in doomed:
             for user in node.uses:
@@ -507,8 +505,7 @@ class Graph(Displayed):
         self._last = previous
 
     def sort(self) -> None:
-        """Restores a valid order after operands were rewired: stable, linear. A cycle is an error naming a node on
-        it."""
+        """Restores a valid order after operands were rewired: stable, linear. Of a cycle, an error names a node."""
         done: set[Node] = set()
         open_: set[Node] = set()
         order: list[Node] = []

@@ -19,8 +19,7 @@ _KEY = "onnx"
 
 @dataclass(frozen=True)
 class Interface:
-    """``batch``: by input, the name of its first dimension where the model left that open. ``outputs``: the names of
-    what the network computes."""
+    """``batch``: by input, the name of its first dimension where that was open. ``outputs``: names of the results."""
 
     batch: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()

@@ -21,8 +21,7 @@ def quote(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with escapes for what does not print: a name from a file cannot move a terminal's cursor,
-    nor pass for a line of its own."""
+    """``text`` on one line, escaped where it does not print: a name from a file cannot move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _ESCAPES.get(c) or _escape(ord(c)) for c in text)

@@ -59,8 +59,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
 
 
 def rests(node: Node) -> bool:
-    """Whether it is a BatchNorm in inference mode, as an export without ``set_train`` leaves it: it uses its statistics
-    as they are and learns none."""
+    """Whether it is a BatchNorm in inference mode (exported without ``set_train``), which learns no statistics."""
     at = facts(node.op).training
     if at is None:
         return False

@@ -114,8 +114,7 @@ def replacing_directory(path: Path) -> Iterator[Path]:
 
 
 def unfinished(path: Path) -> Path | None:
-    """The file that stood at ``path`` until a process was killed while it replaced it; None where something stands
-    there."""
+    """What stood at ``path`` until a process was killed while it replaced it; None where something stands there."""
     if os.path.lexists(path):
         return None
     return next((found for found in _beside(path, OLD) if found.is_dir()), None)
@@ -151,8 +150,7 @@ def _beside(path: Path, role: str) -> list[Path]:
 
 
 def _hold(handle: int) -> bool:
-    """Locks a file or directory as long as this process has it open; False where another one holds it, or where the
-    system has no such locks."""
+    """Locks a file or directory while this process has it open; False where that is taken, or cannot be done."""
     try:
         import fcntl
 

@@ -38,8 +38,7 @@ def written_constants(graph: Graph) -> list[tuple[Node, int]]:
 
 
 def copy_constants(graph: Graph) -> int:
-    """Gives every write into a constant a copy of it, in this graph alone; returns how many. Reads of the constant that
-    come after such a write read the copy."""
+    """Gives writes into a constant, and who reads it afterwards, a copy, in this graph alone; returns how many."""
     found = written_constants(graph)
     if not found:
         return 0
@@ -59,14 +58,12 @@ def copy_constants(graph: Graph) -> int:
 
 
 def replaceable_writes(graph: Graph, network: Collection[Node]) -> list[Node]:
-    """The in-place operations of the update side that :func:`without_writes` replaces. ``network``: the forward and
-    backward nodes."""
+    """The operations that :func:`without_writes` replaces. ``network``: the forward and backward nodes."""
     return [write for writes in _chains(graph, network).values() for write in writes]
 
 
 def without_writes(graph: Graph, network: Collection[Node], known: dict[str, Summary] | None = None) -> int:
-    """Replaces in-place operations of the update side on computed tensors by operations with a result; returns how
-    many."""
+    """Gives in-place operations of the update side on computed tensors a result of their own; returns how many."""
     chains = _chains(graph, network)
     if not chains:
         return 0

@@ -91,8 +91,7 @@ class Removal:
     # -- planning --------------------------------------------------------------------------------------------
 
     def plan_all(self, states: Iterable[str], values: Collection[Value], own: Collection[Node]) -> Plan:
-        """As :meth:`plan`, with all state that serves nothing else: slots, and what only updates of these states
-        need."""
+        """As :meth:`plan`, with all state that serves nothing else: slots, and what only these updates need."""
         plan = self.plan([n for name in states for n in (name, *self._slots.get(name, ()))], values, own)
         tried: set[str] = set()
         while not plan.obstacle and (beside := self._beside(plan) - tried):
@@ -365,8 +364,7 @@ class Removal:
         fx.commit(zeros(graph, plain(graph.result.type), "") if graph in plan.results else None)
 
     def _untuple(self, node: Node, at: Collection[int]) -> None:
-        """Takes dead values out of a tuple: they are left out where it only orders; else, for who unpacks it, zeros
-        stand in their places."""
+        """Takes dead values out of a tuple that only orders; in one that is unpacked, zeros stand in their places."""
         graph = node.graph
         assert graph is not None
         if orders_only(node, 0):

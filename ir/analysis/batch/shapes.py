@@ -163,8 +163,7 @@ def _split(a: Analysis, node: Node) -> Label:
 
 
 def slice_axes(node: Node) -> tuple[dict[int, int], set[int], set[int]]:
-    """Of a StridedSlice or its gradient: axis of the big tensor to axis of the slice; the axes that are taken whole;
-    those of them whose end is a number."""
+    """Axis of the big tensor to axis of a StridedSlice (or gradient); the whole axes; those that end at a number."""
     grad = node.op.name == "StridedSliceGrad"
     big = shape_of(node.type if grad else node.operand(0).type)
     first = 2 if grad else 1

@@ -138,8 +138,7 @@ class Analysis:
     # -- what must grow --------------------------------------------------------------------------------------
 
     def demand(self, user: Node, i: int, axes: Axes, path: Sequence[int] = ()) -> None:
-        """Operand ``i`` of ``user`` (or an element of it) has to hold the batch on ``axes``, since it meets a value
-        that does. Stuck where it cannot."""
+        """Operand ``i`` of ``user``, or an element of it, has to hold the batch on ``axes``. Stuck where it cannot."""
         value = user.operand(i)
         have = self.of(user, i, path)
         if all(have.get(a) == s for a, s in axes.items()) or self.label(value) is LOST:

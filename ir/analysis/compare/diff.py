@@ -62,7 +62,8 @@ def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
     seen_a, seen_b = {x for x, _ in pairs}, {y for _, y in pairs}
     graphs += [_whole(a.graphs[name], name, None) for name in a.graphs if name not in seen_a]
     graphs += [_whole(b.graphs[name], None, name) for name in b.graphs if name not in seen_b]
-    return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), _program(a, b), _split(pairs), compared=(a, b))
+    program = [Detail("target", a.target, b.target)] if a.target != b.target else []
+    return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), program, _split(pairs), compared=(a, b))
 
 
 # -- graphs ----------------------------------------------------------------------------------------------------
@@ -247,10 +248,9 @@ def _mapping(prefix: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> 
 
 def _whole(graph: Graph, before: str | None, after: str | None) -> GraphDiff:
     """A graph that has nothing in common with any of the other program."""
-    nodes = [node for body in graph.all_graphs() for node in body]
-    if after is None:
-        return GraphDiff(before, after, nodes=[NodeDiff("removed", n, None) for n in nodes])
-    return GraphDiff(before, after, nodes=[NodeDiff("added", None, n) for n in nodes])
+    nodes = (node for body in graph.all_graphs() for node in body)
+    found = [NodeDiff("removed", n, None) if after is None else NodeDiff("added", None, n) for n in nodes]
+    return GraphDiff(before, after, nodes=found)
 
 
 # -- who did it ------------------------------------------------------------------------------------------------
@@ -348,10 +348,6 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(e.graph if e.repeat == 1 else f"{e.graph} x {e.repeat}" for e in value)
     return "none" if value is None else str(value)
-
-
-def _program(a: Program, b: Program) -> list[Detail]:
-    return [Detail("target", a.target, b.target)] if a.target != b.target else []
 
 
 def _shown(value: Value) -> str:

@@ -28,8 +28,7 @@ _ALIKE = 8
 
 @dataclass(slots=True)
 class Matching:
-    """The pairs of two graphs with their functions. ``functions``: names of the second graph's by those of the
-    first's."""
+    """The pairs of two graphs with their functions. ``functions``: names in the second graph by those in the first."""
 
     a: Graph
     b: Graph
@@ -211,8 +210,7 @@ class _Bodies:
             pairs = self.found[start:]
 
     def _same_from_same(self) -> None:
-        """Nodes of the same primitive and type whose operands are matched. Of several that are alike, first those with
-        the same notes, or at least the same name."""
+        """Nodes of one primitive and type with matched operands; of several, by notes, or at least by name."""
         candidates: dict[Hashable, deque[Node]] = defaultdict(deque)
         for y in self._left_b():
             tokens = [w if isinstance(w, Node) else self.key_b.leaf(w) for w in self._plain(y)]
@@ -251,8 +249,7 @@ class _Bodies:
         return some[0] if len(some) == 1 else max(some, key=lambda y: (self._agreement(x, y), x.name == y.name))
 
     def _by_notes(self) -> None:
-        """Nodes that only have primitive, type and notes in common: scopes tell a network's layers apart, links a
-        layer's nodes."""
+        """Nodes that share primitive, type and notes alone: scopes tell layers apart, links the nodes of a layer."""
         start = len(self.found)
         sig_a, sig_b = self.key_a.sig, self.key_b.sig
         self._unique(lambda x: (sig_a(x), notes(x)), lambda y: (sig_b(y), notes(y)), lambda x, y: bool(x.scope))
@@ -325,8 +322,7 @@ class _Bodies:
         return x, y
 
     def _spread(self, pairs: Iterable[Pair], admit: Callable[[Node, Node], bool], *, users: bool) -> None:
-        """Pairs operands by position, and with ``users`` also the users that are the only ones of their kind; and so on
-        from every pair found."""
+        """Pairs operands by position, with ``users`` also users that are alone of their kind; and so on from each."""
         todo = list(pairs)
         todo.reverse()
         while todo:

@@ -27,8 +27,7 @@ Use = tuple[Node, int, Path]
 
 @dataclass(frozen=True)
 class Plan:
-    """Facts that every attempt reads and none changes. ``wanted``: the uses to multiply. ``owner``: the function of
-    each input."""
+    """Facts that no attempt changes. ``wanted``: the uses to multiply. ``owner``: the function of each input."""
 
     graph: Graph
     derivative: Derivative

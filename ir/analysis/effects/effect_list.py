@@ -37,8 +37,7 @@ class EffectList:
         return [e for e in self.effects if not e.passive]
 
     def of_clone(self, clone: Graph, twin: Mapping[Value, Value]) -> EffectList:
-        """The same list for a clone of the graph, of which nothing has changed yet; ``twin`` as :meth:`Graph.clone`
-        gives it."""
+        """The same list for a clone of the unchanged graph; ``twin`` as :meth:`Graph.clone` gives it."""
         effects = tuple(e.moved(twin) for e in self.effects)
         place = {node: i for old, i in self.place.items() if isinstance(node := twin[old], Node)}
         return EffectList(clone, effects, place, self.known)

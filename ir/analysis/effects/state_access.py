@@ -57,8 +57,7 @@ class Summary:
 
 
 def location(value: Value) -> Value | None:
-    """The state that a value names (looking through Depend and in-place writes, whose result is the state); None if it
-    names none."""
+    """The state that a value names, through Depend and in-place writes (their result is the state); None for none."""
     where = place(value)
     return None if isinstance(where, Node) else where
 
@@ -70,8 +69,7 @@ def state_behind(value: Value) -> State | None:
 
 
 def place(value: Value) -> Value | None:
-    """The memory behind a value written in place: a state, or the node that made the tensor (an activation, as in ``x
-    += y``)."""
+    """The memory behind a value written in place: a state, or the node that made the tensor (as in ``x += y``)."""
     while isinstance(value, Node):
         if value.op.name == "Depend":
             value = value.operand(0)

@@ -117,8 +117,7 @@ def _referred(main: Graph, graph: Graph) -> Iterator[Graph]:
 
 
 def entered(calls: Calls, call: Node) -> Calls:
-    """The calls on the way to the result of what ``call`` calls; none where the way goes round or is too deep to be
-    told from others."""
+    """The calls on the way to the result of ``call``; none where the way goes round, or is too deep to be told."""
     return (*calls, call) if call not in calls and len(calls) < _DEEPEST else ()
 
 
@@ -162,8 +161,7 @@ def picked_within(
 def items_within(
     tuple_: Value, i: int, calls: Calls, bound: Mapping[Input, Sequence[Value]]
 ) -> list[tuple[Value, Calls]] | None:
-    """The values that item ``i`` of a tuple may stand for, the tuple being reached by entering ``calls``; None where it
-    cannot be followed."""
+    """The values that item ``i`` of a tuple reached by ``calls`` may stand for; None where it cannot be followed."""
     found: list[tuple[Value, Calls]] = []
     stack = [(tuple_, calls)]
     seen: set[tuple[Value, Calls]] = set()

@@ -75,8 +75,7 @@ class Closures:
         return news
 
     def _reached(self, call: Node) -> Iterator[tuple[Graph | None, int]]:
-        """The functions behind operand 0, each with the number of inputs that are bound already; None for a closure
-        that cannot be followed (yet)."""
+        """The functions behind operand 0, each with how many inputs are bound; None for one that is not known (yet)."""
         stack: list[tuple[Value, Path, int]] = [(call.operand(0), (), 0)]
         seen = set(stack)
         while stack:

@@ -91,8 +91,7 @@ class TrainingAnatomy:
         return list_effects(self.graph, self.known)
 
     def image(self, value: Value) -> Value | None:
-        """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples
-        and the calls of the update side); None where the update side computes it."""
+        """The :func:`.network.image` of a value of this graph."""
         return image(self.graph, self.parts, self.bound, value)
 
     def part(self, node: Node) -> str:

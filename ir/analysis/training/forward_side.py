@@ -89,8 +89,7 @@ def _written_cone(
 def _cone(
     values: Iterable[Value], parts: Mapping[Node, str], writers: Mapping[Value, list[Node]], own: Node | None
 ) -> list[Node] | None:
-    """Unmarked nodes that the values need; None if they need backward, an effect, or state that another than ``own``
-    writes."""
+    """Unmarked nodes that the values need; None if they need backward, an effect, or state that others write."""
     stack = list(values)
     cone: dict[Node, None] = {}
     while stack:

@@ -63,8 +63,7 @@ class GradientSources:
         return [n for n in self.sources(update, linear=linear) if self.side.parts.get(n) == BACKWARD]
 
     def sources(self, update: Node, *, linear: bool) -> Iterator[Node]:
-        """Where the value written by ``update`` comes from, walking up through the update side only: backward nodes,
-        and Loads."""
+        """Backward nodes and Loads that the value written by ``update`` is made from, by way of the update side."""
         starts: list[Place] = [(v, ()) for v in reversed(self.operands(update))]
         for value, _ in walk(starts, lambda place: reversed(self._above(*place, linear=linear))):
             if isinstance(value, Node) and (self.side.parts.get(value) == BACKWARD or value.op.name == "Load"):

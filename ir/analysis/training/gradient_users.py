@@ -39,8 +39,7 @@ _FINITE = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.LOGICAL)
 
 
 class GradientUsers:
-    """``parts``: the forward and backward nodes; ``bound``: what function inputs stand for (:func:`.calls.bindings`).
-    Each node is judged once."""
+    """``parts``: forward and backward nodes; ``bound``: see :func:`.calls.bindings`. Each node is judged once."""
 
     def __init__(self, parts: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]):
         self._parts = parts
@@ -61,8 +60,7 @@ class GradientUsers:
         return takers, measures
 
     def updated_by(self, node: Node, i: int) -> set[str]:
-        """The states that updates write from what ``node`` makes of its operand ``i``, in its own graph or a function
-        that it is passed to."""
+        """The states that updates write from operand ``i`` of ``node``, also in a function that it is passed to."""
         names: set[str] = set()
         stack: list[Use] = [(node, i)]
         seen: set[Node] = set()
@@ -82,8 +80,7 @@ class GradientUsers:
         return names
 
     def _asked(self, user: Node, i: int) -> str | None:
-        """The question that a use asks of a gradient, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient
-        on."""
+        """The question of one use, :data:`FINITE` or :data:`SIZE`; None where it takes the gradient on."""
         function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
         if not isinstance(function, GraphRef):
             return self._asks(user)

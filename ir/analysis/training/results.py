@@ -95,25 +95,17 @@ def _asks_for_finite(flag: Value) -> bool:
 
 
 def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:
-    """A float of one element that backward and the update side take (to multiply the seeds and to divide the
-    gradients), but not forward."""
+    """A float of one element that backward (for the seeds) and the update side (to divide) take, but not forward."""
     t = state.type
     trained = {info.name for info in found.weights}
     if not isinstance(t, TensorType) or t.size != 1 or not t.dtype.is_float or state.name in trained:
         return False
-    parts: set[str] = set()
-    stack: list[Value] = [u for u, i in state.use_sites() if i == 0 and u.op.name in ("Load", "Depend")]
-    seen = set(stack)
-    while stack:
-        value = stack.pop()
-        if not isinstance(value, Node) or value.op.name in ("UpdateState", "Partial", "call"):
-            continue
-        marked = mark(value)
-        if marked is not None or found.part(value) == OPTIMIZER:
-            parts.add(marked or OPTIMIZER)  # what is not marked but needed by the network merely passes the state on
-        if marked is None:
-            for user in value.users:
-                if user not in seen:
-                    seen.add(user)
-                    stack.append(user)
+
+    def takers(node: Node) -> list[Node]:
+        users = node.users if mark(node) is None else []
+        return [user for user in users if user.op.name not in ("UpdateState", "Partial", "call")]
+
+    loads = [u for u, i in state.use_sites() if i == 0 and u.op.name in ("Load", "Depend")]
+    # What is not marked but needed by the network merely passes the state on.
+    parts = {mark(node) or (found.part(node) == OPTIMIZER and OPTIMIZER) for node in walk(loads, takers)}
     return {BACKWARD, OPTIMIZER} <= parts and FORWARD not in parts

@@ -58,8 +58,7 @@ class GradientPath:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the values of the gradient are summands: they meet in a sum before the update begins. Else they are
-        used for different updates."""
+        """Whether the values are summands, which meet before the update begins, and not used for different updates."""
         return len(self.points[-1].values) == 1
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.types import is_monad
+from ...core.walk import walk
 from ..functions.calls import bindings
 from .network import BACKWARD, FORWARD, network_parts
 
@@ -26,21 +29,19 @@ def forward_uses(graph: Graph) -> dict[str, list[Use]]:
         for actual in actuals:
             formals.setdefault(actual, []).append(formal)
     found: dict[str, list[Use]] = {}
-    for name, state in graph.states.items():
-        uses = found[name] = []
-        stack: list[Value] = [state]
-        seen: set[Value] = {state}
-        while stack:
-            value = stack.pop()
-            following = list(formals.get(value, ()))
-            for user, i in value.use_sites():
-                if user.op.name in BRINGING and parts.get(user) != BACKWARD:
-                    if not is_monad(user.type) and not (user.op.name == "Depend" and i == 1):
-                        following.append(user)
-                elif parts.get(user) == FORWARD and user.op is not CALL and user.op.name not in ("Partial", "Switch"):
-                    uses.append((user, i))
-            for v in following:
-                if v not in seen:
-                    seen.add(v)
-                    stack.append(v)
+
+    def brought(value: Value) -> list[Value]:
+        bringing = [
+            user
+            for user, i in value.use_sites()
+            if user.op.name in BRINGING and parts.get(user) != BACKWARD
+            if not is_monad(user.type) and not (user.op.name == "Depend" and i == 1)
+        ]
+        return [*formals.get(value, ()), *bringing]
+
+    passing = BRINGING | {CALL.name, "Partial", "Switch"}
+    states: Mapping[str, Value] = graph.states
+    for name, state in states.items():
+        uses = (use for value in walk([state], brought) for use in value.use_sites())
+        found[name] = [(user, i) for user, i in uses if parts.get(user) == FORWARD and user.op.name not in passing]
     return found

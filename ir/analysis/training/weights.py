@@ -96,8 +96,7 @@ class _Weights:
         ]
 
     def _refuse_accumulated(self, weight: str, updates: list[Node]) -> None:
-        """AnatomyError where the updates take state to which this step adds gradients: the cell accumulates by
-        itself."""
+        """AnatomyError where updates take state to which this step adds gradients: the cell accumulates by itself."""
         for value, _ in walk(self._starts(updates), self._through_loads):
             if isinstance(value, State) and value.name not in self.side.read:
                 writes = self.side.written.get(value.name, ())
@@ -125,8 +124,7 @@ class _Weights:
         )
 
     def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
-        """The constants that stand where gradients should: the loss does not depend on the weight, or is linear in
-        it."""
+        """The constants in the place of gradients: the loss does not depend on the weight, or is linear in it."""
         values: dict[Value, None] = {}
         for value, _ in walk(self._starts(updates), self._computed):
             if (

@@ -84,8 +84,7 @@ def _paused_gc() -> Iterator[None]:
 
 
 class Reader:
-    """One reading of one file. ``name``: what the graph is to be called; ``states``: the trailing inputs that stand for
-    state (name and type), if any."""
+    """One reading of a file. ``name``: the graph's; ``states``: names and types of the last inputs, which are state."""
 
     def __init__(self, file: MappedFile, name: str = "step", states: Sequence[tuple[str, TensorType]] = ()):
         self.path = file.path

@@ -108,7 +108,6 @@ PrimitiveProto = _CLASSES["PrimitiveProto"]
 ValueInfoProto = _CLASSES["ValueInfoProto"]
 AttributeProto = _CLASSES["AttributeProto"]
 TensorProto = _CLASSES["TensorProto"]
-QuantParamProto = _CLASSES["QuantParamProto"]
 
 AttributeKind: dict[str, int] = {name: n for n, name in enumerate(_ENUMS["AttributeType"][1].split())}
 """Numbers of the attribute types, which for element types double as the data types of tensors."""

@@ -33,8 +33,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 
 @contextmanager
 def hashing(file: MappedFile) -> Iterator[list[str]]:
-    """Computes the sha256 of ``file`` while the block runs; after it, the list holds the digest. On failure it
-    stops."""
+    """Computes the sha256 of ``file`` while the block runs; then the list holds it. Stops where the block fails."""
     size = len(file.view())
     stopped = threading.Event()
     digest: list[str] = []

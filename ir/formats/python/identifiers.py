@@ -28,8 +28,7 @@ def is_plain(name: str) -> bool:
 
 
 def attribute(hint: str) -> str:
-    """``hint`` itself where it can be the name of an attribute, so that names stay those of the network; else as
-    :func:`snake`."""
+    """``hint`` where it can name an attribute, so that names stay those of the network; else as :func:`snake`."""
     plain = re.fullmatch(r"_?[A-Za-z][A-Za-z0-9_]*", hint) and "__" not in hint and len(hint) <= _LONGEST
     return hint if plain else snake(hint)
 

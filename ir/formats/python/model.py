@@ -20,8 +20,7 @@ DTYPES = {code: "bool_" if dtype is DType.BOOL else dtype.value for dtype, code 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive of a template: its name and kind, what it was called in the network, and the slots of its attributes
-    and constructor arguments."""
+    """A primitive of a template. ``hint``: its name in the network; ``attributes``, ``arguments``: names and slots."""
 
     name: str
     kind: int
@@ -85,8 +84,7 @@ class Instance:
 
 @cache
 def constructor_arguments() -> dict[str, tuple[str, ...]]:
-    """The arguments of the constructors of MindSpore's primitive functions (2.10), which a MindIR holds as the last
-    operands."""
+    """Constructor arguments of MindSpore's primitive functions (2.10): a MindIR holds them as the last operands."""
     text = (resources.files(__package__) / "constructor_arguments.txt").read_text("ascii")
     return {name: tuple(names) for name, *names in map(str.split, text.splitlines())}
 

@@ -33,8 +33,7 @@ def scope_of(node: Node) -> Scope:
 
 
 def written_order(graph: Graph) -> tuple[list[Node], dict[Node, Scope], set[Node]]:
-    """The nodes in order without the silent ones, the scope of each, and the Loads that need a copy: their state is
-    overwritten before it is used."""
+    """The nodes in order, the scope of each, and the Loads to be copied: their state is overwritten before use."""
     live = live_nodes([graph.result])
     nodes = [n for n in graph if n in live]
     scopes = _scopes(nodes)

@@ -30,8 +30,7 @@ class Region:
 
 @dataclass
 class Layout:
-    """``root`` is the whole graph. ``last_use``: the position of the last node that takes a value (that of the result
-    is behind all). ``uses``: how many nodes do."""
+    """``root`` is the whole graph. ``last_use``: the position of a value's last user (the result is behind all)."""
 
     graph: Graph
     root: Region

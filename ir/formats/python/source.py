@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 
 from ...core.graph import Graph
+from ...core.walk import walk
 from .check import check_source
 from .columns import ClassPlan, plan_class
 from .identifiers import Identifiers, attribute, camel, is_plain, snake
@@ -54,17 +55,10 @@ class _Class:
 
     def _arguments(self) -> list[Argument]:
         """The statements of ``construct``, tuples and elements taken apart."""
-        found: list[Argument] = []
-        stack: list[Argument] = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
-        while stack:
-            argument = stack.pop()
-            if argument[0] == "tuple":
-                stack.extend(argument[1:])
-            elif argument[0] == "item":
-                stack.append(argument[1])
-            else:
-                found.append(argument)
-        return found
+        inner = {"tuple": slice(1, None), "item": slice(1, 2)}
+        whole = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
+        parts = walk(whole, lambda a: a[inner[a[0]]] if a[0] in inner else ())
+        return [a for a in parts if a[0] not in inner]
 
     def text(self) -> str:
         lines = [f"class {self.plan.name}(nn.Cell):", *self._init(), "", *self._construct()]

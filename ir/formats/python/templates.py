@@ -284,7 +284,8 @@ class _Draft:
                 raise PassError(f"{_where(node)}: a loop that goes on with another state cannot be written as Python")
         if self.layout.result is not node:
             raise PassError(f"{_where(node)}: recursion that is no loop cannot be written as Python")
-        self.steps.append(Step("keep", 0, (_packed(given),), (self.number(node, "following"),)))
+        packed = given[0] if len(given) == 1 else ("tuple", *given)
+        self.steps.append(Step("keep", 0, (packed,), (self.number(node, "following"),)))
 
 
 @dataclass(frozen=True)
@@ -301,10 +302,6 @@ class Frame:
         if isinstance(value, State):
             return value.name
         return self.states.get(value) if isinstance(value, Input) else None
-
-
-def _packed(given: list[Argument]) -> Argument:
-    return given[0] if len(given) == 1 else ("tuple", *given)
 
 
 def function_instance(
@@ -326,10 +323,7 @@ def function_instance(
 
 
 def _whole_instance(layout: Layout, hint: str, templates: Templates, frame: Frame) -> Instance:
-    draft = _Draft(layout, templates, frame)
-    inputs = _formals(layout.graph, frame)
-    for value in inputs:
-        draft.number(value, value.name)
+    draft, inputs = _begun(layout, templates, frame)
     draft.region(layout.root)
     return templates.instance(draft, hint, len(inputs), (draft.result(),))
 
@@ -346,10 +340,7 @@ def _loop_instance(
     bodies = [head.name in reachable_functions(t.function) for t in chosen.targets]
     if bodies != [True, False] or chosen.condition is None:
         raise PassError(f"{where}: a loop that goes on when its condition fails cannot be written as Python")
-    draft = _Draft(layout, templates, frame)
-    inputs = _formals(head, frame)
-    for value in inputs:
-        draft.number(value, value.name)
+    draft, inputs = _begun(layout, templates, frame)
     draft.region(Region("", 0, layout.root.end, [n for n in layout.root.members() if n is not call]))
     condition = draft.argument(resolved(chosen.condition, layout.copies), where)
     outer = draft.frame
@@ -363,8 +354,13 @@ def _loop_instance(
     return templates.instance(draft, "Loop", len(inputs), (draft.result(),))
 
 
-def _formals(graph: Graph, frame: Frame) -> list[Input]:
-    return [v for v in graph.inputs if not is_monad(v.type) and v not in frame.states]
+def _begun(layout: Layout, templates: Templates, frame: Frame) -> tuple[_Draft, list[Input]]:
+    """The draft of a whole graph, and the inputs that its construct takes."""
+    draft = _Draft(layout, templates, frame)
+    inputs = [v for v in layout.graph.inputs if not is_monad(v.type) and v not in frame.states]
+    for value in inputs:
+        draft.number(value, value.name)
+    return draft, inputs
 
 
 def _laid_out(graph: Graph, templates: Templates) -> Layout:
@@ -391,7 +387,8 @@ def region_instance(
         draft.number(value, "x" if i == 0 else f"x{i + 1}")
     draft.region(region)
     returned = tuple(draft.argument(v, f"'{region.component}'") for v in outputs)
-    return templates.instance(draft, component_class(region.component), len(inputs), returned), list(inputs), outputs
+    kind = region.component.partition("-")[2] or region.component
+    return templates.instance(draft, kind, len(inputs), returned), list(inputs), outputs
 
 
 def root_instance(graph: Graph, templates: Templates) -> Instance:
@@ -403,10 +400,6 @@ def component_name(component: str) -> str:
     """``conv1`` of ``conv1-Conv2d``; the class where the name is a number."""
     name, _, kind = component.partition("-")
     return name if any(c.isalpha() for c in name) else kind or name
-
-
-def component_class(component: str) -> str:
-    return component.partition("-")[2] or component
 
 
 def _where(node: Node) -> str:

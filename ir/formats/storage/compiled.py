@@ -50,15 +50,13 @@ def is_self_contained(program: Program) -> bool:
 
 
 def compiled_by(program: Program) -> str:
-    """The names of the passes that the program has been through, in this compilation or in the one that wrote its file;
-    "" if none."""
+    """The names of the passes that made the program, in this compilation or the one that wrote its file; "" if none."""
     text = re.sub(r"\{[^}]*\}", "", program.pipeline)
     return ", ".join(dict.fromkeys(re.findall(r"[a-z][a-z0-9-]*(?=\{|,|$)", text)))
 
 
 def recognise(program: Program) -> Program:
-    """Takes the notes out of a program that was just read, and heeds them. FormatError where they are not what
-    :func:`note_compiled` writes."""
+    """Heeds and takes out the notes of a program just read. FormatError unless :func:`note_compiled` wrote them."""
     info = user_info(program)
     text = info.get(NOTE)
     if not isinstance(text, str):

@@ -22,6 +22,7 @@ from ...core.attributes import MonadValue, TensorValue, scalar_tensor
 from ...core.data import from_numpy
 from ...core.errors import Error
 from ...core.graph import Constant, Graph, GraphRef, Node, Value
+from ...core.inference import infer
 from ...core.program import Program, Schedule, StateVariable
 from ...core.types import UMONAD, TupleType, Type, tensor
 from ...core.variants import Choice
@@ -181,9 +182,7 @@ def _items(graph: Graph, value: Value, names: Sequence[str]) -> list[Value]:
 def _as_function(main: Graph, source: Graph, name: str) -> Graph:
     """A copy of ``source`` as a function of ``main``: inputs, then its state, then the effect token."""
     copy, _ = source.clone()
-    renamed: dict[str, Graph] = {}
-    for old in copy.functions.values():
-        renamed[old.name] = main.add_function(old.name)
+    renamed = {name: main.add_function(name) for name in copy.functions}
     function = main.add_function(name)
     mapping: dict[Value, Value] = {}
     for value in copy.inputs:
@@ -204,8 +203,7 @@ def _as_function(main: Graph, source: Graph, name: str) -> Graph:
 def _move_body(
     source: Graph, target: Graph, mapping: dict[Value, Value], renamed: dict[str, Graph], token: Value | None
 ) -> None:
-    """Moves nodes into another graph, with operands mapped. ``token`` replaces the constant that starts the effect
-    chain."""
+    """Moves nodes into another graph, operands mapped. ``token`` replaces the constant that starts the effect chain."""
     target.attributes = dict(source.attributes)
     target.editor = source.editor
     nodes = list(source)
@@ -232,17 +230,9 @@ def _move_body(
     for node in nodes:
         target.insert(node)
         node.set_operands([of(v) for v in operands[node]])
-        node.type = _renamed_type(node, node.type)
+        if node.op.name in ("Partial", "Switch"):  # their types name functions, which may have got other names
+            node.type = infer(node.op, node.operands)
     target.result = of(result)
-
-
-def _renamed_type(node: Node, type_: Type) -> Type:
-    """Closure types name functions, which may have got other names."""
-    from ...core.inference import RULES, infer
-
-    if node.op.name in ("Partial", "Switch") and node.op.name in RULES:
-        return infer(node.op, node.operands)
-    return type_
 
 
 def _skip(main: Graph, like: Graph, inputs: Sequence[Value]) -> Graph:

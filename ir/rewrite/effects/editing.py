@@ -79,8 +79,7 @@ class Effects:
         return node
 
     def adopt(self, node: Node) -> None:
-        """Takes a node that was created with a token operand (a call whose Partials hold one, say) in as the last
-        effect."""
+        """Takes a node that has a token operand already (a call whose Partials hold one, say) in as the last effect."""
         if node.op is CALL and any(f.name not in self._known for f in called_functions(node)):
             self._known = summarize(self.graph.owner or self.graph)
         effect = describe(node, self._known)

@@ -110,8 +110,7 @@ def _read(fx: Effects, value: Value, scope: str) -> Value:
 
 
 def _write_nothing(fx: Effects, outputs: Node, updates: Collection[Node]) -> None:
-    """Drops what the outputs do not need; passes on what is written and then read, but for what ``updates`` write: the
-    network takes the weights as they are."""
+    """Drops what the outputs do not need; passes on what is written and then read, but for what ``updates`` write."""
     current: dict[Value, Value] = {}
     gone: list[Effect] = []
     for effect in sorted(fx.list, key=lambda e: not e.initial):  # new Loads stand last, and happen first

@@ -148,8 +148,7 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
 
 
 def loss_node(program: Program) -> str | None:
-    """The name of the node that computes the loss, for ``evaluation(program, name)``; None for a network alone, and for
-    a program that returns no loss."""
+    """The name of the loss's node, for ``evaluation(program, name)``; None for a network alone, or without a loss."""
     graph = _consumer(program)
     if graph.outputs and "loss" not in graph.outputs:
         return None

@@ -21,8 +21,7 @@ def results_of(graph: Graph) -> dict[str, Value]:
 
 
 def loss_of(graph: Graph) -> Value:
-    """The loss of a training graph: what it returns by that name, or first. PassError where its results have other
-    names."""
+    """The loss of a training graph: its result of that name, or the first. PassError where results have other names."""
     results = results_of(graph)
     if graph.outputs and "loss" not in graph.outputs:
         raise PassError(

@@ -14,7 +14,7 @@ from ...core.graph import Graph, Node, Value
 from ...core.inference import infer
 from ...core.op import CALL
 from ...core.types import TupleType, Type
-from ...core.walk import live_nodes, without_order
+from ...core.walk import live_nodes, walk, without_order
 
 
 def prune(main: Graph) -> None:
@@ -69,12 +69,9 @@ class _Needed:
 
     def _retype(self, node: Node, type_: Type | None) -> None:
         """Of a value and what only waits behind it."""
-        stack = [] if type_ is None else [node]
-        while stack:
-            here = stack.pop()
-            assert type_ is not None
-            here.type = type_
-            stack += [user for user, i in here.use_sites() if user.op.name == "Depend" and i == 0]
+        if type_ is not None:
+            for here in walk([node], lambda n: [u for u, i in n.use_sites() if u.op.name == "Depend" and i == 0]):
+                here.type = type_
 
     def _mark(self, value: Value) -> None:
         if isinstance(value, Node) and value not in self.live:

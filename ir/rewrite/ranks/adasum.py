@@ -52,8 +52,7 @@ def adasum(graph: Graph, old: Value, new: Value, devices: int) -> Node:
 
 
 def neighbours(devices: int) -> str:
-    """The group of a collective among the ranks that take the same step; it becomes a real one in
-    :func:`expand_adasum`."""
+    """The group of the ranks that take the same step, which :func:`expand_adasum` makes a real one."""
     return f"{_NEIGHBOURS}{devices}"
 
 

@@ -22,8 +22,7 @@ ALL_REDUCE = "all-reduce"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One tensor to be reduced: ``key`` is its place in the caller's list, ``group`` the number of its bucket where the
-    user gave one."""
+    """One tensor to reduce: ``key`` is its place in the caller's list, ``group`` its bucket where the user gave one."""
 
     key: int
     dtype: DType

@@ -16,6 +16,7 @@ from ...core.attributes import TensorValue
 from ...core.data import from_numpy
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, Value, tensor_type
+from ...core.inference import infer
 from ...core.names import ROWS, STAGE
 from ...core.program import Program
 from ...core.types import TensorType
@@ -29,8 +30,7 @@ SCOPE = "shares"
 
 
 def shared_states(program: Program, ranks: int) -> set[str]:
-    """The states whose rows ``ranks`` ranks share out: where the gradients are summed over ranks, and so are the same
-    on each."""
+    """The states whose rows ``ranks`` ranks share out: where all have the same gradients, since these are summed."""
     found = {name for name, variable in program.state.items() if variable.info.get(ROWS)}
     if ranks == 1 or not found:
         return set()
@@ -98,8 +98,6 @@ def _column(product: Node, ranks: int) -> Node:
     if packed.op.name != "MakeTuple":
         return product
     (total,) = packed.uses
-    from ...core.inference import infer
-
     packed.type = infer(packed.op, packed.operands)
     total.type = TensorType(tensor_type(product).dtype, tensor_type(product).shape)
     return total

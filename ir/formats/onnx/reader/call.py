@@ -74,8 +74,7 @@ class Call:
         return self._use(self.item(i), False)
 
     def parameter(self, i: int) -> Value:
-        """Input ``i`` as a value that is learned, where it is an initializer: also if it is a single number, which is
-        a constant elsewhere."""
+        """Input ``i`` as a value that is learned if it is an initializer, even one number (elsewhere a constant)."""
         return self._use(self.item(i), True)
 
     def values(self) -> list[Value]:

@@ -26,8 +26,7 @@ _RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "Rando
 
 
 def safe_name(name: str, otherwise: str) -> str:
-    """A name from the file as one that every format holds: what is no letter, digit or one of ``_.-/`` becomes an
-    underscore."""
+    """A name that every format holds: what is no letter, digit or one of ``_.-/`` becomes an underscore."""
     return _UNSAFE.sub("_", name[:200]).strip("/") or otherwise
 
 
@@ -52,8 +51,7 @@ class Conversion:
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def use(self, item: Item, learned: bool = False) -> Value:
-        """As a value of the graph: a weight is loaded, once; a constant tensor is put in, and so is a single number,
-        unless it is ``learned`` as a bias is."""
+        """A value of the graph: a weight, loaded once; a constant, as one number is unless ``learned`` (a bias)."""
         if isinstance(item, Value):
             return item
         if not isinstance(item, Weight):

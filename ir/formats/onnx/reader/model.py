@@ -231,8 +231,7 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> dict[str, str]:
 
 
 def _is_name(dimension: str) -> bool:
-    """Whether the name of a dimension tells it from others: exporters write "?" or nothing for what they do not
-    know."""
+    """Whether a name tells its dimension from others: exporters write "?" or nothing for what they do not know."""
     return any(c.isalnum() for c in dimension)
 
 

@@ -91,8 +91,7 @@ class Writing:
 
 
 def plain(node: Node, i: int, otherwise: Any = None) -> Any:
-    """A constant operand that is no tensor: a number, a truth value, a tuple of integers (``otherwise`` where the node
-    has no such operand)."""
+    """A constant operand that is no tensor: a number, bool or tuple of integers; ``otherwise`` where there is none."""
     if i >= node.num_operands:
         return otherwise
     value = node.operand(i)
