@@ -7,6 +7,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from tests.networks.case import Batch, Case
+from tests.networks.mlp import momentum
 from tests.networks.transformer import adam_weight_decay
 
 VOCABULARY, LENGTH, WIDTH, HEADS, DEPTH = 4096, 128, 256, 4, 4
@@ -51,9 +52,37 @@ class MediumGPT(nn.Cell):
         return self.loss(self.head(x), targets.reshape(-1))
 
 
+class DeepMLP(nn.Cell):
+    """1.6 million weights; at a batch of 2048 its activations are 16 times as large."""
+
+    def __init__(self, recomputed: bool = False) -> None:
+        super().__init__()
+        self.blocks = nn.SequentialCell(*(self._block() for _ in range(12)))
+        if recomputed:
+            for block in self.blocks:
+                block.recompute()
+
+    @staticmethod
+    def _block() -> nn.Cell:
+        return nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.Tanh(), nn.Dense(WIDTH, WIDTH), nn.GELU())
+
+    def construct(self, x):
+        return self.blocks(x)
+
+
+def pairs(rng: np.random.Generator, size: int) -> Batch:
+    x = rng.standard_normal((size, WIDTH), dtype=np.float32)
+    return x, np.tanh(x)
+
+
 def text(rng: np.random.Generator, size: int) -> Batch:
     tokens = rng.integers(0, VOCABULARY, (size, LENGTH + 1)).astype(np.int32)
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
 
-NETWORKS = {"gpt_medium": Case("gpt_medium", MediumGPT, adam_weight_decay, text)}
+_CASES = (
+    Case("gpt_medium", MediumGPT, adam_weight_decay, text),
+    Case("deep_mlp", DeepMLP, momentum, pairs, nn.MSELoss),
+    Case("deep_mlp_recomputed", lambda: DeepMLP(recomputed=True), momentum, pairs, nn.MSELoss),
+)
+NETWORKS = {case.name: case for case in _CASES}

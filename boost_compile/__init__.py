@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from . import boost, passes
     from .ir.analysis.compare.difference import ProgramDiff
+    from .ir.analysis.cost.footprint import Footprint
     from .ir.core.errors import Error
     from .ir.core.program import Program
     from .passes.configuration.boost_document import from_boost_config
     from .passes.framework.base import Pass
     from .runtime.data.sources import Shard
     from .runtime.differentiation.differentiate import differentiate
-    from .runtime.engine.footprint import Footprint
     from .runtime.live.capture import capture
     from .runtime.training.callback import Callback
     from .runtime.training.retention import load_newest

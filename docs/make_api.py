@@ -17,8 +17,8 @@ from textwrap import dedent
 from typing import Any
 
 from boost_compile.ir.analysis.compare.difference import ProgramDiff
+from boost_compile.ir.analysis.cost.footprint import Footprint
 from boost_compile.ir.core.report import Miss, PassResult
-from boost_compile.runtime.engine.footprint import Footprint
 from boost_compile.runtime.evaluation.evaluate import evaluate
 from boost_compile.runtime.training.fit import fit
 from boost_compile.runtime.training.history import Cycle, Epoch, History

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 from boost_compile.ir.core.errors import OptionError, PassError
-from boost_compile.ir.text import parse_program
 from boost_compile.runtime.engine.footprint import footprint
-from boost_compile.runtime.engine.pool import reach
 from boost_compile.tools.budget import batch_size, bytes_of
 from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect
@@ -94,13 +92,7 @@ def test_inspect(exported: Exported, capsys: pytest.CaptureFixture[str]) -> None
     done = shell(capsys, inspect, exported("mlp"), "--memory")
     assert done.code == 0
     assert "state, one copy" in done.out
+    assert "Values alive while step runs" in done.out
+    assert "█" in done.out
+    assert "Alive at the peak" in done.out
     assert "in all" in done.out
-
-
-def test_pieces_too_small_for_what_comes_next_stay_unused() -> None:
-    """a and b side by side; a's place is free when c comes, which is larger than a: c stands behind b."""
-    graph = parse_program(
-        "graph @g(%x: float32[256], %y: float32[512]) {\n  %a = Exp(%x)\n  %b = Neg(%a)\n  %c = Exp(%y)\n"
-        "  %d = Exp(%b)\n  %t = MakeTuple(%c, %d)\n  return %t\n}\n"
-    ).graphs["g"]
-    assert reach(graph) == 1024 + 1024 + 2048

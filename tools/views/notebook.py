@@ -25,7 +25,7 @@ from .scenes import scenes, whole_graphs
 from .shown import Shown, makers, shown
 
 if TYPE_CHECKING:
-    from ...runtime.engine.footprint import Footprint
+    from ...ir.analysis.cost.footprint import Footprint
     from ..budget import Plan
 
 BOXES = 400
@@ -49,7 +49,7 @@ class Table:
 
 def notebook_of(thing: object) -> str:
     """A fragment of HTML that shows a program, a graph, a difference, a verification, or an estimate of memory."""
-    from ...runtime.engine.footprint import Footprint
+    from ...ir.analysis.cost.footprint import Footprint
     from ..budget import Plan
 
     if isinstance(thing, Program):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...ir.analysis.cost.memory import UPDATE_VALUE, GraphMemory, graph_memory, value_kinds
+from ...ir.analysis.cost.memory import UPDATE_VALUE, GraphMemory, alive_at, graph_memory, value_kinds
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.core.graph import Graph, Node
 from ...ir.core.program import Program
 
 if TYPE_CHECKING:
-    from ...runtime.engine.footprint import Footprint
+    from ...ir.analysis.cost.footprint import Footprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,35 @@ class SessionMemory:
         return self.session.total
 
     def to_json(self) -> dict[str, Any]:
-        """``boost-inspect --memory --format json``; ``at``: the node where a graph needs most."""
+        """``boost-inspect --memory --format json``. Of each graph: ``at``, the node where it needs most; ``alive``, the
+        bytes that are in memory there, by the scope that computed them; ``curve``, the bytes alive at each node."""
         from dataclasses import asdict
 
-        graphs = {name: {"peak": at_peak(m), "at": m.at.name if m.at else ""} for name, m in self.graphs.items()}
+        graphs = {
+            name: {
+                "peak": at_peak(memory),
+                "at": memory.at.name if memory.at else "",
+                "alive": _alive(self.run[name], memory.at),
+                "curve": [memory.inputs + sum(now) for now in zip(*memory.timeline.values(), strict=True)],
+            }
+            for name, memory in self.graphs.items()
+        }
         return {"state": self.state, "graphs": graphs, "session": asdict(self.session), "total": self.peak}
 
 
 def at_peak(memory: GraphMemory) -> int:
     """Bytes of a graph's inputs and of what it has computed, where that is most; state and constants apart."""
     return memory.inputs + memory.peak
+
+
+def _alive(graph: Graph, peak: Node | None) -> dict[str, int]:
+    """Bytes by scope, most first, of what is in memory while ``peak`` runs."""
+    found: dict[str, int] = {}
+    at = next((position for position, node in enumerate(graph) if node is peak), 0)
+    for node, size in alive_at(graph, at):
+        scope = node.scope.rpartition("/")[0] or node.scope
+        found[scope] = found.get(scope, 0) + size
+    return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 
 
 def session_memory(

@@ -69,6 +69,17 @@ def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
         yield lives.parts(node, at, known) + ([(inside, at)] if inside else [])
 
 
+def alive_at(graph: Graph, at: int) -> list[tuple[Node, int]]:
+    """The nodes of a main graph whose results are in memory while node number ``at`` runs, with their bytes; what a
+    called function needs in itself counts for its call."""
+    found = []
+    for position, (node, parts) in enumerate(zip(graph, allocations(graph), strict=True)):
+        size = sum(size for size, end in parts if position <= at <= end)
+        if size:
+            found.append((node, size))
+    return found
+
+
 def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy | None) -> dict[Node, str]:
     """The kind of each node's result: an activation (of the forward part), a gradient (of a weight), a backward value
     (any other of the backward part), or an update value. In a graph that is only a part of a training step (no anatomy

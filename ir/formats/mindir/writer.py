@@ -36,7 +36,7 @@ DATA_FILES = "data_[0-9]*"
 """The files in the directory ``NAME_variables``."""
 SPLICED = 64 * 1024
 """Constant tensors larger than this are copied from their mapping into the file, never into a message."""
-DEFAULT_HEADER: Mapping[str, Any] = {"ir_version": "1.1", "producer_name": "MindSpore"}
+DEFAULT_HEADER: Mapping[str, Any] = {"ir_version": "1.1", "producer_name": "MindSpore", "model_version": "2.10.0"}
 MIND_IR_VERSION = 3
 
 

@@ -7,7 +7,7 @@ from boost_compile.ir.analysis.cost.memory import graph_memory
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
-from boost_compile.runtime.engine.footprint import as_run, footprint
+from boost_compile.runtime.engine.footprint import as_run
 from boost_compile.runtime.lowering import clearing, staggering
 from boost_compile.runtime.lowering.lower import lower
 from boost_compile.runtime.lowering.lowering import Context
@@ -80,13 +80,3 @@ def test_what_is_measured_before_the_updates_is_not_put_off() -> None:
 def test_one_gradient_waits_for_no_other() -> None:
     program = update_side(weights=1)
     assert lower(program.graphs["apply"], Context(program, "cpu"), [staggering]).steps == ()
-
-
-def test_footprint_counts_state_once_and_graphs_by_their_largest() -> None:
-    program = parse_program(
-        "state %w: float32[1024] role=weight\n"
-        "graph @step(%x: float32[1024]) {\n  %a = Exp(%x)\n  %b = Exp(%a)\n  return %b\n}\n"
-    )
-    found = footprint(program, threads=2)
-    assert (found.state, found.pool, found.constants, found.scratch) == (4096, 3 * 4096, 0, 0)
-    assert found.total == 4 * 4096 + found.engine

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from ...ir.analysis.cost.memory import allocations
-from ...ir.core.graph import Graph
+from ...core.graph import Graph
+from .memory import allocations
 
 ALIGNMENT = 512
 

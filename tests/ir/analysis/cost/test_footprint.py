@@ -1,0 +1,29 @@
+"""The memory of a session: what counts once, what counts for each graph, what is shared."""
+
+from __future__ import annotations
+
+from boost_compile.ir.analysis.cost.footprint import ENGINE, KERNEL, footprint
+from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.text import parse_program
+
+
+def step(body: str) -> Graph:
+    return parse_program(f"graph @step(%x: float32[256]) {{\n{body}\n}}\n").graphs["step"]
+
+
+def test_graphs_share_one_pool_and_keep_what_is_theirs() -> None:
+    """Each tensor has 1024 bytes. The first graph holds two values at once, the second three and a constant."""
+    two = step("%a = Exp(%x)\n%b = Neg(%a)\nreturn %b")
+    three = step("%a = Exp(%x)\n%b = Neg(%x)\n%c = Mul(%a, %b)\n%d = Div(%c, float32[]<2.0>)\nreturn %d")
+    both = footprint((two, three), state=5000, cores=2)
+    assert (both.state, both.pool, both.constants) == (5000, (3 + 2 * 1) * 1024, 4)
+    assert both.kernels == 16 * 256
+    assert both.engine == ENGINE + 6 * KERNEL
+    assert both.total == both.state + both.pool + both.constants + both.kernels + both.engine
+    assert footprint((two,), state=5000, cores=2).pool == (2 + 2 * 1) * 1024
+
+
+def test_what_no_kernel_computes_costs_no_kernel() -> None:
+    plain = step("%a = Exp(%x)\nreturn %a")
+    viewed = step("%a = Exp(%x)\n%v = Reshape(%a, (16, 16)) : float32[16,16]\nreturn %v")
+    assert footprint((plain,), 0, 1) == footprint((viewed,), 0, 1)

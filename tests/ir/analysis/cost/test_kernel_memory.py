@@ -1,0 +1,34 @@
+"""What kernels keep, where the rules meet: `benchmarks/kernel_memory.py` measures the kernels themselves."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.analysis.cost.kernel_memory import kernel_memory
+from boost_compile.ir.text import parse_program
+
+INPUTS = (
+    "%x: float32[6,10], %row: float32[10], %column: float32[6,1], %one: float32[], %f: float32[2,3,5,5],"
+    " %d: float32[4,2,3,3]"
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "kept"),
+    [
+        ("Add(%x, %row)", 16 * 60),
+        ("Mul(%column, %x)", 16 * 60),
+        ("Sub(%row, %column) : float32[6,10]", 16 * 60),
+        ("Add(%x, %x)", 0),
+        ("Mul(%x, %one)", 0),
+        ("Div(%x, %x)", 16 * 60),
+        ("RealDiv(%x, %x)", 0),
+        ("Maximum(%x, %row)", 0),
+        ("SoftmaxBackward(%x, %x, -1) : float32[6,10]", 16 * 60),
+        ("Transpose(%x, (1, 0)) : float32[10,6]", 8 * 64),
+        ("Conv2DBackpropFilter(%d, %f, (4, 3, 3, 3)) : float32[4,3,3,3]", 2 * 4 * 108),
+        ("Exp(%x)", 0),
+    ],
+)
+def test_bytes(node: str, kept: int) -> None:
+    graph = parse_program(f"graph @step({INPUTS}) {{\n%r = {node}\nreturn %r\n}}\n").graphs["step"]
+    assert kernel_memory(next(iter(graph)), cores=2) == kept
