@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from boost_compile.ir.core.program import StateVariable
 from boost_compile.ir.core.types import UMONAD, FunctionType, TupleType, tensor
 from boost_compile.ir.formats.mindir.reader import read_mindir
 from boost_compile.ir.formats.mindir.writer import write_mindir
+from boost_compile.ir.text import parse_program
 
 from tests.ir.protos import content, differences, parse
 
@@ -317,3 +319,14 @@ def test_header_fields_survive(exported, tmp_path):
     assert program.metadata["user_info"] == {"author": "someone"}
     write_mindir(source, program.graphs["step"], program.state, program.metadata)
     assert differences(source, tmp_path / "before.mindir") == []
+
+
+def test_mindspore_loads_what_text_was_written_as(tmp_path: Path) -> None:
+    """A program that no MindIR file was read for has a header of its own, which MindSpore asks for."""
+    import mindspore as ms
+    from mindspore import nn
+
+    program = parse_program("graph @double(%x: float32[3]) {\n  %y = Add(%x, %x)\n  return %y\n}\n")
+    program.save(tmp_path / "double.mindir")
+    cell = nn.GraphCell(ms.load(str(tmp_path / "double.mindir")))
+    assert cell(ms.Tensor(np.float32([1, 2, 3]))).asnumpy().tolist() == [2, 4, 6]
