@@ -121,10 +121,8 @@ def anatomy(graph: Graph) -> TrainingAnatomy:
     side = update_side(graph, parts, bound, updates)
     weights = find_weights(side)
     if not weights:
-        names = ", ".join(list(side.written)[:5])
-        raise AnatomyError(
-            f"graph '{graph.name}' updates state ({names}), but none of it from a gradient. {HOW_TO_EXPORT}"
-        )
+        name = next(iter(side.written))
+        raise AnatomyError(f"graph '{graph.name}' updates state ({name}), but none from a gradient. {HOW_TO_EXPORT}")
     seeds = [
         n for n, p in parts.items()
         if p == BACKWARD and not any(isinstance(o, Node) and parts.get(o) == BACKWARD for o in n._operands)

@@ -38,4 +38,4 @@ def gradients_behind(value: Value, gradients: Mapping[Node, str], bound: Mapping
         return isinstance(v.type, TupleType) or (is_float_tensor(v) and tensor_type(v).size == size)
 
     behind = walk([value], lambda here: filter(of_its_size, carried(here)))
-    return {here for here in behind if isinstance(here, Node) and here in gradients}
+    return gradients.keys() & behind

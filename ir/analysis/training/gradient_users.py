@@ -70,7 +70,7 @@ class GradientUsers:
                 continue
             seen.add(here)
             function = here.operand(0) if here.num_operands else None
-            if isinstance(function, GraphRef) and (here.op is CALL or here.op.name == "Partial"):
+            if isinstance(function, GraphRef):  # the function of a call or a Partial
                 stack.extend(function.graph.inputs[at - 1].use_sites())
             elif is_effect(here):
                 for k in written_operands(here):

@@ -21,16 +21,8 @@ def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[S
     loss that each branch of an ``if`` computes in another way.
     """
     candidates = [r for r in results if _is_float(r) and origins.is_forward(r.origin)][:_CANDIDATES]
-    everything = (len(trained), len(origins.graph.inputs))
-    best: Result | None = None
-    most = (-1, -1)
-    for result in candidates:
-        reached = _reached(result.origin, trained)
-        if reached > most:
-            best, most = result, reached
-        if reached == everything:
-            break
-    if best is not None and not _is_scalar(best) and most[1] < everything[1]:
+    best = max(candidates, key=lambda r: _reached(r.origin, trained), default=None)
+    if best is not None and not _is_scalar(best) and _reached(best.origin, trained)[1] < len(origins.graph.inputs):
         others = (r for r in results if _is_float(r) and _is_scalar(r) and r not in candidates)
         if any(isinstance(r.origin, Node) and r.origin.op.name != "Load" for r in others):
             return None
@@ -38,7 +30,7 @@ def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[S
 
 
 def _is_scalar(result: Result) -> bool:
-    return isinstance(result.type, ScalarType) or (isinstance(result.type, TensorType) and result.type.shape == ())
+    return getattr(result.type, "shape", ()) == ()
 
 
 def _is_float(result: Result) -> bool:

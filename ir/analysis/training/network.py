@@ -122,10 +122,10 @@ class _Marking:
         return node.op is CALL and node.num_operands > 0 and targets(node) is None
 
     def _continues_network(self, node: Node) -> bool:
-        if node.op.name == "TupleGetItem" or (node.op is CALL and self._calls_returned_closure(node)):
-            source = node.operand(0)
-            return isinstance(source, Node) and source in self.parts
-        return False
+        if node.op is not CALL and node.op.name != "TupleGetItem":
+            return False
+        source = node.operand(0)
+        return isinstance(source, Node) and source in self.parts
 
     def _mark_functions(self, user: Node, part: str) -> None:
         """Unmarked nodes of the functions that a network node refers to, and of those that they refer to."""

@@ -80,8 +80,7 @@ class _Weights:
             if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
-                seen = ", ".join(repr(n) for n in nodes[:3])
-                raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({seen})")
+                raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({nodes[0]!r})")
         self._disentangle(hits)
         slots = self._slots(hits)
         return [

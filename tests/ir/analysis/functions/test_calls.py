@@ -67,6 +67,11 @@ def test_targets_and_who_holds_their_token() -> None:
     assert [f.name for f in called_functions(node(g, "r"))] == ["one", "two"]
 
 
+def test_a_branch_that_is_chosen_either_way_is_one_target() -> None:
+    g = graph(CHOICE.replace("Switch(%go, %p, %q)", "Switch(%go, %p, %p)"))
+    assert [name for name, _, _ in reached(g, "r") or ()] == ["one"]
+
+
 def test_a_closure_from_outside_reaches_nothing_that_is_known() -> None:
     g = graph("""
 graph @step(%x: float32[2], %f: fn<@body>) {

@@ -189,7 +189,7 @@ def test_an_optimizer_written_by_hand() -> None:
 def test_a_slot_read_before_it_is_written_leads_to_no_gradient() -> None:
     """The weight moves by what the slot held before: no gradient of this step is behind that update."""
     late = HAND.replace("Load(%m, %after)", "Load(%m, umonad)")
-    with pytest.raises(AnatomyError, match="but none of it from a gradient"):
+    with pytest.raises(AnatomyError, match="but none from a gradient"):
         anatomy(step("%rate0 = Load(%rate, umonad)\n" + late, "AssignSub(%w, %move, %after)").clone()[0])
 
 
@@ -241,6 +241,31 @@ def test_a_weight_without_a_gradient_takes_a_constant() -> None:
     assert found.roles["m2"] == "slot"
 
 
+def test_a_weight_that_follows_another_is_not_accumulated_in_it() -> None:
+    """%v is updated from %w, which two writes change by its gradient; the network reads %w."""
+    found = anatomy(
+        step(
+            "%w1 = Load(%w, umonad)\n%s1 = ApplyMomentum(%v, %m2, %rate, %w1, %rate, umonad) : float32[2]\n"
+            "%us = UpdateState(umonad, %s1)\n%s2 = AssignSub(%w, %g, %us) : float32[2]",
+            extra="state %v: float32[2]\nstate %m2: float32[2]\n",
+        )
+    )
+    assert (gradient(found, "v"), gradient(found, "w")) == ([], ["g"])
+
+
+def test_an_optimizer_that_leaves_the_weight_to_an_assignment() -> None:
+    """AdamNoUpdateParam writes slots, and gives what the weight is to move by."""
+    found = anatomy(
+        step(
+            "%delta = AdamNoUpdateParam(%m, %v, 0.9, 0.9, %rate, 0.9, 0.9, 0.1, %g, umonad) : float32[2]",
+            "AssignAdd(%w, %delta, %u)",
+            extra="state %v: float32[2]\n",
+        )
+    )
+    assert [(info.name, set(info.slots)) for info in found.weights] == [("w", {"m", "v"})]
+    assert gradient(found) == ["g"]
+
+
 UNMARKED = STEP.replace(" @b", "").replace("UPDATE", MOMENTUM)
 REFUSED = {
     "a forward graph": (
@@ -253,11 +278,20 @@ REFUSED = {
     ),
     "no gradient": (
         STEP.replace("BODY", "").replace("UPDATE", "AssignAdd(%m, %x, %u)"),
-        r"updates state \(m\), but none of it from a gradient",
+        r"updates state \(m\), but none from a gradient",
     ),
     "an optimizer without backward": (
         UNMARKED.replace("BODY", "").replace("%to", "%g"),
         "updates 'w' .* but holds no backward part: what it updates from is <%g",
+    ),
+    "an optimizer behind another write": (
+        UNMARKED.replace("BODY", "%k = AssignAdd(%m, %x, umonad)\n%kk = UpdateState(umonad, %k)\n%c = Depend(%x, %kk)")
+        .replace("%to", "%c"),
+        "updates 'w' .* but holds no backward part",
+    ),
+    "an optimizer that takes a forward value": (
+        STEP.replace("BODY", "").replace("UPDATE", MOMENTUM).replace("%to", "%y"),
+        "weight 'w': no gradient was found behind its update .<%up",
     ),
     "an optimizer of an input": (
         UNMARKED.replace("BODY", "%c = Cast(%x, 43) : float32[2]").replace("%to", "%c"),

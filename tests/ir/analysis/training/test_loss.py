@@ -70,3 +70,11 @@ def test_a_prediction_is_not_taken_where_a_loss_may_be_computed_apart() -> None:
         "  %result", "  %hs = ReduceSum(%h, (), false)\n  %apart = Neg(%hs)\n  %result"
     )
     assert anatomy(graph(text)).loss is None
+    frozen = text.replace("%b = ApplyGradientDescent(%v, %rate, %h, %u) : float32[2]", "%b = Neg(%h)")
+    assert anatomy(graph(frozen)).loss is None
+    knows_all = anatomy(graph(text.replace("MakeTuple(%z,", "MakeTuple(%square,"))).loss
+    assert getattr(knows_all, "name", None) == "square"
+    with_state = text.replace("MakeTuple(%z, %apart)", "MakeTuple(%z, %rate0)").replace(
+        "%apart =", "%rate0 = Load(%rate, umonad)\n%apart ="
+    )
+    assert getattr(anatomy(graph(with_state)).loss, "name", None) == "z"

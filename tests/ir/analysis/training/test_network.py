@@ -72,6 +72,26 @@ def test_what_a_marked_node_needs_is_network() -> None:
     assert parts == {"a": FORWARD, "b": FORWARD, "c": BACKWARD, "d": BACKWARD, "e": BACKWARD}
 
 
+def test_a_branch_beside_one_that_holds_no_network_makes_none_of_a_call() -> None:
+    g = graph("""
+graph @step(%x: float32[2], %go: bool[]) {
+  %p = Partial(@forward, %x)
+  %q = Partial(@nothing, %x)
+  %f = Switch(%go, %p, %q) : union<@forward, @nothing>
+  %r = call(%f) : float32[2]
+  return %r
+  func @forward(%a: float32[2]) {
+    %m = Neg(%a) @f
+    return %m
+  }
+  func @nothing(%a: float32[2]) {
+    %m = Exp(%a)
+    return %m
+  }
+}""")
+    assert {n.name for n in network_parts(g)} == {"m"}
+
+
 def test_what_merely_passes_a_network_value_on() -> None:
     g = graph("""
 graph @step(%x: float32[2], %go: bool[]) {
@@ -82,15 +102,26 @@ graph @step(%x: float32[2], %go: bool[]) {
   %u = UpdateState(umonad, %d)
   %w = Depend(%t, %u)
   %i = TupleGetItem(%w, 1)
-  %c = call(@same, %y) : float32[2]
+  %late = Depend(%y, %u)
+  %c = call(@copy, %y) : float32[2]
+  %twice = call(@copy, %c) : float32[2]
   %p = Partial(@same, %y)
   %q = Partial(@same, %z)
   %f = Switch(%go, %p, %q) : union<@same>
   %either = call(%f) : float32[2]
+  %alike = Partial(@too, %y)
+  %f2 = Switch(%go, %alike, %alike) : union<@too>
+  %both = call(%f2) : float32[2]
   %own = Exp(%i)
-  %r = MakeTuple(%own, %either, %c)
+  %r = MakeTuple(%own, %either, %twice, %both, %late)
   return %r
   func @same(%v: float32[2]) {
+    return %v
+  }
+  func @copy(%v: float32[2]) {
+    return %v
+  }
+  func @too(%v: float32[2]) {
     return %v
   }
 }""")
@@ -103,6 +134,8 @@ graph @step(%x: float32[2], %go: bool[]) {
     assert of("y") == "y"
     assert of("i") == "d"
     assert of("own") is None
+    assert of("late") == "y"
+    assert of("both") == "y"
     assert of("either") is None  # one of two
     assert image(g, parts, bound, g.inputs[0]) is g.inputs[0]
     assert [None if v is None else v.name for v in passed_on(g, [node(g, "i"), node(g, "own")])] == ["d", None]

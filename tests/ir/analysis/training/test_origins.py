@@ -6,7 +6,7 @@ import pytest
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.analysis.training.origins import Computed, Origins
 
-from tests.graphs import graph
+from tests.graphs import graph, node
 
 STEP = """
 state %w: float32[2]
@@ -19,7 +19,7 @@ graph @step(%x: float32[2], %no: bool[]) {
   %g = Mul(%x, %x) @b
   %u = UpdateState(umonad, %y, %g)
   %p = Partial(@update, %w, %rate, %g, %loss, %scale, %x, %u)
-  %q = Partial(@skip, %loss, %scale, %x)
+  %q = Partial(@skip, %loss, %scale, %x, %w)
   %s = Switch(%no, %q, %p) : union<@update, @skip>
   %c = call(%s) : (float32[], float32[], float32[2])
   %v = UpdateState(%u, %c)
@@ -35,7 +35,7 @@ graph @step(%x: float32[2], %no: bool[]) {
     %z = Depend(%pack, %t2)
     return %z
   }
-  func @skip(%l: float32[], %sc: float32[], %i: float32[2]) {
+  func @skip(%l: float32[], %sc: float32[], %i: float32[2], %weight: float32[2]) {
     %k = Load(%sc, umonad)
     SKIP
     %pack = MakeTuple(%l, %a, %b)
@@ -89,8 +89,8 @@ def test_branches_that_differ(update: str, skip: str) -> None:
 
 def test_state_that_the_graph_writes_is_no_origin() -> None:
     """Whether the Load of the weight sees the update depends on the branch."""
-    text = "%m = Load(%weight, %t2)\n%a = RealDiv(%l, %k)\n%b = Neg(%m)"
-    _, (_, _, moved) = origins(text, ALIKE)
+    text = "%m = Load(%weight, TOKEN)\n%a = RealDiv(%l, %k)\n%b = Neg(%m)"
+    _, (_, _, moved) = origins(text.replace("TOKEN", "%t2"), text.replace("TOKEN", "umonad"))
     assert moved is None
 
 
@@ -119,3 +119,35 @@ graph @step(%x: float32[2], %k: float32[]) {
     assert [r.path for r in results] == [(0,), (1, 0), (1, 1), (2,), (3,), (4,)]
     assert [shown(r.origin) for r in results][:5] == ["y", "n", "m", "c", "x"]
     assert [found.is_forward(r.origin) for r in results] == [True, True, False, False, True, False]
+
+
+def test_what_every_micro_batch_has() -> None:
+    """Forward values and what is computed from these, inputs, constants and state that nothing writes."""
+    g = graph("""
+state %w: float32[2]
+state %scale: float32[2]
+graph @step(%x: float32[2]) {
+  %y = Neg(%x)
+  %called = call(@make, %x) : float32[2]
+  %d = Exp(%y)
+  %k = Load(%scale, umonad)
+  %scaled = Mul(%y, %k)
+  %alone = Neg(%k)
+  %behind = Mul(%y, %d)
+  %own = call(@make, %y) : float32[2]
+  %after = Mul(%own, %y)
+  %write = AssignAdd(%w, %y, umonad)
+  %u = UpdateState(umonad, %write)
+  %new = Load(%w, %u)
+  %moved = Mul(%new, %y)
+  %r = MakeTuple(%scaled, %alone, %behind, %after, %moved, %called)
+  return %r
+  func @make(%a: float32[2]) {
+    %m = Neg(%a)
+    return %m
+  }
+}""")
+    parts = {node(g, "y"): "forward", node(g, "called"): "forward", node(g, "d"): "backward"}
+    found = Origins(g, parts)
+    told = ("y", "called", "scaled", "alone", "d", "behind", "own", "after", "moved")
+    assert [name for name in told if found.is_forward(node(g, name))] == ["y", "called", "scaled"]

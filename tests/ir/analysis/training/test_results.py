@@ -44,8 +44,8 @@ graph @step(%x: float32[2]) {
 }"""
 
 
-def names(result: str, switch: str = "Switch(%bad, %q, %p)") -> tuple[str, ...]:
-    of = program(STEP.replace("RESULT", result).replace("SWITCH", switch))
+def names(result: str, switch: str = "Switch(%bad, %q, %p)", text: str = STEP) -> tuple[str, ...]:
+    of = program(text.replace("RESULT", result).replace("SWITCH", switch))
     step = of.graphs["step"]
     step.outputs = default_names(step.result.type)  # as a file gives them
     assign_roles(of)
@@ -74,6 +74,16 @@ def test_a_flag_that_means_go() -> None:
     """The branches the other way round: the flag that skips is the negated one."""
     assert names("MakeTuple(%loss, %fine, %bad)", "Switch(%fine, %p, %q)") == ("loss", "output1", "output2")
     assert names("MakeTuple(%loss, %bad, %k)", "Switch(%fine, %p, %q)") == ("loss", "output1", "loss_scale")
+
+
+def test_a_switch_on_a_constant_is_no_flag() -> None:
+    assert names("MakeTuple(%loss, %bad, %k)", "Switch(true, %q, %p)") == ("loss", "output1", "loss_scale")
+
+
+def test_a_state_that_forward_takes_too_is_no_loss_scale() -> None:
+    scaled = "%k0 = Load(%scale, umonad) @f\n%y0 = Mul(%w0, %x) @f\n%y = Mul(%y0, %k0) @f"
+    text = STEP.replace("%y = Mul(%w0, %x) @f", scaled)
+    assert names("MakeTuple(%loss, %bad, %k)", text=text) == ("loss", "overflow", "output2")
 
 
 def test_names_that_types_suggest() -> None:
