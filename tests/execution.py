@@ -413,6 +413,12 @@ def _unit_grad(node: Node, x: Any, y: Any, dy: Any) -> Any:
     return (dy - y * (dy * y).sum(axis, keepdims=True)) / length
 
 
+def _scattered(target: Any, rows: Any, moves: Any) -> Any:
+    total = np.zeros_like(target)
+    np.add.at(total, rows, moves)
+    return total
+
+
 def _sgd(node: Node, w: Any, g: Any, rate: Any, m: Any, momentum: Any, first: Any, *_: Any) -> Any:
     g = g + node.attributes["weight_decay"] * w
     m[...] = np.where(first > 0, g, m * momentum + (1 - node.attributes["dampening"]) * g)
@@ -441,6 +447,7 @@ WRITES: dict[str, Callable[..., Any]] = {
     "Adam": _adam,
     "AdamWeightDecay": _adam_weight_decay,
     "SGD": _sgd,
+    "ScatterSub": _write(lambda target, rows, moves, *_: target - _scattered(target, rows, moves)),
     "ApplyFtrl": _ftrl,
 }
 VIEWS: dict[str, Callable[..., Any]] = {

@@ -6,7 +6,7 @@ depend on it. The expectations are computed from runs of the graph as exported, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from boost_compile.passes import compile_program
 
 from tests.execution import ORDERS, Arrays, initial, run_graph, train
 from tests.material import batches, material, values
+from tests.passes.graphs import source as parsed
 
 SAME = (
     *("mlp", "mlp_adam_decay", "mlp_half_compute", "branch", "loop", "mlp_loss_scale_dynamic", "clip_global_norm"),
@@ -361,3 +362,108 @@ def test_adasum_alone_is_the_plain_update() -> None:
     """Without other ranks AdaSum(old, new) is new; here the primitive is written so that it says."""
     program = compiled("mlp", "adasum")
     assert sum(n.op.name == "AdaSum" for g in program.graphs.values() for b in g.all_graphs() for n in b) == 4
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["", "gradient-accumulation{steps=1},", "gradient-accumulation{steps=1,split=fused},"]
+)
+@pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
+def test_clipping_of_every_kind_of_gradient(by: str, pipeline: str) -> None:
+    """In half precision, in two parts, unscaled by the file, a constant; in front of the file's decays."""
+    program = parsed("data_parallel.ir")
+    rng = np.random.default_rng(5)
+    state = {n: rng.standard_normal(v.shape).astype(v.type.dtype) for n, v in program.state.items()}
+    state |= {"rate": np.float32(0.125), "rate16": np.float16(0.125)}
+    x, half_x = rng.standard_normal((2, 3)).astype(np.float32), np.array([1.5, 0.5], np.float16)
+    row = (state["decayed"] * x).sum(1)
+    once = row * state["tied"]
+    found = {
+        "decayed": 0.5 * x**5,
+        "tied": row * row + once * once,
+        "half": (half_x * half_x).astype(np.float32),
+        "stepped": np.square(once * state["tied"] * (state["half"] * half_x)),
+        "linear": np.array([0.5, 0.75]),
+    }
+    norms = {n: np.sqrt(np.square(g).sum()) for n, g in found.items()}
+    total, limit = np.sqrt(sum(norm * norm for norm in norms.values())), 0.625
+    factor = {n: limit / max(limit, total if by == "global-norm" else norms[n]) for n in found}
+    clipped = {n: np.clip(g, -limit, limit) if by == "value" else g * factor[n] for n, g in found.items()}
+    moved = {n: g + 0.01 * state[n] if n in ("decayed", "tied") else g for n, g in clipped.items()}
+    for report in ("", ",report_norm=true"):
+        clip = compile_program(program, f"{pipeline}clip-gradients{{by={by},limit={limit}{report}}}")
+        results, memory = train(clip, state, [[x, half_x]])
+        for name in found:
+            limit_of = 2e-3 if memory[name].dtype == np.float16 else 2e-6
+            wanted = state[name] - 0.125 * moved[name]
+            np.testing.assert_allclose(memory[name], wanted, rtol=limit_of, atol=limit_of, err_msg=name)
+        outputs = [(n, g.outputs) for n, g in clip.graphs.items() if "gradient_norm" in g.outputs]
+        assert bool(outputs) == bool(report)
+        for graph, names in outputs:
+            (shown,) = [result for name, result in results if name == graph][:1] or [None]
+            if shown is not None:
+                value = shown[names.index("gradient_norm")] if isinstance(shown, tuple) else shown
+                assert float(value) == pytest.approx(total, rel=1e-5)
+
+
+def test_rows_that_overflow_are_seen() -> None:
+    """A sparse gradient has no weight of its own; the gradient of %v is finite."""
+    program = parsed("SPARSE")
+    state = {"v": np.array([np.inf, 1], np.float32), "w": np.ones(2, np.float32), "rate": np.float32(0.5)}
+    x = np.array([0.5, 2], np.float32)
+    memory = after(compile_program(program, "overflow-check"), state, [[x]])
+    equal(memory, state, ["v", "w"])
+    state["v"][0] = 1
+    equal(after(compile_program(program, "overflow-check"), state, [[x]]), after(program, state, [[x]]), ["v", "w"])
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "scales"),
+    [
+        ("mlp", "groups=2", (64, 0.125)), ("branch", "groups=2", (0.125, 8)), ("loop", "groups=3", (8, 64, 0.125)),
+        ("mlp_half_compute", "groups=2", (4, 16)), ("mlp", "match=[output.*,*]", (0.125, 64)),
+        ("mlp", "match=[none|*.bias,*]", (8, 64)), ("lenet_bn", "groups=4", (64, 0.125, 8, 2)),
+        ("lenet_bn", "match=[conv2.*,fc1.*|conv1.*,*]", (64, 0.125, 8)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_each_gradient_has_the_scale_of_its_group(name: str, groups: str, scales: Sequence[float], split: str) -> None:
+    """The sums of a cycle hold the scaled gradients, and the scales are returned by number; losses stay."""
+    cycle = f"gradient-accumulation{{steps=2,split={split}}}"
+    plain = compiled(name, cycle)
+    scaled = compiled(name, f"{cycle},group-loss-scale{{{groups},min=0.125,init={list(scales)}}}".replace(", ", ","))
+    state, given = values(material(name)), batches(plain, 2)
+    sums, result = [], ()
+    for program in (plain, scaled):
+        memory = {n: initial(program, n, state) for n in program.state}
+        result = run_graph(program.graphs["accumulate"], given[0], memory)
+        sums.append(memory)
+    assert scaled.graphs["accumulate"].outputs == ("loss", *(f"loss_scale_{k}" for k in range(len(scales))))
+    assert [float(value) for value in result[1:]] == list(scales)
+    members = [scaled.state[f"loss_scale.group{k}.value"].info["weights"] for k in range(len(scales))]
+    assert sorted(weight for weights in members for weight in weights) == sorted(role(plain, "weight"))
+    for k, weights in enumerate(members):
+        for weight in weights:
+            wanted = sums[0][f"accum.{weight}"] * np.float32(scales[k])
+            limit = 2e-3 if "half" in name else 1e-6
+            np.testing.assert_allclose(sums[1][f"accum.{weight}"], wanted, rtol=limit, atol=1e-9, err_msg=weight)
+    trained = role(plain, "weight", "slot", "statistic")
+    found, wanted = (train(program, state, given)[1] for program in (scaled, plain))
+    close(found, wanted, trained) if "half" in name else equal(found, wanted, trained)
+
+
+def test_a_scale_between_powers_of_two_is_one_and_steps() -> None:
+    """6 is 4 times 2^(585/1000). One scale is that of all groups."""
+    program = compiled("mlp", "group-loss-scale{groups=2,init=[6,1.5]}")
+    names = [f"loss_scale.group{k}.{number}" for k in (0, 1) for number in ("value", "steps")]
+    assert [initial(program, name, {}) for name in names] == [4, 585, 1, 585]
+    one = compiled("mlp", "group-loss-scale{groups=2,init=[16]}")
+    assert [initial(one, f"loss_scale.group{k}.value", {}) for k in (0, 1)] == [16, 16]
+
+
+def test_a_dynamic_scale_stays_within_its_bounds() -> None:
+    source = material("mlp")
+    state, (good,) = values(source), batches(source, 1)
+    bad = [np.full_like(good[0], np.nan), good[1]]
+    program = compiled("mlp", "loss-scale{init=16,factor=4,window=1,min=8,max=128},overflow-check")
+    cycles = ([good], [good, good], [bad], [bad, bad])
+    assert [float(after(program, state, given)["loss_scale.value"]) for given in cycles] == [64, 128, 8, 8]

@@ -70,7 +70,7 @@ def test_ranks_train_like_one_process_that_accumulates(name: str) -> None:
 TWO, FOUR = "gradient-accumulation{steps=2}", "gradient-accumulation{steps=4}"
 FUSED = "gradient-accumulation{steps=2,split=fused}"
 SUM = "gradient-accumulation{steps=2,reduction=sum}"
-BY_INPUT = "reduction=weighted,weight=inputs0"
+WEIGHTED = "gradient-accumulation{steps=2,reduction=weighted,weight=inputs0}"
 SMALL = "data-parallel{fusion=0.0003}"
 MICRO = "overflow-check{policy=skip-micro}"
 FLAGGED = "overflow-check{policy=skip-micro,detect=status}"
@@ -91,9 +91,11 @@ BUCKETS = "parameter-groups{match=[*.bias],fusion=3}"
         (f"{FOUR},{MICRO},loss-scale{{init=8}}", f"{FUSED},{MICRO},data-parallel,loss-scale{{init=8}}"),
         (f"{FOUR},clip-gradients{{limit=0.1}}", f"{FUSED},clip-gradients{{limit=0.1}},data-parallel"),
         ("gradient-accumulation{steps=4,reduction=sum}", f"{SUM},data-parallel{{mean=false}}"),
-        (f"gradient-accumulation{{steps=4,{BY_INPUT}}}", f"gradient-accumulation{{steps=2,{BY_INPUT}}},data-parallel"),
+        (WEIGHTED.replace("2", "4"), f"{WEIGHTED},data-parallel"),
         (f"{FOUR},overflow-check{{detect=status}}", f"{FUSED},overflow-check{{detect=status}},data-parallel"),
         (f"{FOUR},{FLAGGED}", f"{TWO},{FLAGGED},data-parallel"),
+        (f"{SUM.replace('2', '4')},{MICRO}", f"{SUM},{MICRO},data-parallel{{mean=false}}"),
+        (f"{WEIGHTED.replace('2', '4')},{MICRO}", f"{WEIGHTED},{MICRO},data-parallel"),
     ],
 )
 def test_a_cycle_of_ranks_is_one_of_all_their_micro_batches(alone: str, job: str, bad: int | None) -> None:
@@ -132,6 +134,7 @@ def test_a_sum_is_the_mean_times_the_ranks(before: str) -> None:
     [
         ("data-parallel", f"{TWO},data-parallel{{fusion=0}}"),
         ("data-parallel", "overflow-check{detect=status}"),
+        ("overflow-check", f"{TWO},data-parallel"),
         ("data-parallel{mean=false}", "loss-scale{mode=static,init=8}"),
         (f"{TWO},data-parallel", MICRO),
         (f"{TWO},data-parallel{{mean=false}}", "loss-scale{init=8}"),
