@@ -179,8 +179,6 @@ class _Rewrite:
         graph = self.graph
         fx = Effects(graph)
         terms = self._terms()
-        if not terms:
-            return 0
         own = self._own_divisions(fx)
         _sum_flags(graph, self.program.target, self.group)
         self._order(terms)

@@ -259,7 +259,7 @@ def _apply(node: Node, operands: list[Any], memory: Arrays, order: Any) -> Any:
     if isinstance(node.type, TensorType) and computed is not None:
         computed = np.array(computed, node.type.dtype)
         if _here.saturating and node.type.dtype.is_float and not np.isfinite(computed).all():
-            _here.overflow = 1
+            _here.overflow, computed = 1, np.nan_to_num(computed)
     return computed
 
 

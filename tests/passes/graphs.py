@@ -158,6 +158,48 @@ TWICE = but(
     ),
 )
 """Two gradients move %v, one after the other."""
+IN_PARTS = but(
+    ("  %t = ", "  %sum = Add(%dv, %dy)\n  %t = "),
+    ("ApplyGradientDescent(%v, %rate, %dv, %t)", "ApplyGradientDescent(%v, %rate, %sum, %t)"),
+)
+"""The gradient of %v has two summands."""
+PART_OF_OTHER = IN_PARTS.replace("%rate, %dw, %t)", "%rate, %dv, %t)")
+"""One of them is the gradient of %w too."""
+MEASURED = IN_PARTS.replace("role=weight\nstate %w", "role=weight\nstate %log: float32[2] role=slot\nstate %w")
+MEASURED = MEASURED.replace("  %sum = ", "  %squares = Square(%dv)\n  %sum = ")
+MEASURED = MEASURED.replace("%end = ", "%seen = Assign(%log, %squares, %t)\n  %end = ").replace("%up2)", "%up2, %seen)")
+"""One of them is measured by itself."""
+SUMS = but(
+    (
+        "  %t = ",
+        """  %sv = AllReduce(%dv) {group = "mccl_world_group", op = "sum"}
+  %sw = AllReduce(%dw) {group = "mccl_world_group", op = "sum"}
+  %t = """,
+    ),
+    ("%rate, %dv, %t)", "%rate, %sv, %t)"),
+    ("%rate, %dw, %t)", "%rate, %sw, %t)"),
+)
+"""The file sums its gradients over ranks, and divides by nothing."""
+NARROWED = but(
+    ("  %t = ", "  %narrow = Cast(%dv, 42) : float16[2]\n  %wide = Cast(%narrow, 43) : float32[2]\n  %t = "),
+    ("ApplyGradientDescent(%v, %rate, %dv, %t)", "ApplyGradientDescent(%v, %rate, %wide, %t)"),
+)
+"""The update takes a gradient in half precision."""
+COUNTS = but(
+    ("role=weight\nstate %w", "role=weight\nstate %log: int32[2] role=slot\nstate %w"),
+    (
+        "  %t = ",
+        """  %finite = IsFinite(%dw)
+  %one = Cast(%finite, 34) : int32[2]
+  %all = AllReduce(%one) {group = "mccl_world_group", op = "sum"}
+  %t = """,
+    ),
+    (
+        "%end = UpdateState(%t, %up1, %up2)",
+        "%seen = Assign(%log, %all, %t)\n  %end = UpdateState(%t, %up1, %up2, %seen)",
+    ),
+)
+"""The file itself counts over ranks."""
 SPARSE = but(
     ("  %t = ", "  %twice = MakeTuple(%dw, %dw) @b\n  %rows = Concat(%twice, 0) : float32[4] @b\n  %t = "),
     ("ApplyGradientDescent(%w, %rate, %dw, %t)", "ScatterSub(%w, int32[4]<1, 0, 1, 0>, %rows, %t)"),

@@ -18,7 +18,7 @@ RANKS = 2
 
 
 def compiled(name: str, *pipelines: str) -> Program:
-    program = material(name)
+    program = source(name)
     if any("detect=status" in pipeline for pipeline in pipelines):
         program.target = ASCEND
     for pipeline in pipelines:
@@ -59,12 +59,37 @@ def stepping(program: Program, state: Arrays) -> Arrays:
 NETWORKS = ("mlp", "mlp_adam_decay", "branch", "loop", "mlp_half_compute", "clip_global_norm", "mlp_loss_scale_dynamic")
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_ranks_train_like_one_process_that_accumulates(name: str) -> None:
-    program = material(name)
+TEXTS = ("STEP", "ON_ITS_WAY", "IN_FUNCTION", "TWICE", "IN_PARTS", "PART_OF_OTHER", "MEASURED", "NARROWED")
+
+
+@pytest.mark.parametrize("pipeline", ["data-parallel", "data-parallel{fusion=0}"])
+@pytest.mark.parametrize("name", [*NETWORKS, *TEXTS])
+def test_ranks_train_like_one_process_that_accumulates(name: str, pipeline: str) -> None:
+    program = source(name)
     state, given = values(program), batches(program, 4)
     wanted = train(compiled(name, "gradient-accumulation{steps=2}"), state, given)[1]
-    close(on_ranks(compiled(name, "data-parallel"), state, given), wanted, role(program, "weight", "slot"))
+    close(on_ranks(compiled(name, pipeline), state, given), wanted, role(program, "weight", "slot"))
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("cpu", "float32"), ("ascend", "int32")])
+def test_what_the_file_counts_over_ranks_it_still_counts(target: str, dtype: str) -> None:
+    """It counts ranks whose gradient is finite, which is that of all now. MindSpore's CPU has no sums of integers."""
+    program = source("COUNTS")
+    program.target = target
+    state, given = values(program), [[np.array(x, np.float32)] for x in ([1, np.nan], [2, 3])]
+    program = compile_program(program, "data-parallel", reproducer_directory=None)
+    (taken,) = [n.operand(0) for n in program.graphs["step"] if n.op.name == "AllReduce" and n.type.shape == (2,)]
+    assert taken.type.dtype == dtype
+    np.testing.assert_array_equal(on_ranks(program, state, given)["log"], [2, 0])
+
+
+def test_gradients_are_exchanged_in_the_order_in_which_they_are_ready() -> None:
+    """The last layer's first."""
+    graph = compiled("mlp", "data-parallel").graphs["step"]
+    (joined,) = [n.operand(0) for n in graph if n.op.name == "Concat"]
+    sizes = [part.type.size for part in joined.operands]
+    assert sorted(sizes[:2]) == [4, 4 * 16]
+    assert sorted(sizes[2:]) == [16, 16 * 8]
 
 
 TWO, FOUR = "gradient-accumulation{steps=2}", "gradient-accumulation{steps=4}"
@@ -186,20 +211,26 @@ def test_an_export_that_reduces_by_itself(pipelines: list[str]) -> None:
     for order in ORDERS[:3]:
         for (_, found), (_, wanted) in zip(train_ranks(program, state, parts, order), native, strict=True):
             close(found, wanted, ["plain", "folded", "own"])
+        assert program.reports[-1].options["mean"] is True
     assert not np.array_equal(native[0][1]["own"], native[1][1]["own"])
+
+
+def test_an_export_that_sums() -> None:
+    """Without a factor behind its sums it trains by sums, and so does the program."""
+    program, found = source("SUMS"), compiled("SUMS", "data-parallel")
+    assert found.reports[-1].options["mean"] is False
+    state, given = values(program), batches(program, RANKS)
+    close(on_ranks(found, state, given), on_ranks(program, state, given), ["v", "w"])
 
 
 MANY = "parameter-groups{match=[half,stepped],fusion=7},data-parallel"
 
 
 @pytest.mark.parametrize("pipeline", ["data-parallel{fusion=0}", "data-parallel", MANY])
-@pytest.mark.parametrize("what", ["data_parallel.ir", "ON_ITS_WAY", "IN_FUNCTION"])
-def test_ranks_go_to_the_mean_of_where_each_would_go(what: str, pipeline: str) -> None:
+def test_ranks_go_to_the_mean_of_where_each_would_go(pipeline: str) -> None:
     """Gradients in two parts, half precision, the file's unscaling and decays, a constant, sums of the network itself:
     all updates are affine in the gradient."""
-    program = source(what)
-    if pipeline == MANY and what != "data_parallel.ir":
-        return
+    program = source("data_parallel.ir")
     rng = np.random.default_rng(1)
     state = {n: rng.standard_normal(v.shape).astype(v.type.dtype) for n, v in program.state.items()}
     state |= {"rate": np.float32(0.125), "rate16": np.float16(0.125)}
