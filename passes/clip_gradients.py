@@ -136,7 +136,8 @@ class ClipGradients(Pass):
 
     def _clip_own(self, graph: Graph) -> None:
         norm = clip_each_rank(graph, self.by, self.limit, self.report_norm)
-        if norm is not None and self.report_norm:
+        if self.report_norm:
+            assert norm is not None
             Effects(graph).commit(with_results(graph, [(NORM, norm)]))
 
     def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
@@ -151,19 +152,22 @@ class ClipGradients(Pass):
                 merge(path, "clip", totals, scope=SCOPE)
         if self.by != "value" or self.report_norm:
             squares = _squares([path.at("clip") for path in paths])
-        norm = _norm(_owner(paths[0]), squares) if self.by == "global-norm" or self.report_norm else None
-        if self.by == "global-norm" and norm is not None:
-            factors = [self._factor(_owner(paths[0]), norm)] * len(paths)
-        elif self.by == "tensor-norm":
+        results: list[tuple[str, Value]] = []
+        if self.by == "global-norm" or self.report_norm:
+            norm = _norm(_owner(paths[0]), squares)
+            if self.report_norm:
+                results.append((NORM, norm))
+            if self.by == "global-norm":
+                factors = [self._factor(_owner(paths[0]), norm)] * len(paths)
+        if self.by == "tensor-norm":
             owner_of = dict(zip(squares, map(_owner, paths), strict=True))
             own = {square: self._factor(owner, _norm(owner, [square])) for square, owner in owner_of.items()}
             factors = [own[square] for square in squares]
         made: dict[Value, Value] = {}
         for path, factor in zip(paths, factors, strict=True):
             put(path, "clip", partial(self._limited, made, factor))
-        reported = [(NORM, norm)] if self.report_norm and norm is not None else []
         for fx in effects:
-            fx.commit(with_results(graph, reported) if reported and fx.graph is graph else None)
+            fx.commit(with_results(graph, results) if results else None)
 
     def _factor(self, graph: Graph, norm: Value) -> Value:
         """At most one, and one exactly for a norm within the limit; the divisor is never less than the limit."""

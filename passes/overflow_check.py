@@ -164,6 +164,7 @@ class OverflowCheck(Pass):
                     f"the gradient {value!r} of weight '{weight}' is computed inside a function, and the check stands "
                     "in front of all updates: only gradients of the main graph can be checked"
                 )
+        zero = graph.constant(scalar_tensor("float32", 0.0))
         overflows: list[Value] = []
         skips: list[Value] = []
         if self.detect == "values":
@@ -177,20 +178,20 @@ class OverflowCheck(Pass):
             fed = find_tally(graph, count) or declare_tally(_total(fx, count, one), count)
             own_number = None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE)
             dropped = declare_tally(_total(fx, DROPPED, own_number), DROPPED)
-            zero = graph.constant(scalar_tensor("float32", 0.0))
-            overflows.append(graph.create("Greater", [dropped, zero], scope=SCOPE))
+            some_dropped = graph.create("Greater", [dropped, zero], scope=SCOPE)
+            overflows.append(some_dropped)
             if self.policy == "skip-micro":
                 # Where none is left the sums are zero, and an update by zero would still move what has momentum.
                 skips.append(graph.create("LessEqual", [fed, dropped], scope=SCOPE))
                 change_count(graph, lambda old: graph.create("Sub", [old, dropped], scope=SCOPE))
             else:
-                skips.append(overflows[-1])
+                skips.append(some_dropped)
         elif own is not None:
             number = cast(graph, own, DType.FLOAT32, scope=SCOPE)
             assert isinstance(number, Node)
-            zero = graph.constant(scalar_tensor("float32", 0.0))
-            overflows.append(graph.create("Greater", [declare_tally(number, "overflow"), zero], scope=SCOPE))
-            skips.append(overflows[-1])
+            raised = graph.create("Greater", [declare_tally(number, "overflow"), zero], scope=SCOPE)
+            overflows.append(raised)
+            skips.append(raised)
         # Gradients stay in front of the Switch, where later passes look for them.
         stay = [_any(graph, overflows), *gradients]
         self._skip(fx, updates, stay, _any(graph, skips), counting=count is not None)

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.core.program import Program
-from boost_compile.ir.rewrite.roles import assign_roles
-from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
 
-from tests.graphs import program
-from tests.material import material
-from tests.passes.graphs import WEIGHTED
+from tests.passes.graphs import source
 
-HERE = Path(__file__).parent
+HALF, DYNAMIC, MANY = "mlp_half_compute", "mlp_loss_scale_dynamic", "data_parallel.ir"
+TWO = "gradient-accumulation{steps=2}"
+FUSED = "gradient-accumulation{steps=2,split=fused}"
+BY_INPUT = "gradient-accumulation{steps=2,split=fused,reduction=weighted,weight=inputs0}"
 WEIGHED = "gradient-accumulation{steps=2,reduction=weighted,weight=n}"
 SEARCH = "dim-reduce{basis=BASIS,n_components=1}"
 CASES = [
     ("mlp", SEARCH, {"dim-reduce"}),
     ("mlp", f"gradient-accumulation{{steps=2,split=fused}},{SEARCH}", {"dim-reduce", "gradient-accumulation"}),
-    ("weighted", f"{WEIGHED},{SEARCH}", {"dim-reduce", "gradient-accumulation"}),
+    ("WEIGHTED", f"{WEIGHED},{SEARCH}", {"dim-reduce", "gradient-accumulation"}),
     ("mlp", "normalised-head", {"normalised-head"}),
     ("mlp_half_compute", "lower-gradient-centralization", {"gradient-centralization"}),
     ("mlp", "gradient-freeze", {"gradient-freeze"}),
@@ -32,14 +32,38 @@ CASES = [
 ]
 
 
-def read(name: str) -> Program:
-    if name.endswith(".ir"):
-        return assign_roles(parse_program((HERE / name).read_text()))
-    return program(WEIGHTED) if name == "weighted" else material(name)
-
-
-HOLD_TOGETHER = {"UpdateState", "Depend", "MakeTuple"}
-"""Made anew wherever an effect or a result comes or goes."""
+ON_THE_WAY = [
+    (MANY, "data-parallel{fusion=0}", {"data-parallel"}),
+    (MANY, f"{TWO},data-parallel{{fusion=0}}", {"gradient-accumulation", "data-parallel"}),
+    (HALF, f"{FUSED},data-parallel{{fusion=0,mean=false}}", {"gradient-accumulation", "data-parallel"}),
+    (
+        HALF, f"{BY_INPUT},clip-gradients{{each_rank=true,report_norm=true}}",
+        {"gradient-accumulation", "clip-gradients"},
+    ),
+    (
+        HALF, f"{FUSED},clip-gradients{{report_norm=true}},overflow-check{{policy=skip-micro}},loss-scale",
+        {"gradient-accumulation", "loss-scale", "overflow-check", "clip-gradients"},
+    ),
+    (
+        HALF, f"{TWO},overflow-check{{policy=skip-micro}},loss-scale",
+        {"gradient-accumulation", "loss-scale", "overflow-check"},
+    ),
+    (MANY, "clip-gradients{by=value,report_norm=true}", {"clip-gradients"}),
+    (MANY, "clip-gradients{by=tensor-norm}", {"clip-gradients"}),
+    (DYNAMIC, "overflow-check", {"legalize", "overflow-check"}),
+    (f"{HALF}@ascend", "overflow-check{detect=status}", {"overflow-check"}),
+    (HALF, "group-loss-scale{groups=2}", {"group-loss-scale", "overflow-check"}),
+    (HALF, "loss-scale{mode=static}", {"loss-scale"}),
+    (HALF, "parameter-groups{lr_factor=2.0}", {"parameter-groups"}),
+    ("hand_momentum", "parameter-groups{lr_factor=2.0}", {"parameter-groups"}),
+    (HALF, "parameter-groups{weight_decay=0.5}", {"parameter-groups"}),
+    ("mlp_adam_decay", "parameter-groups{weight_decay=0.5}", {"parameter-groups"}),
+]  # fmt: skip
+"""Passes that work on the way of gradients to the weights."""
+ADASUM = [
+    (HALF, "adasum{devices_per_group=2},overflow-check", {"data-parallel", "overflow-check", "adasum"}),
+    (DYNAMIC, "adasum", {"legalize", "adasum"}),
+]
 
 
 def nodes(of: Program) -> list[Node]:
@@ -47,15 +71,22 @@ def nodes(of: Program) -> list[Node]:
     return [node for body in bodies for node in body]
 
 
-@pytest.mark.parametrize(("name", "pipeline", "scopes"), CASES)
+def holds_together(node: Node) -> bool:
+    """Whether it orders, or packs for that or for the return: made anew wherever an effect or a result comes or goes."""
+    ordering = {"UpdateState", "Depend"}
+    packs = node.op.name == "MakeTuple" and all(user.op.name in ordering for user in node.users)
+    return packs or node.op.name in ordering
+
+
+@pytest.mark.parametrize(("name", "pipeline", "scopes"), [*CASES, *ON_THE_WAY, *ADASUM])
 def test_new_nodes_stand_in_the_scope_of_the_pass(name: str, pipeline: str, scopes: set[str], tmp_path: Path) -> None:
-    source = read(name)
-    size = sum(v.type.size for v in source.state.values() if v.role == "weight")
+    before = source(name)
+    size = sum(v.type.size for v in before.state.values() if v.role == "weight")
     np.save(tmp_path / "basis.npy", np.eye(1, size, dtype=np.float32))
-    found = compile_program(source, pipeline.replace("BASIS", f"{tmp_path}/basis.npy"), reproducer_directory=None)
-    known = {(node.op.name, node.name) for node in nodes(source)}
+    found = compile_program(before, pipeline.replace("BASIS", f"{tmp_path}/basis.npy"), reproducer_directory=None)
+    known = {(node.op.name, node.name) for node in nodes(before)}
     made = [node for node in nodes(found) if (node.op.name, node.name) not in known]
-    own = [node for node in made if node.op.name not in HOLD_TOGETHER]
+    own = [node for node in made if not holds_together(node)]
     own = [node for node in own if not node.scope.startswith("Default/optimizer")]  # of an update that is repeated
     assert {node.scope for node in own} == scopes
     assert all(node.origin and node.origin.passes for node in made)
@@ -72,9 +103,20 @@ def test_new_nodes_stand_in_the_scope_of_the_pass(name: str, pipeline: str, scop
     ],
 )
 def test_a_replacement_names_what_it_replaced(name: str, pipeline: str, graph: str, replaced: str) -> None:
-    source = read(name)
-    found = compile_program(source, pipeline).graphs[graph]
-    known = {node.name for node in source.graphs[graph]}
+    before = source(name)
+    found = compile_program(before, pipeline).graphs[graph]
+    known = {node.name for node in before.graphs[graph]}
     made = [node for node in found if node.name not in known]
     assert made
     assert all(node.origin and replaced in node.origin.sources for node in made)
+
+
+@pytest.mark.parametrize(("name", "pipeline", "scopes"), ON_THE_WAY)
+def test_what_is_made_on_the_way_of_a_gradient_names_its_sources(name: str, pipeline: str, scopes: set[str]) -> None:
+    """But for where it comes from: an accumulator, or a constant, which is no node."""
+    program = compile_program(source(name), pipeline, reproducer_directory=None)
+    for graph in updating_graphs(program):
+        for path in gradient_paths(graph):
+            for value in (v for point in path.points for v in point.values):
+                if isinstance(value, Node) and value.origin and value.op.name not in ("Load", "TensorMove"):
+                    assert value.origin.sources, repr(value)
