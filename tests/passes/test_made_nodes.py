@@ -72,7 +72,7 @@ def nodes(of: Program) -> list[Node]:
 
 
 def holds_together(node: Node) -> bool:
-    """Whether it orders, or packs for that or for the return: made anew wherever an effect or a result comes or goes."""
+    """Whether it orders, or packs for that or for the return: made anew wherever an effect or a result changes."""
     ordering = {"UpdateState", "Depend"}
     packs = node.op.name == "MakeTuple" and all(user.op.name in ordering for user in node.users)
     return packs or node.op.name in ordering
