@@ -142,8 +142,9 @@ def _decide_together(graph: Graph, target: str) -> None:
     decisions: dict[Value, None] = {value: None for name, value in named_results(graph) if name == "overflow"}
     skipped = graph.states.get(SKIPPED)
     for user in skipped.uses if skipped else ():
-        in_a_row = user.operand(1)
-        if user.op.name == "Assign" and isinstance(in_a_row, Node) and in_a_row.op.name == "Select":
+        if user.op.name == "Assign":
+            in_a_row = user.operand(1)
+            assert isinstance(in_a_row, Node)
             decisions[in_a_row.operand(0)] = None
     for own in decisions:
         uses = list(own.use_sites())

@@ -37,7 +37,8 @@ class EffectChainMinimization(Pass):
         result.matched = links_before
         result.changed = max(0, links_before - links_after)
         result.statistics = {"links before": links_before, "links after": links_after, "nodes removed": removed}
-        result.summary = f"{counted(links_before, 'token link')} to {links_after}, {counted(removed, 'node')} removed"
+        nodes = f"{counted(abs(removed), 'node')} {'added' if removed < 0 else 'removed'}"
+        result.summary = f"{counted(links_before, 'token link')} to {links_after}, {nodes}"
         return result
 
 

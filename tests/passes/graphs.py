@@ -185,6 +185,44 @@ NARROWED = but(
     ("ApplyGradientDescent(%v, %rate, %dv, %t)", "ApplyGradientDescent(%v, %rate, %wide, %t)"),
 )
 """The update takes a gradient in half precision."""
+GATED = but(
+    (
+        """  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]
+  %up2 = ApplyGradientDescent(%w, %rate, %dw, %t) : float32[2]
+  %end = UpdateState(%t, %up1, %up2)
+  %r = Depend(%loss, %end)
+""",
+        """  %good = Less(%loss, float32[]<1000.0>)
+  %move = Partial(@move, %v, %w, %rate, %dv, %dw, %loss, %t)
+  %stay = Partial(@stay, %loss)
+  %chosen = Switch(%good, %move, %stay)
+  %r = call(%chosen) : float32[]
+""",
+    ),
+    (
+        "  return %r\n}",
+        """  return %r
+  func @move(%p: float32[2], %q: float32[2], %s: float32[], %a: float32[2], %b: float32[2], %l: float32[], %u: umonad) {
+    %up1 = ApplyGradientDescent(%p, %s, %a, %u) : float32[2]
+    %up2 = ApplyGradientDescent(%q, %s, %b, %u) : float32[2]
+    %end = UpdateState(%u, %up1, %up2)
+    %twice = Mul(%l, float32[]<2.0>)
+    %done = Depend(%twice, %end)
+    return %done
+  }
+  func @stay(%l: float32[]) {
+    %twice = Mul(%l, float32[]<2.0>)
+    return %twice
+  }
+}""",
+    ),
+)
+"""The branch that updates returns twice the loss, and so does the other one."""
+PURE = """
+graph @main(%x: float32[2]) {
+  %y = Neg(%x)
+  return %y
+}"""
 COUNTS = but(
     ("role=weight\nstate %w", "role=weight\nstate %log: int32[2] role=slot\nstate %w"),
     (

@@ -467,3 +467,19 @@ def test_a_dynamic_scale_stays_within_its_bounds() -> None:
     program = compiled("mlp", "loss-scale{init=16,factor=4,window=1,min=8,max=128},overflow-check")
     cycles = ([good], [good, good], [bad], [bad, bad])
     assert [float(after(program, state, given)["loss_scale.value"]) for given in cycles] == [64, 128, 8, 8]
+
+
+def test_a_loss_that_the_updating_branch_returns() -> None:
+    """Each micro-batch has one, and so has a step whose update is skipped."""
+    program = parsed("GATED")
+    state = {"v": np.ones(2, np.float32), "w": np.full(2, 2, np.float32), "rate": np.float32(0.5)}
+    given = [[np.array(x, np.float32)] for x in ([0.5, 1], [2, 3])]
+    losses = [6, 20]
+    assert [float(result) for _, result in train(program, state, given[:1])[0]] == losses[:1]
+    cycle = train(compile_program(program, "gradient-accumulation{steps=2}"), state, given)[0]
+    assert [float(result) for name, result in cycle if name == "accumulate"] == losses
+    checked = compile_program(program, "overflow-check", reproducer_directory=None)
+    state["w"][0] = np.inf
+    (step,) = train(checked, state, given[:1])[0]
+    assert checked.graphs["step"].outputs[0] == "loss"
+    assert np.isinf(step[1][0])

@@ -201,6 +201,15 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {"links before": 3, "links after": 2, "nodes removed": 4}, {},
     ),
     (
+        # one behind the other, updates need a link more
+        "STEP", "effect-chain-minimization", 2, 0, "2 token links to 3, 2 nodes added",
+        {"links before": 2, "links after": 3, "nodes removed": -2}, {},
+    ),
+    (
+        "PURE", "effect-chain-minimization", 0, 0, "0 token links to 0, 0 nodes removed",
+        {"links before": 0, "links after": 0, "nodes removed": 0}, {},
+    ),
+    (
         "dead_code_elimination.ir", "dead-code-elimination", 10, 10,
         "removed 7 nodes, 2 functions, 1 state variable (sum)", {"nodes": 7, "functions": 2, "state": ["sum"]}, {},
     ),
@@ -288,6 +297,7 @@ REFUSED = [
     ("OPEN", "gradient-accumulation", "has no fixed shape: it cannot be accumulated"),
     ("CARRIED", "gradient-accumulation", "has no fixed shape: it cannot be kept"),
     ("INSIDE", "gradient-accumulation", "only gradients of the main graph can be cut"),
+    ("batch_size.ir", "batch-size{size=4}", "step: its batch is 4 already"),
     ("STEP", "batch-size{}", "give either size or dynamic=true"),
     ("STEP", "batch-size{size=3,dynamic=true}", "give either size or dynamic=true"),
 ]
