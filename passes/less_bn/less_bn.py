@@ -7,10 +7,9 @@ from fnmatch import fnmatchcase
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.core.errors import OptionError, PassError
-from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
-from ...ir.core.types import TensorType
 from ...ir.rewrite.removal import Plan, Removal
 from ..framework.base import Pass
 from ..framework.options import option
@@ -171,16 +170,7 @@ def _rewire(graph: Graph, norms: Iterable[BatchNorm]) -> None:
 def _fold_casts(node: Node) -> None:
     """A cast back to the type before a widening cast, as around a removed BatchNorm in float32, changes nothing."""
     inner = node.operand(0) if node.op.name == "Cast" else None
-    if not isinstance(inner, Node) or inner.op.name != "Cast":
-        return
-    source = inner.operand(0)
-    wide, narrow = inner.type, source.type
-    if (
-        isinstance(wide, TensorType)
-        and isinstance(narrow, TensorType)
-        and node.type == narrow
-        and wide.dtype.is_float
-        and narrow.dtype.is_float
-        and wide.dtype.itemsize > narrow.dtype.itemsize
-    ):
-        node.replace_uses(source)
+    if isinstance(inner, Node) and inner.op.name == "Cast":
+        source = inner.operand(0)
+        if node.type == source.type and tensor_type(inner).dtype.itemsize > tensor_type(source).dtype.itemsize:
+            node.replace_uses(source)

@@ -12,8 +12,10 @@ from boost_compile.ir.analysis.effects.state_access import state_behind
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
+from boost_compile.passes.less_bn.less_bn import _fold_casts
 
 from tests import execution
+from tests.graphs import graph, node
 from tests.material import batches, material, values
 
 INNER = ["block.bn1", "block.bn2"]
@@ -112,3 +114,18 @@ def test_a_dry_run_changes_nothing() -> None:
     assert program.state.keys() == source.state.keys()
     assert report.statistics["nodes after"] == source.graphs["step"].total_nodes()
     assert report.statistics["parameters removed"] == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "between", "result", "folds"),
+    [
+        ("float16", "float32", "float16", True),
+        ("float16", "float32", "bfloat16", False),
+        ("float32", "float16", "float32", False),
+    ],
+)
+def test_casts_that_cancel(given: str, between: str, result: str, folds: bool) -> None:
+    text = f"graph @g(%x: {given}[2]) {{\n  %a = Cast(%x, 0) : {between}[2]\n  %b = Cast(%a, 0) : {result}[2]\n"
+    here = graph(f"{text}  %c = Neg(%b)\n  return %c\n}}")
+    _fold_casts(node(here, "b"))
+    assert (node(here, "c").operand(0) is here.inputs[0]) == folds

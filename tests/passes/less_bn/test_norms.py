@@ -1,0 +1,122 @@
+"""BatchNorms that cannot be removed, each with the reason: variants of the graph in less_bn.ir."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.rewrite.roles import assign_roles
+from boost_compile.ir.text import parse_program
+from boost_compile.passes import compile_program
+
+TEXT = re.sub(r"^//.*\n", "", (Path(__file__).parent / "less_bn.ir").read_text(), flags=re.M)
+ELEMENTS = "(float32[1,2,4,4], float32[2], float32[2], float32[2], float32[2])"
+
+
+def edited(changes: dict[str, str]) -> Program:
+    text = TEXT
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return assign_roles(parse_program(text))
+
+
+def compiled(changes: dict[str, str], options: str = "") -> Program:
+    return compile_program(edited(changes), f"less-bn{{{options}}}", reproducer_directory=None)
+
+
+A1 = '%a1 = TupleGetItem(%n1, 0) primal {unique_id = "7"}'
+S1 = "%s1 = TupleGetItem(%n1, 3)"
+GRAD = "%dn1 = BatchNormGrad(%dr, %c1, %gamma1, %s1, %v1, %e1, true, 1e-05, 0)"
+KEPT = {
+    "its gamma 'gamma1' serves another BatchNorm too": {
+        "BatchNorm(%c2, %gamma2,": "BatchNorm(%c2, %gamma1,",
+    },
+    "it has 2 gradient nodes": {
+        GRAD: f"%dnx = BatchNormGrad(%dy, %c1, %gamma1, %s1, %v1, %e1, true, 1e-05, 0) : "
+        f'(float32[1,2,4,4], float32[2], float32[2]) primal {{forward_unique_id = "6"}}\n  {GRAD}',
+    },
+    "%shown (Neg) takes a statistic of the batch from it": {
+        A1: f'{A1}\n  %mean = TupleGetItem(%n1, 1) primal {{unique_id = "70"}}\n'
+        '  %shown = Neg(%mean) primal {unique_id = "71"}',
+    },
+    "%shown (Show) takes all results of %n1 at once": {
+        A1: f'{A1}\n  %shown = Show(%n1) : float32[2] primal {{unique_id = "70"}}',
+    },
+    "its result is overwritten in place, and what it takes is needed elsewhere": {
+        A1: f'{A1}\n  %over = InplaceAddExt(%a1, %x, 1, umonad) : float32[1,2,4,4] primal {{unique_id = "70"}}\n'
+        '  %other = Neg(%c1) primal {unique_id = "71"}',
+        "%t0 = UpdateState(umonad, %n0,": "%t0 = UpdateState(umonad, %over, %n0,",
+    },
+}
+
+
+@pytest.mark.parametrize("reason", KEPT)
+def test_what_cannot_go_stays_and_says_why(reason: str) -> None:
+    with pytest.raises(PassError, match="matched nothing") as caught:
+        compiled(KEPT[reason], "select=scope,scope=*/block/bn1")
+    assert f"kept: {reason}" in str(caught.value)
+
+
+def test_a_batch_norm_inside_a_function_stays() -> None:
+    norm = "BatchNorm(%c1, %gamma1, %beta1, %mean1, %var1, true, 1e-05, 0.1, 0, umonad)"
+    own = ["%c1: float32[1,2,4,4]", *(f"%{n}1: float32[2]@{n}1" for n in ("gamma", "beta", "mean", "var"))]
+    found = {
+        norm: "call(@norm, %c1, %gamma1, %beta1, %mean1, %var1)",
+        "-> (loss) {": f"""-> (loss) {{
+  func @norm({", ".join(own)}) {{
+    %n1 = {norm} : {ELEMENTS} scope("Default/block/bn1") primal {{unique_id = "6"}}
+    return %n1
+  }}""",
+    }
+    with pytest.raises(PassError) as caught:
+        compiled(found, "select=scope,scope=*/block/bn1")
+    assert "kept: it stands inside function 'norm'" in str(caught.value)
+
+
+def test_frozen_statistics() -> None:
+    """The gradient then takes nothing that forward saved; it is known by the input and gamma. All of it goes."""
+    found = compiled(
+        {
+            "%var1, true,": "%var1, false,",
+            GRAD: "%dn1 = BatchNormGrad(%dr, %c1, %gamma1, %mean1, %var1, %mean1, false, 1e-05, 0)",
+        }
+    )
+    names = [node.op.name for node in found.graphs["step"]]
+    assert (names.count("BatchNorm"), names.count("BatchNormGrad")) == (2, 1)
+    assert not [n for n in found.state if n.endswith("1") and n not in ("w1", "m_w1")]
+
+
+def test_gamma_that_is_loaded_and_cast() -> None:
+    found = compiled(
+        {
+            "  %n1 = BatchNorm(%c1, %gamma1,": '  %lg = Load(%gamma1, umonad) : float32[2] primal {unique_id = "60"}\n'
+            "  %n1 = BatchNorm(%c1, %lg,",
+            "BatchNormGrad(%dr, %c1, %gamma1,": "BatchNormGrad(%dr, %c1, %lg,",
+        }
+    )
+    assert found.reports[0].statistics["removed"] == ["gamma1"]
+    assert "gamma1" not in found.state
+
+
+def test_elements_behind_a_depend() -> None:
+    found = compiled(
+        {
+            A1: f'%d1 = Depend(%n1, %x) : {ELEMENTS} primal {{unique_id = "70"}}\n'
+            '  %a1 = TupleGetItem(%d1, 0) primal {unique_id = "7"}',
+        }
+    )
+    assert found.reports[0].statistics["removed"] == ["gamma1"]
+    assert found.graphs["step"].total_nodes() < edited({}).graphs["step"].total_nodes()
+    relu = next(n for n in found.graphs["step"] if n.name == "r1")
+    assert relu.operand(0).name == "c1"
+
+
+def test_a_network_without_batch_norms() -> None:
+    from tests.material import material
+
+    with pytest.raises(PassError, match="step: the forward part has no BatchNorm"):
+        compile_program(material("mlp"), "less-bn")
