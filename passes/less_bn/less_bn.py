@@ -102,7 +102,7 @@ class LessBN(Pass):
         chosen: dict[BatchNorm, Plan] = {}
         for norm in norms:
             reason = kept[norm.node]
-            if not reason and self.max_removed is not None and len(chosen) == self.max_removed:
+            if not reason and len(chosen) == self.max_removed:
                 reason = f"max_removed={self.max_removed} others go"
             if not reason:
                 reason = norm.obstacle

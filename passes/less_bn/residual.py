@@ -17,6 +17,7 @@ from ...ir.analysis.training.network import FORWARD
 from ...ir.core.graph import Graph, Input, Node, Value
 from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
+from ...ir.core.walk import walk
 from .norms import FORMS
 
 ADDS = named(Family.SUM, in_place=True)
@@ -48,13 +49,11 @@ class _Search:
         """Values of forward that depend on the graph's inputs, and their place in the graph; weights are not among
         them."""
         self.joins: dict[Node, Join] = {}
-        for value in self.graph.inputs:
-            self.place[value] = -1 - len(self.place)
-        for i, node in enumerate(self.graph):
-            if found.part(node) != FORWARD or node.op.name == "UpdateState":
+        for i, value in enumerate((*self.graph.inputs, *self.graph)):
+            if isinstance(value, Node) and (found.part(value) != FORWARD or value.op.name == "UpdateState"):
                 continue
-            if any(v in self.place for v in node.operands):
-                self.place[node] = i
+            if isinstance(value, Input) or any(v in self.place for v in value.operands):
+                self.place[value] = i
 
     def join(self, node: Node) -> Join | None:
         heads = self._summands(node)
@@ -83,7 +82,7 @@ class _Search:
         return list(operands) if same else []
 
     def _above(self, value: Value) -> Sequence[Value]:
-        if isinstance(value, Input) or not isinstance(value, Node):
+        if not isinstance(value, Node):
             return ()
         join = self.joins.get(value)
         return join.entries if join is not None else [v for v in value.operands if v in self.place]
@@ -120,16 +119,9 @@ class _Search:
         return reached, entries
 
     def _last(self, heads: Sequence[Value], reached: Mapping[Node, int]) -> dict[Node, None]:
-        last: dict[Node, None] = {}
-        stack = [v for v in heads if isinstance(v, Node) and v in reached]
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
+        def above(node: Node) -> list[Node]:
             if node.op.name in FORMS:
-                last[node] = None
-                continue
-            for above in self._above(node):
-                if isinstance(above, Node) and above in reached and above not in seen:
-                    seen.add(above)
-                    stack.append(above)
-        return last
+                return []
+            return [v for v in self._above(node) if isinstance(v, Node) and v in reached]
+
+        return {n: None for n in walk((n for n in reached if n in heads), above) if n.op.name in FORMS}

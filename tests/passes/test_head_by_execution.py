@@ -240,3 +240,12 @@ def test_a_layer_of_zeros_has_slots_of_zeros() -> None:
     found = compiled(material("mlp"))
     assert not material("mlp").state["output.weight"].initial.any()
     assert found.state["moments.output.multiplier"].initial == 0
+
+
+def test_a_product_of_weights_is_no_layer() -> None:
+    """It stands behind the last layer, but nothing is put through it."""
+    more = """
+  %both = MatMul(%l1, %l1, false, true) : float32[3,3] primal {unique_id = "60"}
+  %loss ="""
+    (report,) = compiled(edited(TWO_LAYERS, {"\n  %loss =": more})).reports
+    assert report.statistics["weight"] == "head.weight"

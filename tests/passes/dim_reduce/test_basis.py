@@ -98,7 +98,15 @@ def _directory(change: Callable[[Path], object]) -> Callable[[Path], Path]:
 
 def _state(**values: np.ndarray) -> Callable[[Path], object]:
     own = {"a": np.ones((3, 4), np.float32), "b": np.ones(5, np.float32), "c": np.ones((), np.float32)}
-    return _directory(lambda folder: save_file({**own, **values}, folder / "0.safetensors"))  # type: ignore[return-value]
+    return _directory(lambda folder: save_file({**own, **values}, folder / "2.safetensors"))  # type: ignore[return-value]
+
+
+def _file(tensors: dict[str, np.ndarray]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        save_file(tensors, folder / "basis.safetensors")
+        return folder / "basis.safetensors"
+
+    return make
 
 
 def _matrix(matrix: np.ndarray) -> Callable[[Path], Path]:
@@ -129,7 +137,13 @@ _HOLE = np.where(np.arange(SIZE) == 13, np.nan, _ROWS)
         (lambda folder: (checkpoints(folder, 3), folder)[1], r"at least 4 checkpoints .* holds 3.*n_components=2"),
         (lambda folder: (checkpoints(folder, 6, directions=2), folder)[1], "differ in 2 independent directions"),
         (_state(b=np.ones(6, np.float32)), r"weight 'b' is \[6\], the network's is \[5\]"),
-        (_state(b=np.full(5, np.nan, np.float32)), r"0.safetensors: weight 'b' holds values that are not finite"),
+        (_state(b=np.full(5, np.nan, np.float32)), r"2.safetensors: weight 'b' holds values that are not finite"),
+        (lambda folder: (checkpoints(folder, 4, directions=0), folder)[1], "differ in 0 independent directions"),
+        (_file({"a": np.eye(3, 12, dtype=np.float32)}), "it lacks weight 'b'; a basis has one tensor"),
+        (_file({"a": np.ones((3, 12), np.int32)}), "'a' is int32.*rows of 12 floats"),
+        (_file({"a": np.ones((3, 11), np.float32)}), "'a' is float32.*rows of 12 floats"),
+        (_file({"a": np.ones(12, np.float32)}), "'a' is float32.*rows of 12 floats"),
+        (_file({"a": np.ones((2, 3, 4), np.float32)}), "has 2 rows, too few for n_components=3"),
         (_directory(lambda f: save_file({"a": np.ones(1)}, f / "4.safetensors")), "weight 'a'|lacks weight 'b'"),
         (_directory(lambda f: (f / "9.ckpt").write_bytes(b"\xff" * 40)), "9.ckpt: no checkpoint that can be read"),
         (_matrix(_ROWS[:, :9]), "18 columns"),

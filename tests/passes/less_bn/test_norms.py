@@ -102,6 +102,32 @@ def test_gamma_that_is_loaded_and_cast() -> None:
     assert "gamma1" not in found.state
 
 
+def test_what_does_not_stand_in_the_way() -> None:
+    """Waiting for a statistic; an operation in place, where nobody else takes what it overwrites."""
+    over = "%over = InplaceMul(%a1, %a1, umonad) {side_effect_mem = true} : float32[1,2,4,4]"
+    found = compiled(
+        {
+            A1: f'{A1}\n  {over} primal {{unique_id = "70"}}',
+            "%t0 = UpdateState(umonad, %n0, %n1,": "%t0 = UpdateState(umonad, %n0, %n1, %s1, %over,",
+        }
+    )
+    assert found.reports[0].statistics["removed"] == ["gamma1"]
+
+
+def test_one_behind_the_other() -> None:
+    found = compiled(
+        {
+            "%c1 = Conv2D(%a0, %l1)": "%c1 = ReLU(%a0)",
+            "  %dw1 = Conv2DBackpropFilter(%dc1, %a0, (2, 2, 1, 1))": "  %dw1 = Show(%dc1, %a0)",
+            "%n1 = BatchNorm(%c1,": "%n1 = BatchNorm(%a0,",
+            "BatchNormGrad(%dr, %c1,": "BatchNormGrad(%dr, %a0,",
+        },
+        "select=scope,scope=*bn*",
+    )
+    assert found.reports[0].statistics["BatchNorms removed"] == 3
+    assert next(n for n in found.graphs["step"] if n.name == "r1").operand(0).name == "x"
+
+
 def test_elements_behind_a_depend() -> None:
     found = compiled(
         {

@@ -25,9 +25,11 @@ def branch(net: Network, x: str, *names: str) -> str:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("how", ["Add", "AddExt", "AddN", "tuple"])
+@pytest.mark.parametrize("how", ["Add", "AddExt", "AddN", "tuple", "InplaceAddExt", "in one dimension"])
 def test_a_block_in_every_spelling_of_its_sum(how: str, turned: bool) -> None:
     net = Network()
+    if how == "in one dimension":
+        net.image, how = "float32[1,2,4]", "Add"
     x = branch(net, "x", "stem")
     summands = [branch(net, x, "one", "two"), branch(net, x, "beside")]
     summands = summands[::-1] if turned else summands

@@ -72,8 +72,14 @@ def test_bottlenecks() -> None:
     y = net.relu(net.norm("stem", net.conv("x")))
     y = bottleneck(net, y, "0", down=True)
     y = bottleneck(net, y, "1")
-    y = bottleneck(net, y, "2")
-    assert removed(net, y) == {f"{k}.{i}" for k in range(3) for i in (1, 2)} | {"0.down"}
+    y = bottleneck(net, net.node("MaxPool", y), "2", down=True)
+    assert removed(net, y) == {f"{k}.{i}" for k in range(3) for i in (1, 2)} | {"0.down", "2.down"}
+
+
+def test_a_shortcut_behind_a_block_without_expansion() -> None:
+    net = Network()
+    y = inverted(net, net.node("ReLU6", net.norm("stem", net.conv("x"))), "0", expansion=False)
+    assert removed(net, inverted(net, y, "1", shortcut=True)) == {"1.1"}
 
 
 @pytest.mark.parametrize(
