@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from .data import BytesData, Data
+from .data import BytesData, Data, numbers
 from .types import IOMONAD, NONE, STRING, UMONAD, UNKNOWN, DType, ScalarType, TensorType, TupleType, Type
 
 Attribute = Any
@@ -108,3 +108,12 @@ def type_of(value: Attribute) -> Type:
     if isinstance(value, MonadValue):
         return UMONAD if value.kind == "umonad" else IOMONAD
     return UNKNOWN
+
+
+def scalar_of(literal: Any) -> float | int | None:
+    """The number that a constant or an attribute is, also as a tensor of one element; None where it is none."""
+    if isinstance(literal, Number):
+        literal = literal.value
+    if isinstance(literal, TensorValue) and literal.type.size == 1:
+        literal = numbers(literal.type, literal.data).item()
+    return literal if isinstance(literal, (int, float)) and not isinstance(literal, bool) else None

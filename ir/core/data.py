@@ -228,6 +228,14 @@ def to_numpy(type_: TensorType, data: Data) -> np.ndarray:
     return np.frombuffer(data.view(), dtype=np_dtype).reshape(type_.shape)
 
 
+def numbers(type_: TensorType, data: Data) -> np.ndarray:
+    """The same with bfloat16 as float32, for who computes with the values."""
+    import numpy as np
+
+    array = to_numpy(type_, data)
+    return (array.astype(np.uint32) << 16).view(np.float32) if type_.dtype is DType.BFLOAT16 else array
+
+
 def from_numpy(array: np.ndarray) -> tuple[TensorType, BytesData]:
     """Type and bytes of an array (made contiguous and little-endian; copies only when it is not)."""
     import numpy as np

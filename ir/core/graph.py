@@ -225,6 +225,13 @@ class Node(Value):
 Use = tuple[Node, int]
 """A use of a value: who takes it, as which operand."""
 
+
+def rewire(uses: Iterable[Use], new: Value) -> None:
+    """Each of these uses becomes one of ``new``. They are listed before ``new`` is made of what they took."""
+    for user, i in uses:
+        user.set_operand(i, new)
+
+
 _SHOWN = 4
 """How many inputs and outputs ``repr`` names."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from .graph import Graph, Node, Value
@@ -50,6 +50,15 @@ def carried_operands(value: Value) -> list[Value]:
         return []
     operands = value._operands[:1] if value.op.name == "Depend" else value._operands
     return [v for v in operands if not is_monad(v.type)]
+
+
+def unpacked(values: Sequence[Value]) -> list[Value]:
+    """The values in order, with the elements of each tuple that was made here in its place."""
+
+    def elements(value: Value) -> Sequence[Value]:
+        return value._operands[::-1] if isinstance(value, Node) and value.op.name == "MakeTuple" else ()
+
+    return [v for v in walk(values[::-1], elements) if not (isinstance(v, Node) and v.op.name == "MakeTuple")]
 
 
 def untied_operands(node: Node) -> list[Node]:

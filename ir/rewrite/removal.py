@@ -324,7 +324,7 @@ class Removal:
 
     # -- making it so ----------------------------------------------------------------------------------------
 
-    def apply(self, plan: Plan, rewire: Callable[[], None]) -> None:
+    def apply(self, plan: Plan, rewire: Callable[[], object]) -> None:
         """Makes a plan so. ``rewire`` replaces what others take from the plan's ``own`` nodes, which go too."""
         used = [name for name, state in self.graph.states.items() if state.uses]
         owners = {graph for graph in map(_graph_of, (v for v, _ in plan.dead)) if graph is not None}
@@ -341,7 +341,7 @@ class Removal:
             if not self.graph.states[name].uses:
                 del self.graph.states[name]
 
-    def _edit(self, fx: Effects, plan: Plan, rewire: Callable[[], None]) -> None:
+    def _edit(self, fx: Effects, plan: Plan, rewire: Callable[[], object]) -> None:
         graph = fx.graph
         rewire()
         gone = plan.dropped.keys() | plan.own

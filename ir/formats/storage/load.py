@@ -21,6 +21,8 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
 
     Raises FormatError, naming path and place, for anything that is missing, damaged or of another kind.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"a program is read from a path, not from a {type(path).__name__}")
     path = Path(path)
     if path.is_dir():
         from .directory import read_directory

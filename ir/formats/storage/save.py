@@ -8,21 +8,26 @@ from pathlib import Path
 from ...core.errors import Error
 from ...core.program import Program
 from ...files.atomic import explained, replacing_file
+from ...files.heads import is_like_its_name
 from .compiled import note_compiled
 from .suffixes import form_to_write
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
+def save(program: Program, path: str | os.PathLike[str], *, force: bool = False) -> None:
     """``NAME.boost`` (or a name without a suffix) writes a program directory, ``NAME.mindir`` one self-contained
     MindIR, ``NAME.ir`` or ``NAME.txt`` the text form.
 
     What stood there before is replaced at once when the new one is complete. Raises Error when the suffix is another,
-    the place cannot be written, or something stands there that is no program.
+    the place cannot be written or lies inside a program, or something stands there that is no program (with ``force``
+    a file is replaced whatever it holds).
     """
     path = Path(path)
     if not path.name:
         raise Error(f"'{path}' names no file: give a name such as program.boost")
     form = form_to_write(path)
+    refuse_inside_program(path)
+    if path.is_file() and not force and not is_like_its_name(path):
+        raise Error(f"{path}: what stands there is not what its name says; remove it or choose another name")
     with explained(path):
         if form == "mindir":
             _save_mindir(program, path)
@@ -35,6 +40,15 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
             from .directory import write_directory
 
             write_directory(program, path)
+
+
+def refuse_inside_program(path: Path) -> None:
+    """Error for a place inside a program directory, which holds nothing but its own files."""
+    from .directory import PROGRAM
+
+    inside = next((folder for folder in path.absolute().parents if (folder / PROGRAM).is_file()), None)
+    if inside is not None:
+        raise Error(f"{path}: this is inside the program {inside}; choose a place outside of it")
 
 
 def _save_mindir(program: Program, path: Path) -> None:

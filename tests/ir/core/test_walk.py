@@ -11,6 +11,7 @@ from boost_compile.ir.core.walk import (
     live_nodes,
     result_value,
     through,
+    unpacked,
     untied_operands,
     walk,
     without_order,
@@ -84,3 +85,11 @@ def test_live_nodes_are_all_that_the_result_needs() -> None:
     assert {node.name for node in live_nodes([graph.result])} == {"old", "new", "t", "late", "held", "result"}
     assert live_nodes(graph.inputs) == set()
     assert {node.name for node in live_nodes([v["unused"], v["old"], *graph.inputs])} == {"unused", "old"}
+
+
+def test_tuples_that_were_made_here_are_taken_apart_in_order() -> None:
+    graph = Graph("packed")
+    a, b, c, given = (graph.add_input(name, tensor("float32")) for name in ("a", "b", "c", "given"))
+    inner = graph.create("MakeTuple", [b, c])
+    outer = graph.create("MakeTuple", [a, inner])
+    assert unpacked([outer, given]) == [a, b, c, given]
