@@ -8,7 +8,7 @@ from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
-from ..ir.core.graph import Graph, Node, Value, tensor_type
+from ..ir.core.graph import Graph, Node, Value, rewire, tensor_type
 from ..ir.core.names import LOCAL, STAGE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
@@ -150,8 +150,7 @@ def _decide_together(graph: Graph, target: str) -> None:
         uses = list(own.use_sites())
         agreed = _any_rank(graph, own, target)
         mark(agreed, {AGREED: True})
-        for user, i in uses:
-            user.set_operand(i, agreed)
+        rewire(uses, agreed)
     graph.sort()
 
 
@@ -166,15 +165,14 @@ def _test_together(graph: Graph, checks: Sequence[Node], target: str) -> bool:
     follows from it (skipping, another scale, a result) then does so everywhere. False for a test of another kind."""
     if any(check.op.name != "IsFinite" for check in checks):
         return False
-    uses = {check: list(check.use_sites()) for check in checks}
+    smallest = min(checks, key=lambda check: tensor_type(check).size)
+    uses = list(smallest.use_sites())
     finite = all_true(graph, [reduce_all(graph, check, scope=SCOPE) for check in checks], scope=SCOPE)
     somewhere = _any_rank(graph, graph.create("LogicalNot", [finite], scope=SCOPE), target)
     nowhere = graph.create("LogicalNot", [somewhere], scope=SCOPE)
-    smallest = min(checks, key=lambda check: tensor_type(check).size)
     agreed = graph.create("LogicalAnd", [smallest, nowhere], scope=SCOPE)
     mark(agreed, {AGREED: True})
-    for user, i in uses[smallest]:
-        user.set_operand(i, agreed)
+    rewire(uses, agreed)
     graph.sort()
     return True
 

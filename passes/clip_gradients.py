@@ -8,24 +8,21 @@ from functools import partial
 from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.stages import GradientPath, Point, in_order
-from ..ir.builders.cast import cast
-from ..ir.builders.reduce import reduce_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import DType
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import merge, put, summed
 from .framework.base import Pass
 from .framework.options import option
 from .step.clip_each_rank import clip_each_rank
+from .step.clipping import SCOPE, between, factor, norm, square, times
 from .step.results import with_results
 from .step.split import refuse_sparse, sparse_gradients
 
-SCOPE = "clip-gradients"
 NORM = "gradient_norm"
 
 
@@ -135,10 +132,10 @@ class ClipGradients(Pass):
             result.miss(path.weight, "unscaled only after weight decay: what is clipped has the decay in it")
 
     def _clip_own(self, graph: Graph) -> None:
-        norm = clip_each_rank(graph, self.by, self.limit, self.report_norm)
+        length = clip_each_rank(graph, self.by, self.limit, self.report_norm)
         if self.report_norm:
-            assert norm is not None
-            Effects(graph).commit(with_results(graph, [(NORM, norm)]))
+            assert length is not None
+            Effects(graph).commit(with_results(graph, [(NORM, length)]))
 
     def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
         if not paths:
@@ -154,41 +151,29 @@ class ClipGradients(Pass):
             squares = _squares([path.at("clip") for path in paths])
         results: list[tuple[str, Value]] = []
         if self.by == "global-norm" or self.report_norm:
-            norm = _norm(_owner(paths[0]), squares)
+            length = norm(_owner(paths[0]), squares)
             if self.report_norm:
-                results.append((NORM, norm))
+                results.append((NORM, length))
             if self.by == "global-norm":
-                factors = [self._factor(_owner(paths[0]), norm)] * len(paths)
+                factors = [factor(_owner(paths[0]), length, self.limit)] * len(paths)
         if self.by == "tensor-norm":
             owner_of = dict(zip(squares, map(_owner, paths), strict=True))
-            own = {square: self._factor(owner, _norm(owner, [square])) for square, owner in owner_of.items()}
-            factors = [own[square] for square in squares]
+            own = {s: factor(owner, norm(owner, [s]), self.limit) for s, owner in owner_of.items()}
+            factors = [own[s] for s in squares]
         made: dict[Value, Value] = {}
-        for path, factor in zip(paths, factors, strict=True):
-            put(path, "clip", partial(self._limited, made, factor))
+        for path, by in zip(paths, factors, strict=True):
+            put(path, "clip", partial(self._limited, made, by))
         for fx in effects:
             fx.commit(with_results(graph, results) if results else None)
 
-    def _factor(self, graph: Graph, norm: Value) -> Value:
-        """At most one, and one exactly for a norm within the limit; the divisor is never less than the limit."""
-        limit = graph.constant(scalar_tensor("float32", self.limit))
-        divisor = graph.create("Maximum", [norm, limit], scope=SCOPE)
-        return graph.create("RealDiv", [limit, divisor], scope=SCOPE)
-
-    def _limited(self, made: dict[Value, Value], factor: Value | None, graph: Graph, value: Value) -> Value:
-        """The replacement of ``value``: times ``factor``, or its elements limited; ``made`` are those that exist."""
-        if value not in made:
-            dtype = tensor_type(value).dtype
-            wide = dtype.widened
-            x = cast(graph, value, wide, scope=SCOPE)
-            if factor is None:
-                for op, bound in (("Minimum", self.limit), ("Maximum", -self.limit)):
-                    constant = graph.constant(scalar_tensor(wide, bound))
-                    x = graph.create(op, [x, constant], scope=SCOPE, sources=[value])
-            else:
-                operands = [x, cast(graph, factor, wide, scope=SCOPE)]
-                x = graph.create("Mul", operands, scope=SCOPE, sources=[value])
-            made[value] = cast(graph, x, dtype, scope=SCOPE)
+    def _limited(self, made: dict[Value, Value], by: Value | None, graph: Graph, value: Value) -> Value:
+        """The replacement of ``value``: times ``by``, or its elements limited; ``made`` are those that exist."""
+        if value not in made and by is not None:
+            made[value] = times(graph, value, by)
+        elif value not in made:
+            wide = tensor_type(value).dtype.widened
+            high, low = (graph.constant(scalar_tensor(wide, bound)) for bound in (self.limit, -self.limit))
+            made[value] = between(graph, value, high, low)
         return made[value]
 
 
@@ -198,19 +183,8 @@ def _squares(points: Sequence[Point]) -> list[Value]:
     for point in points:
         graph = point.graph
         if graph is not None and point.values not in made:
-            total = summed(point, scope=SCOPE)
-            wide = cast(graph, total, tensor_type(total).dtype.widened, scope=SCOPE)
-            square = graph.create("Square", [wide], scope=SCOPE, sources=point.values)
-            made[point.values] = cast(graph, reduce_sum(graph, square, scope=SCOPE), DType.FLOAT32, scope=SCOPE)
+            made[point.values] = square(graph, summed(point, scope=SCOPE), point.values)
     return [made[point.values] for point in points]
-
-
-def _norm(graph: Graph, squares: Sequence[Value]) -> Value:
-    """The norm of all gradients with these sums of squares, as one vector."""
-    total = squares[0]
-    if len(squares) > 1:
-        total = graph.create("AddN", [graph.create("MakeTuple", squares, scope=SCOPE)], scope=SCOPE)
-    return graph.create("Sqrt", [total], scope=SCOPE)
 
 
 def _owner(path: GradientPath) -> Graph:

@@ -11,7 +11,7 @@ from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, State, Valu
 from ..ir.core.predicates import is_ordering, is_pure
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import FunctionType, TensorType, Type
+from ..ir.core.types import FunctionType, TensorType
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.ranks.collectives import is_collective
 from .framework.base import Pass
@@ -108,11 +108,8 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
 def _may_merge(node: Node) -> bool:
     if node.op.name == "Load":
         return True
-    return is_pure(node) and not is_ordering(node) and not _is_closure(node.type) and not _is_collective(node)
-
-
-def _is_closure(type_: Type) -> bool:
-    return isinstance(type_, FunctionType)
+    closure = isinstance(node.type, FunctionType)
+    return is_pure(node) and not is_ordering(node) and not closure and not _is_collective(node)
 
 
 def _is_collective(node: Node) -> bool:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.divisor import NORMALISATION, find_divisor, quotients
-from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
-from ..ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ..ir.analysis.training.network import BACKWARD, network_parts
 from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
-from ..ir.core.graph import Constant, Graph, Node, Use, Value, tensor_type
+from ..ir.core.graph import Constant, Graph, Node, Value, rewire, tensor_type
 from ..ir.core.names import LOCAL, PART, STAGE
 from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, is_monad
+from ..ir.core.walk import through
 from ..ir.core.wording import agreed, counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE, Item, plan_buckets, source_of, sum_over_ranks
@@ -27,10 +27,10 @@ from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .step.clip_each_rank import clipped_by_rank, own_count
-from .step.crossings import takes_value
+from .step.crossings import Start, leaving_backward, sums, taken, update_uses
 from .step.exported_reductions import SCOPE, take_out_reductions
 from .step.names import COUNTED, FUSION, TALLY
-from .step.normalisation import change_divisor, declare_divisor, divide, division_of
+from .step.normalisation import change_divisor, declare_divisor, divide
 from .step.tally import declare_tally, move_marks, tallies
 
 RANKS = "ranks"
@@ -151,17 +151,6 @@ def _why_not(weight: StateVariable, fixed: Mapping[str, None]) -> str:
     return "the loss does not depend on it, or nothing updates it: there is no gradient"
 
 
-@dataclass(slots=True)
-class _Term:
-    """A value to be summed over ranks, and who takes it. ``normalised``: its users divide by what was counted."""
-
-    weights: tuple[str, ...]
-    value: Node
-    dtype: DType
-    uses: list[Use]
-    normalised: bool
-
-
 class _Rewrite:
     """Puts the reductions into one graph; ``limit``: bytes of a bucket."""
 
@@ -178,10 +167,9 @@ class _Rewrite:
         """Returns the number of collectives for gradients."""
         graph = self.graph
         fx = Effects(graph)
-        terms = self._terms()
+        terms = self._in_order(self._terms())
         own = self._own_divisions(fx)
         _sum_flags(graph, self.program.target, self.group)
-        self._order(terms)
         wide = [_widened(graph, term.value) for term in terms]
         buckets = self._buckets(terms, wide)
         sums: dict[int, Node] = {}
@@ -190,7 +178,7 @@ class _Rewrite:
             sums.update(zip(bucket, found, strict=True))
         divisor = self._divisor(terms)
         for i, term in enumerate(terms):
-            self._wire(term, sums[i], None if term.normalised else divisor)
+            self._wire(term, sums[i], None if term.divided else divisor)
         for what, node in list(tallies(graph)):
             if what != RANKS:
                 _reduce_tally(graph, node, self.group)
@@ -208,94 +196,58 @@ class _Rewrite:
 
     # -- what is reduced -------------------------------------------------------------------------------------
 
-    def _terms(self) -> list[_Term]:
-        marked = is_fed(self.graph)
-        terms = self._accumulated() if marked else self._leaving_backward()
+    def _terms(self) -> list[Start]:
+        """The values to be summed over ranks. Of those that leave the backward part all uses by the update side count:
+        who asks whether they are finite too, so that all ranks hear the same."""
+        if is_fed(self.graph):
+            starts = sums(self.graph)
+            self.fixed.extend(name for start in starts if start.is_constant for name in start.weights)
+            terms = [start for start in starts if not start.is_constant]
+        else:
+            found = anatomy(self.graph)
+            self.fixed.extend(info.name for info in found.weights if not info.gradient and info.fixed)
+            terms = leaving_backward(
+                found, ", which not every rank may call: only gradients of the main graph can be reduced"
+            )
+            self._check_crossings(found, {start.value for start in terms})
         if self.fixed and not self.mean:
             raise PassError(
                 f"the gradient of weight '{self.fixed[0]}' is a constant of graph '{self.graph.name}', which "
                 "data-parallel cannot sum over ranks: use mean=true"
             )
         for term in terms:
-            if term.dtype not in SUMMED:
+            if not term.divided and (clipped := clipped_by_rank(term.value)) is not None:
+                term.value, term.uses = clipped, taken(clipped)  # what each rank makes of its own is summed
+            dtype = tensor_type(term.value).dtype
+            if dtype not in SUMMED:
                 raise PassError(
-                    f"the gradient of weight '{term.weights[0]}' ({term.value!r}) is {term.dtype}, which AllReduce "
-                    "does not add up: train this weight in float32"
+                    f"the gradient of weight '{term.weights[0]}' ({term.value!r}) is {dtype}, which AllReduce does not "
+                    "add up: train this weight in float32"
                 )
         state = self.program.state
         return self._merged([t for t in terms if not all(state[w].info.get(LOCAL) for w in t.weights)])
 
-    def _leaving_backward(self) -> list[_Term]:
-        """Gradients as the backward part leaves them, and all uses of them by the update side: who asks whether they
-        are finite too, so that all ranks hear the same."""
-        graph = self.graph
-        found = anatomy(graph)
-        names: dict[Node, list[str]] = {}
-        for info in found.weights:
-            if not info.gradient and info.fixed:
-                self.fixed.append(info.name)
-            for gradient in info.gradient:
-                if gradient.graph is not graph:
-                    where = gradient.graph.name if gradient.graph else "?"
-                    raise PassError(
-                        f"the gradient {gradient!r} of weight '{info.name}' is computed inside function '{where}', "
-                        "which not every rank may call: only gradients of the main graph can be reduced"
-                    )
-                names.setdefault(gradient, []).append(info.name)
-        self._check_crossings(found, names)
-        terms = []
-        for gradient, weights in names.items():
-            uses = [
-                (user, i)
-                for user, i in gradient.use_sites()
-                if found.part(user) not in (FORWARD, BACKWARD) and takes_value(user, i)
-            ]
-            terms.append(_own(_Term(tuple(weights), gradient, tensor_type(gradient).dtype, uses, normalised=False)))
-        return terms
-
-    def _check_crossings(self, found: TrainingAnatomy, gradients: Container[Node]) -> None:
-        """What else the update side takes of the backward part is each rank's own, such as the rows that a sparse
-        gradient is of."""
+    def _check_crossings(self, found: TrainingAnatomy, gradients: Container[Value]) -> None:
+        """Refuses other values of the backward part that the update side takes: they are each rank's own, such as the
+        rows of a sparse gradient."""
         for node in self.graph:
             if found.part(node) != BACKWARD or node in gradients or is_monad(node.type):
                 continue
-            for user, i in node.use_sites():
-                if found.part(user) not in (FORWARD, BACKWARD) and takes_value(user, i):
-                    raise PassError(
-                        f"the update side (by {user!r}) takes {node!r}, which is not the gradient of a weight and "
-                        "differs by rank: a sparse gradient has rows of its own on every rank; export the network with "
-                        "sparse=False in its embeddings"
-                    )
+            for user, _ in update_uses(node, found.parts):
+                raise PassError(
+                    f"the update side (by {user!r}) takes {node!r}, which is not the gradient of a weight and "
+                    "differs by rank: a sparse gradient has rows of its own on every rank; export the network with "
+                    "sparse=False in its embeddings"
+                )
 
-    def _accumulated(self) -> list[_Term]:
-        """The sums of a cycle, before they are divided by what was counted; as they come where nothing is."""
-        terms = []
-        for node in self.graph:
-            names = weights_of(node)
-            if not names:
-                continue
-            division = division_of(node)
-            if division is not None:
-                total = division.operand(0)
-                assert isinstance(total, Node)
-                terms.append(_Term(names, total, tensor_type(total).dtype, [(division, 0)], normalised=True))
-            elif node.op.name == "TensorMove" and isinstance(node.operand(0), Constant):
-                self.fixed.extend(names)
-            else:
-                uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
-                terms.append(_own(_Term(names, node, tensor_type(node).dtype, uses, normalised=False)))
-        return terms
-
-    def _merged(self, terms: Sequence[_Term]) -> list[_Term]:
+    def _merged(self, terms: Sequence[Start]) -> list[Start]:
         """Weights whose gradient is a sum of several get one term: their sum."""
-        of_weight: dict[str, list[_Term]] = {}
+        of_weight: dict[str, list[Start]] = {}
         for term in terms:
             for name in term.weights:
                 of_weight.setdefault(name, []).append(term)
         several = {name: found for name, found in of_weight.items() if len(found) > 1}
-        if not several:
-            return list(terms)
-        paths = {path.weight: path for path in gradient_paths(self.graph)}
+        paths = {path.weight: path for path in gradient_paths(self.graph)} if several else {}
         gone: set[int] = set()
         for name, summands in several.items():
             if any(t.weights != (name,) for t in summands) or not _meets_in_sum(paths.get(name)):
@@ -304,44 +256,40 @@ class _Rewrite:
             for other in others:
                 operands = [_widened(self.graph, t.value) for t in (first, other)]
                 first.value = self.graph.create("Add", operands, scope=SCOPE, sources=operands)
-                zeros = self.graph.create("ZerosLike", [other.value], scope=SCOPE)
-                for user, i in other.uses:
-                    user.set_operand(i, zeros)
+                rewire(other.uses, self.graph.create("ZerosLike", [other.value], scope=SCOPE))
                 gone.add(id(other))
         return [term for term in terms if id(term) not in gone]
 
-    def _order(self, terms: list[_Term]) -> None:
+    def _in_order(self, terms: Sequence[Start]) -> list[Start]:
         """As the backward part has them ready, as far as the graph says; else the last layer's first."""
         depth: dict[Value, int] = {}
         for node in self.graph:
             depth[node] = 1 + max((depth.get(v, 0) for v in node.operands if not is_monad(v.type)), default=0)
-        terms.reverse()
-        terms.sort(key=lambda t: depth[t.value])
+        last_first = terms[::-1]
+        return sorted(last_first, key=lambda term: depth.get(term.value, 0))
 
-    def _buckets(self, terms: Sequence[_Term], wide: Sequence[Value]) -> list[list[int]]:
+    def _buckets(self, terms: Sequence[Start], wide: Sequence[Value]) -> list[list[int]]:
         items = []
         for i, (term, value) in enumerate(zip(terms, wide, strict=True)):
             type_ = tensor_type(value)
-            fixed_size = type_.is_static
-            number = self.program.state[term.weights[0]].info.get(FUSION) if fixed_size else None
+            number = self.program.state[term.weights[0]].info.get(FUSION) if type_.is_static else None
             # What has no fixed shape cannot be taken out of a bucket.
-            nbytes = type_.nbytes if fixed_size else 2**62
+            nbytes = type_.nbytes if type_.is_static else 2**62
             items.append(Item(i, type_.dtype, nbytes, number if isinstance(number, int) else None))
         return plan_buckets(items, self.limit)
 
     # -- what they are divided by ----------------------------------------------------------------------------
 
-    def _divisor(self, terms: Sequence[_Term]) -> Node | None:
+    def _divisor(self, terms: Sequence[Start]) -> Node | None:
         """Sees to the mean; returns the divisor where it must be put behind the sums, which nothing divides yet."""
-        counted = any(term.normalised for term in terms)
+        counted = any(term.divided for term in terms)
         if self.mean == counted:
             return None
         graph = self.graph
         one = graph.constant(scalar_tensor("float32", 1.0))
         ranks = declare_tally(all_reduce(graph, one, self.group, scope=SCOPE), RANKS)
         op = "Mul" if self.mean else "RealDiv"
-        if find_divisor(graph) is not None:
-            change_divisor(graph, lambda old: graph.create(op, [old, ranks], scope=SCOPE))
+        if change_divisor(graph, lambda old: graph.create(op, [old, ranks], scope=SCOPE)):
             return None
         return declare_divisor(ranks)
 
@@ -353,15 +301,15 @@ class _Rewrite:
             return {}
         own = own_count(fx, divisor, SCOPE)
         paths = [path for path in gradient_paths(self.graph) if path.weight in local]
-        on_path = {_uncast(value) for path in paths for point in path.points for value in point.values}
+        on_path = {through(value, ("Cast",)) for path in paths for point in path.points for value in point.values}
         found: dict[Node, Value] = {}
-        for taken, divisions in quotients(divisor).items():
+        for by, divisions in quotients(divisor).items():
             for division in (d for d in divisions if d in on_path):
-                found[division] = cast(self.graph, own, tensor_type(taken).dtype, scope=SCOPE)
+                found[division] = cast(self.graph, own, tensor_type(by).dtype, scope=SCOPE)
                 mark(division, {OWN_DIVISION: True})
         return found
 
-    def _wire(self, term: _Term, total: Value, divisor: Node | None) -> None:
+    def _wire(self, term: Start, total: Value, divisor: Node | None) -> None:
         graph = self.graph
         if divisor is not None:
             total = divide(graph, total, divisor, scope=SCOPE)
@@ -372,26 +320,11 @@ class _Rewrite:
                 # The sum of half-precision numbers need not fit in half precision before it is divided.
                 user.replace_uses(total)
             else:
-                user.set_operand(i, cast(graph, total, term.dtype, scope=SCOPE))
-
-
-def _own(term: _Term) -> _Term:
-    """The term, or what each rank makes of it by clipping its own, which is then what is summed."""
-    clipped = clipped_by_rank(term.value)
-    if clipped is None:
-        return term
-    uses = [(user, i) for user, i in clipped.use_sites() if takes_value(user, i)]
-    return replace(term, value=clipped, uses=uses)
+                user.set_operand(i, cast(graph, total, tensor_type(user.operand(i)).dtype, scope=SCOPE))
 
 
 def _meets_in_sum(path: GradientPath | None) -> bool:
     return path is not None and path.is_sum and not path.points[0].measures
-
-
-def _uncast(value: Value) -> Value:
-    while isinstance(value, Node) and value.op.name == "Cast":
-        value = value.operand(0)
-    return value
 
 
 def _widened(graph: Graph, value: Value) -> Value:
@@ -403,8 +336,7 @@ def _reduce_tally(graph: Graph, node: Node, group: str) -> None:
     """The sum of a tally over ranks takes its place."""
     uses = [(user, i) for user, i in node.use_sites() if user.op.name != "UpdateState"]
     total = all_reduce(graph, node, group, scope=SCOPE)
-    for user, i in uses:
-        user.set_operand(i, total)
+    rewire(uses, total)
     _take_over(node, total)
 
 
@@ -453,10 +385,8 @@ def _sum_flags(graph: Graph, target: str, group: str) -> None:
             )
         asked_by_file = node.op.name == "NPUGetFloatStatusV2" and node.origin is None
         if asked_by_file and not any(is_collective(user) for user in node.uses):
-            uses = [(user, i) for user, i in node.use_sites() if takes_value(user, i)]
-            total = all_reduce(graph, node, group, scope=SCOPE)
-            for user, i in uses:
-                user.set_operand(i, total)
+            uses = taken(node)
+            rewire(uses, all_reduce(graph, node, group, scope=SCOPE))
     for node in own:
         dtype = tensor_type(node).dtype
         if target == CPU and not dtype.is_float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.analysis.effects.state_access import summarize
+from ..ir.core.graph import Graph
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
@@ -42,5 +43,5 @@ class EffectChainMinimization(Pass):
         return result
 
 
-def _links(graph: object) -> int:
-    return sum(node.op.name == "UpdateState" for node in graph)  # type: ignore[attr-defined]
+def _links(graph: Graph) -> int:
+    return sum(node.op.name == "UpdateState" for node in graph)

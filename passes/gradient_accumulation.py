@@ -25,7 +25,7 @@ from ..ir.rewrite.settle_results import settle_results
 from ..ir.rewrite.stages import mark, mark_gradient
 from .framework.base import Pass
 from .framework.options import option
-from .step.micro_batch_weight import find_weight, scalar_weight
+from .step.micro_batch_weight import find_weight, scalar_weight, weighted_term
 from .step.names import EACH, SKIPPED, WEIGHT
 from .step.normalisation import declare_divisor, divide, forget_divisor
 from .step.split import Crossing, Cut, drop_network, drop_update_side, find_cut, forget_unused, pack, parts_of_clone
@@ -298,15 +298,7 @@ def _added(graph: Graph, total: Value, own: Value, sources: Sequence[Value] = ()
 def _term(graph: Graph, k: Kept, gradient: Value, factor: Value | None) -> Value:
     """The summand of a micro-batch in an accumulator."""
     term = cast(graph, gradient, k.type.dtype, scope=SCOPE)
-    if factor is None:
-        return term
-    scaled = graph.create(
-        "Mul", [term, cast(graph, factor, k.type.dtype, scope=SCOPE)], scope=SCOPE, sources=[gradient]
-    )
-    # A micro-batch of weight zero has no mean (0/0): it adds nothing.
-    counts = graph.create("NotEqual", [factor, _number(graph, 0.0)], scope=SCOPE)
-    nothing = graph.create("ZerosLike", [scaled], scope=SCOPE)
-    return graph.create("Select", [counts, scaled, nothing], scope=SCOPE, sources=[gradient])
+    return term if factor is None else weighted_term(graph, term, factor, scope=SCOPE, sources=[gradient])
 
 
 def _feed_gradients(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from ..ir.analysis.cost.flops import estimated_flops
 from ..ir.analysis.effects.state_access import location
@@ -12,13 +11,14 @@ from ..ir.analysis.functions.calls import bindings
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
-from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
+from ..ir.core.errors import OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Input, Node, State, Value
 from ..ir.core.op import CALL
 from ..ir.core.program import Program, variant_name
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
 from ..ir.core.variants import CONTINUOUS, INTERVAL, LISTED, LONGEST, SEEDS, Choice
+from ..ir.core.walk import walk
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.removal import Removal
@@ -26,7 +26,7 @@ from ..ir.rewrite.seeds import separate_draws
 from .framework.base import Pass
 from .framework.options import option
 from .step.accumulated import added_terms, gradients_in
-from .step.depth import layers_by_depth
+from .step.depth import divided, layers_by_depth, matches
 
 CYCLE = "freeze.cycle"
 SCOPE = "gradient-freeze"
@@ -131,7 +131,7 @@ class GradientFreeze(Pass):
             variants: list[set[str]] = [set()]
             numbers = []
             for globs in self.train:
-                trained = {w for w in weights if any(fnmatchcase(w, glob.strip()) for glob in globs.split("|"))}
+                trained = {w for w in weights if matches(w, globs)}
                 if not trained:
                     raise PassError(
                         f"group '{globs}' trains nothing: no weight has such a name{nearest(globs, weights)}"
@@ -143,18 +143,8 @@ class GradientFreeze(Pass):
             if len(variants) < 2:
                 raise PassError(f"every group of {', '.join(self.train)} trains all {counted(len(weights), 'weight')}")
             return variants, numbers
-        groups = min(self.groups, len(layers))
-        if groups < 2:
-            raise NotApplicable(
-                f"the network has {len(layers)} layer with trained weights: there is no prefix to freeze"
-            )
-        if groups < self.groups:
-            result.miss(
-                "groups",
-                f"the network has {counted(groups, 'layer')} with trained weights, so {counted(groups, 'group')}",
-            )
-        prefixes = [layers[: k * len(layers) // groups] for k in range(groups)]
-        return [{w for layer in prefix for w in layer} for prefix in prefixes], list(range(groups))
+        groups = divided(layers, self.groups, result, "there is no prefix to freeze")
+        return [set().union(*groups[:k]) for k in range(len(groups))], list(range(len(groups)))
 
     def _choice(self, variants: int, numbers: Sequence[int]) -> Choice:
         """Which variant each cycle runs; ``numbers`` holds that of each group."""
@@ -184,10 +174,10 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Gra
     accumulators = {n for n in kept if program.state[n].role == "accumulator"}
     values = _gradients(graph, frozen, accumulators)
     # Updates, and what adds to accumulators and clears them: those stay zero. What a function returns is seen to below.
-    states = _StatesOf(graph)
+    bound = bindings(graph)
     for body in (*graph.functions.values(), graph):
         fx = Effects(body)
-        idle = [e for e in fx.list if e.writes and all(states.within(value, kept) for value in e.writes)]
+        idle = [e for e in fx.list if e.writes and all(_is_one_of(value, kept, bound) for value in e.writes)]
         if body is not graph:
             idle = [e for e in idle if e.node.op is not CALL and _only_orders(e.node)]
         if idle:
@@ -222,27 +212,18 @@ def _only_orders(node: Node) -> bool:
     )
 
 
-class _StatesOf:
-    """The states that the inputs of functions stand for."""
+def _is_one_of(value: Value, names: set[str], bound: Mapping[Input, Sequence[Value]]) -> bool:
+    """Whether a location is one of these states, at every call; ``bound``: what the inputs of functions stand for."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._bound = bindings(graph)
+    def given(value: Value) -> Sequence[Value]:
+        here = location(value)
+        return bound.get(here, ()) if isinstance(here, Input) else ()
 
-    def within(self, value: Value, names: set[str]) -> bool:
-        """Whether a location is one of these states, at every call."""
-        stack: list[Value] = [value]
-        seen: set[Value] = set()
-        while stack:
-            here = location(stack.pop())
-            if here is None or (isinstance(here, State) and here.name not in names):
-                return False
-            if isinstance(here, Input) and here not in seen:
-                seen.add(here)
-                callers = self._bound.get(here, ())
-                if not callers:
-                    return False
-                stack.extend(callers)
-        return True
+    def fits(value: Value) -> bool:
+        here = location(value)
+        return bool(bound.get(here)) if isinstance(here, Input) else isinstance(here, State) and here.name in names
+
+    return all(map(fits, walk([value], given)))
 
 
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
-from itertools import pairwise
 
 from ..ir.analysis.derivative.linearity import Seed, find_seeds
-from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
-from ..ir.core.errors import NotApplicable, OptionError, PassError, nearest
-from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.errors import OptionError, PassError, nearest
+from ..ir.core.graph import Graph, Node, Use, Value
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
@@ -22,15 +20,13 @@ from ..ir.rewrite.scale_seeds import scale_seeds
 from .framework.base import Pass
 from .framework.options import option
 from .step.accumulated import added_terms, gradients_in
-from .step.crossings import crossings, takes_value
-from .step.depth import layers_by_depth
+from .step.crossings import accumulated, crossings
+from .step.depth import divided, layers_by_depth, matches
 from .step.dynamic_loss_scale import put_scale_rule, refuse_second_scale
 from .step.group_scale_rule import SCOPE
 from .step.names import SKIPPED, steps_of, value_of
 from .step.normalisation import divide_gradients
 from .step.results import with_results
-
-Use = tuple[Node, int]
 
 
 class GroupLossScale(Pass):
@@ -96,10 +92,7 @@ class GroupLossScale(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        refuse_second_scale(program)
-        for name, graph in program.graphs.items():
-            if "loss_scale" in graph.outputs:
-                raise PassError(f"graph '{name}' scales its loss itself: leave {self.name} out, or export without it")
+        refuse_second_scale(program, self.name)
         layers = layers_by_depth(program)
         members = self._members(result, layers)
         depth = {weight: at for at, weight in enumerate(w for layer in layers for w in layer)}
@@ -130,20 +123,10 @@ class GroupLossScale(Pass):
         """The weights of each group."""
         weights = [w for layer in layers for w in layer]
         if not self.match:
-            n = min(self.groups, len(layers))
-            if n < 2:
-                raise NotApplicable(
-                    f"the network has {len(layers)} layer with trained weights: there is nothing to group"
-                )
-            if n < self.groups:
-                result.miss(
-                    "groups", f"the network has {counted(n, 'layer')} with trained weights, so {counted(n, 'group')}"
-                )
-            ends = [k * len(layers) // n for k in range(n + 1)]
-            return [[w for layer in layers[a:b] for w in layer] for a, b in pairwise(ends)]
+            return divided(layers, self.groups, result, "there is nothing to group")
         members: list[list[str]] = [[] for _ in self.match]
         for weight in weights:
-            found = next((k for k, globs in enumerate(self.match) if _matches(weight, globs)), None)
+            found = next((k for k, globs in enumerate(self.match) if matches(weight, globs)), None)
             if found is None:
                 raise PassError(
                     f"weight '{weight}' is in no group: no glob of match matches it. Add it, or end with a group \"*\""
@@ -169,10 +152,6 @@ class GroupLossScale(Pass):
             program.add_state(steps_of(k), number, "loss-scale", scalar_tensor("float32", steps).data)
 
 
-def _matches(weight: str, globs: str) -> bool:
-    return any(fnmatchcase(weight, glob.strip()) for glob in globs.split("|"))
-
-
 def _scale(
     program: Program,
     graph: Graph,
@@ -196,8 +175,10 @@ def _scale(
     if updates:
         # Loaded anew: what the update side takes from the backward part would have to be carried to it.
         scales = _load(fx, order)
-        uses = _accumulated(graph, group_of, order) or group
-        divide_gradients(graph, {use: scales[k] for use, k in uses.items()}, scope=SCOPE)
+        # A constant has no derivative in it to be scaled.
+        starts = [start for start in accumulated(graph) if not start.is_constant]
+        sums = {use: group_of.get(start.weights[0], order[-1]) for start in starts for use in start.uses}
+        divide_gradients(graph, {use: scales[k] for use, k in (sums or group).items()}, scope=SCOPE)
     # Copies: what is returned must not be the memory that the end of the cycle writes.
     shown = [(f"loss_scale_{k}", graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]
     fx.commit(with_results(graph, shown))
@@ -248,18 +229,6 @@ def _factor(graph: Graph, scales: Mapping[int, Value], order: Sequence[int], pos
 
 def _load(fx: Effects, order: Sequence[int]) -> dict[int, Value]:
     return {k: fx.load(fx.graph.state(value_of(k), tensor("float32")), scope=SCOPE) for k in order}
-
-
-def _accumulated(graph: Graph, group_of: Mapping[str, int], order: Sequence[int]) -> dict[Use, int]:
-    """The uses of gradients that come from accumulators, with their groups."""
-    found: dict[Use, int] = {}
-    for node in graph:
-        weights = weights_of(node)
-        if not weights or (node.op.name == "TensorMove" and isinstance(node.operand(0), Constant)):
-            continue  # a constant has no derivative in it to be scaled
-        k = group_of.get(weights[0], order[-1])
-        found.update(dict.fromkeys(((u, i) for u, i in node.use_sites() if takes_value(u, i)), k))
-    return found
 
 
 def _gradients(

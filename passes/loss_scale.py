@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.analysis.derivative.linearity import find_seeds
-from ..ir.analysis.training.gradient_path import updating_graphs, weights_of
+from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
-from ..ir.core.errors import OptionError, PassError
-from ..ir.core.graph import Graph, Node
+from ..ir.core.errors import OptionError
+from ..ir.core.graph import Graph
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
@@ -18,7 +18,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.scale_seeds import scale_seeds
 from .framework.base import Pass
 from .framework.options import option
-from .step.crossings import crossings, takes_value
+from .step.crossings import accumulated, crossings
 from .step.dynamic_loss_scale import SCOPE, put_scale_rule, refuse_second_scale
 from .step.names import CLEAN, SCALE, SKIPPED
 from .step.normalisation import change_divisor, declare_divisor, divide_gradients
@@ -78,10 +78,7 @@ class LossScale(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        refuse_second_scale(program)
-        for name, graph in program.graphs.items():
-            if "loss_scale" in graph.outputs:
-                raise PassError(f"graph '{name}' scales its loss by itself: leave loss-scale out, or export without it")
+        refuse_second_scale(program, self.name)
         number = tensor("float32")
         scale = scalar_tensor("float32", self.initial)
         program.add_state(SCALE, number, "loss-scale", scale.data)
@@ -102,8 +99,7 @@ class LossScale(Pass):
         n = max(multiplied.values(), default=0)
         result.summary = (
             f"{counted(n, 'seed')} of {counted(result.matched, 'gradient')} multiplied by {self.initial:g} "
-            f"({self.mode}), "
-            "the gradients divided by it once"
+            f"({self.mode}), the gradients divided by it once"
         )
         return result
 
@@ -119,13 +115,9 @@ class LossScale(Pass):
             made = []
         if updates and not change_divisor(graph, lambda old: graph.create("Mul", [old, scale], scope=SCOPE)):
             divisor = declare_divisor(scale)
-            divide_gradients(graph, dict.fromkeys(_accumulated(graph) or wanted, divisor), scope=SCOPE)
+            sums = [use for start in accumulated(graph) for use in start.uses]
+            divide_gradients(graph, dict.fromkeys(sums or wanted, divisor), scope=SCOPE)
         # A copy: what is returned must not be the memory that the end of the cycle writes.
         shown = graph.create("TensorMove", [scale], scope=SCOPE)
         fx.commit(with_results(graph, [("loss_scale", shown)]))
         return len(made), len({user.operand(i) for user, i in wanted})
-
-
-def _accumulated(graph: Graph) -> list[tuple[Node, int]]:
-    """The uses of gradients that come from accumulators."""
-    return [(user, i) for node in graph if weights_of(node) for user, i in node.use_sites() if takes_value(user, i)]

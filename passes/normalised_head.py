@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..ir.analysis.effects.state_access import state_behind
 from ..ir.analysis.effects.tokens import orders_only
@@ -12,9 +13,9 @@ from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.network import BACKWARD, FORWARD
 from ..ir.analysis.training.weights import WeightInfo
 from ..ir.builders.reduce import reduce_sum
-from ..ir.core.attributes import Attribute, TensorValue, scalar_tensor
+from ..ir.core.attributes import TensorValue, scalar_tensor
 from ..ir.core.errors import NotApplicable, PassError
-from ..ir.core.graph import Constant, Graph, Node, Value
+from ..ir.core.graph import Graph, Node, Value, rewire
 from ..ir.core.names import BACKWARD_ID, FORWARD_ID
 from ..ir.core.op import CALL, Op
 from ..ir.core.predicates import is_effect
@@ -155,8 +156,7 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
     product = _product(found, name)
     if product is None:
         return None
-    state = state_behind(product.operand(1))
-    info = next((w for w in found.weights if state is not None and w.name == state.name), None)
+    info = next((w for w in found.weights if w.name == _state_of(product)), None)
     if product.op.name != "MatMul" or info is None:
         raise _refusal(product, "it is no MatMul of its input with a weight as it stands (not cast, not transposed)")
     x, weight = product.operand(0), product.operand(1)
@@ -184,24 +184,24 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
     for user in _takers(weight):
         if found.part(user) == BACKWARD and user not in dx:
             raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
-    return Head(info, product, x, weight, bool(_flag(product, 3)), bias_add, dz, dweight, tuple(dx), tuple(dbias))
+    return Head(info, product, x, weight, _flag(product, 3), bias_add, dz, dweight, tuple(dx), tuple(dbias))
 
 
 def _last_of_each_cell(found: TrainingAnatomy, program: Program, result: PassResult) -> list[str]:
     """The weights of these layers, that nearest to the loss first; a miss for each other layer."""
     order = {name: i for i, name in enumerate(program.state)}
     place = {info.name: order[info.slots[0] if info.slots else info.name] for info in found.weights}
-    last: dict[str, str] = {}
-    layers = [state.name for product in _products(found)[0] if (state := state_behind(product.operand(1))) is not None]
+    layers = [name for product in _products(found)[0] if (name := _state_of(product))]
+    cells: dict[str, list[str]] = {}
     for name in dict.fromkeys(layers):
-        cell = name.rpartition(".")[0].rpartition(".")[0]
-        if cell not in last or place[last[cell]] < place[name]:
-            last[cell] = name
-    kept = set(last.values())
-    for name in dict.fromkeys(layers):
-        if name not in kept:
-            other = last[name.rpartition(".")[0].rpartition(".")[0]]
-            result.miss(name, f"'{other}' is the last one of its cell")
+        cells.setdefault(name.rpartition(".")[0].rpartition(".")[0], []).append(name)
+    kept = set()
+    for names in cells.values():
+        last = max(names, key=place.__getitem__)
+        kept.add(last)
+        for name in names:
+            if name != last:
+                result.miss(name, f"'{last}' is the last one of its cell")
     return [name for name in dict.fromkeys(reversed(layers)) if name in kept]
 
 
@@ -223,12 +223,16 @@ def _check_matrix(found: TrainingAnatomy, head: Head) -> None:
 def _product(found: TrainingAnatomy, weight: str | None) -> Node | None:
     """The last product, or the last one with this weight."""
     products, hidden = _products(found)
-    if weight is None:
-        if hidden is not None:
-            raise _refusal(hidden, f"it may stand inside function '{hidden.graph.name if hidden.graph else '?'}'")
-        return products[-1] if products else None
-    own = [p for p in products if (state := state_behind(p.operand(1))) is not None and state.name == weight]
+    if weight is None and hidden is not None:
+        raise _refusal(hidden, f"it may stand inside function '{hidden.graph.name if hidden.graph else '?'}'")
+    own = [p for p in products if weight in (None, _state_of(p))]
     return own[-1] if own else None
+
+
+def _state_of(product: Node) -> str:
+    """The name of the weight that a product takes."""
+    state = state_behind(product.operand(1))
+    return "" if state is None else state.name
 
 
 def _products(found: TrainingAnatomy) -> tuple[list[Node], Node | None]:
@@ -270,9 +274,8 @@ def _rank(value: Value) -> int:
     return len(value.type.shape) if isinstance(value.type, TensorType) else 0
 
 
-def _flag(node: Node, i: int) -> Attribute:
-    flag = node.operand(i) if i < node.num_operands else None
-    return flag.value if isinstance(flag, Constant) else False
+def _flag(node: Node, i: int) -> bool:
+    return i < node.num_operands and bool(node.operand(i).literal)
 
 
 def _bias_add(found: TrainingAnatomy, product: Node) -> Node | None:
@@ -323,8 +326,7 @@ class _Builder:
         users = list(gradient.use_sites())
         operands = [value, unit, gradient]
         through = self.make(_normalise("L2NormalizeGrad", axis), operands, _tensor(value), gradient)
-        for user, i in users:
-            user.set_operand(i, through)
+        rewire(users, through)
         return through
 
 
@@ -340,9 +342,7 @@ def _rewrite(graph: Graph, head: Head, name: str) -> tuple[Node, Node]:
     head.product.set_operand(0, x)
     head.product.set_operand(1, w)
     users = list(head.result.use_sites())
-    y = build.make("Mul", [multiplier, head.result], z_type, head.result)
-    for user, i in users:
-        user.set_operand(i, y)
+    rewire(users, build.make("Mul", [multiplier, head.result], z_type, head.result))
 
     build.backward = True
     dz = build.make("Mul", [multiplier, head.dz], z_type, head.dz)
@@ -399,10 +399,6 @@ def _drop_bias(program: Program, graph: Graph, add: Node, product: Node) -> str:
     plan = removal.plan_all([state.name], gradients, (add,))
     if plan.obstacle:
         raise PassError(f"its bias '{state.name}' cannot be dropped: {plan.obstacle}")
-    removal.apply(plan, lambda: _skip(add, product))
+    removal.apply(plan, partial(add.replace_uses, product))
     program.drop_state(plan.states)
     return state.name
-
-
-def _skip(node: Node, value: Value) -> None:
-    node.replace_uses(value)

@@ -33,7 +33,7 @@ from .step.normalisation import change_count
 from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
 from .step.results import named_results, with_results
 from .step.split import sparse_gradients
-from .step.tally import declare_tally, find_tally
+from .step.tally import cycle_total, declare_tally, find_tally
 from .step.update_side import update_effects
 
 SCOPE = "overflow-check"
@@ -175,9 +175,9 @@ class OverflowCheck(Pass):
             skips.extend(overflows)
         if count is not None:
             one = None if own is None else graph.constant(scalar_tensor("float32", 1.0))
-            fed = find_tally(graph, count) or declare_tally(_total(fx, count, one), count)
+            fed = find_tally(graph, count) or declare_tally(cycle_total(fx, count, one, scope=SCOPE), count)
             own_number = None if own is None else cast(graph, own, DType.FLOAT32, scope=SCOPE)
-            dropped = declare_tally(_total(fx, DROPPED, own_number), DROPPED)
+            dropped = declare_tally(cycle_total(fx, DROPPED, own_number, scope=SCOPE), DROPPED)
             some_dropped = graph.create("Greater", [dropped, zero], scope=SCOPE)
             overflows.append(some_dropped)
             if self.policy == "skip-micro":
@@ -246,12 +246,6 @@ def _settled_check(graph: Graph, roles: Mapping[str, str]) -> OwnCheck | None:
     updates is returned from where the network computed it, since a skipped update must not take it away."""
     settle_results(graph, network_parts(graph))
     return find_own_check(graph, update_effects(Effects(graph), roles))
-
-
-def _total(fx: Effects, state: str, own: Value | None) -> Node:
-    """A count over the cycle's micro-batches, ``own`` being that of the one in the same graph."""
-    loaded = fx.load(fx.graph.state(state, tensor("float32")), scope=SCOPE)
-    return loaded if own is None else fx.graph.create("Add", [loaded, own], scope=SCOPE)
 
 
 def _any(graph: Graph, conditions: Sequence[Value]) -> Value:

@@ -13,12 +13,13 @@ from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError, nearest
-from ..ir.core.graph import Graph, Input, Node, State, Value, tensor_type
+from ..ir.core.graph import Graph, Input, Node, State, Value, rewire, tensor_type
 from ..ir.core.predicates import written_operands
 from ..ir.core.primitives import facts
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, TensorType
+from ..ir.core.walk import walk
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import put, summed
@@ -157,22 +158,20 @@ class _Group:
 
     def _updates(self, name: str) -> Iterator[Node]:
         """The nodes that write a weight, in the main graph or in functions."""
-        stack: list[Value] = [self.graph.states[name]]
-        seen: set[Value] = set(stack)
-        while stack:
-            place = stack.pop()
+
+        def formals(place: Value) -> Iterator[Input]:
             for user, i in place.use_sites():
-                if i in written_operands(user):
-                    yield user
                 for formal in self.formals.get((user, i), ()):
                     if any(call.operand(at) is not place for call, at in self.closures.bound[formal]):
                         raise PassError(
                             f"graph '{self.graph.name}' updates weight '{name}' and others by one function "
                             f"(by {user!r}), in which no weight has a learning rate or a decay of its own"
                         )
-                    if formal not in seen:
-                        seen.add(formal)
-                        stack.append(formal)
+                    yield formal
+
+        start: Value = self.graph.states[name]
+        for place in walk([start], formals):
+            yield from (user for user, i in place.use_sites() if i in written_operands(user))
 
     # -- learning rate ---------------------------------------------------------------------------------------
 
@@ -257,8 +256,7 @@ class _Group:
         assert body is not None
         total = summed(before, scope=SCOPE)
         new = self._decayed(body, total, updates) if self.weight_decay else total
-        for user, i in decayed.takers:
-            user.set_operand(i, new)
+        rewire(decayed.takers, new)
 
     def _decayed(self, body: Graph, gradient: Value, updates: list[Node]) -> Value:
         """gradient + decay * weight, in the gradient's type."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from ..ir.core.graph import Graph, Node, Value
+from ..ir.builders.nodes import Nodes
+from ..ir.core.graph import Graph, Node, Value, tensor_type
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import TensorType
@@ -48,91 +50,60 @@ class PatchConvolution(Pass):
 def _forward(graph: Graph, m: Match) -> Value:
     x, w = m["x"], m["w"]
     out = _shape(m.root)
-    rows = _Build(graph)
-    product = rows.product(rows.patches(x, w), rows.filters(w), transpose_b=True)
+    rows = _Build(graph, SCOPE)
+    product = rows.matmul(rows.patches(x, w), rows.filters(w), transpose_b=True)
     return rows.images(product, out)
 
 
 def _to_filter(graph: Graph, m: Match) -> Value:
     """``dy`` and ``x`` give the filters' gradient."""
-    rows = _Build(graph)
-    product = rows.product(rows.pixels(m["dy"]), rows.patches(m["x"], m.root), transpose_a=True)
-    return rows.reshape(product, _shape(m.root))
+    rows = _Build(graph, SCOPE)
+    product = rows.matmul(rows.pixels(m["dy"]), rows.patches(m["x"], m.root), transpose_a=True)
+    return rows.reshape(product, *_shape(m.root))
 
 
 def _to_input(graph: Graph, m: Match) -> Value:
     """``dy`` and the filters give the image's gradient."""
-    rows = _Build(graph)
-    product = rows.product(rows.pixels(m["dy"]), rows.filters(m["w"]))
+    rows = _Build(graph, SCOPE)
+    product = rows.matmul(rows.pixels(m["dy"]), rows.filters(m["w"]))
     n, c, height, width = _shape(m.root)
     _, _, kh, kw = _shape(m["w"])
-    patches = rows.reshape(product, (n, height // kh, width // kw, c, kh, kw))
-    return rows.reshape(rows.transpose(patches, (0, 3, 1, 4, 2, 5)), (n, c, height, width))
+    patches = rows.reshape(product, n, height // kh, width // kw, c, kh, kw)
+    return rows.reshape(rows.transpose(patches, 0, 3, 1, 4, 2, 5), n, c, height, width)
 
 
-class _Build:
+class _Build(Nodes):
     """Makes the nodes. Matrices are two-dimensional: a row a patch (its position in the image, row by row)."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
 
     def patches(self, x: Value, w: Value) -> Value:
         """[N, C, H, W], cut as filters of w's shape want it -> [N h w, C kh kw]."""
         n, c, height, width = _shape(x)
         _, _, kh, kw = _shape(w)
-        cut = self.reshape(x, (n, c, height // kh, kh, width // kw, kw))
-        return self.matrix(self.transpose(cut, (0, 2, 4, 1, 3, 5)), c * kh * kw)
+        cut = self.reshape(x, n, c, height // kh, kh, width // kw, kw)
+        return self.matrix(self.transpose(cut, 0, 2, 4, 1, 3, 5), c * kh * kw)
 
     def filters(self, w: Value) -> Value:
         """[O, C, kh, kw] -> [O, C kh kw]."""
         o, c, kh, kw = _shape(w)
-        return self.reshape(w, (o, c * kh * kw))
+        return self.reshape(w, o, c * kh * kw)
 
     def pixels(self, y: Value) -> Value:
         """[N, O, h, w] -> [N h w, O]."""
-        return self.matrix(self.transpose(y, (0, 2, 3, 1)), _shape(y)[1])
+        return self.matrix(self.transpose(y, 0, 2, 3, 1), _shape(y)[1])
 
     def images(self, product: Value, shape: Sequence[int]) -> Value:
         """[N h w, O] -> ``shape``, which is [N, O, h, w]."""
         n, o, h, w = shape
-        return self.transpose(self.reshape(product, (n, h, w, o)), (0, 3, 1, 2))
+        return self.transpose(self.reshape(product, n, h, w, o), 0, 3, 1, 2)
 
     def matrix(self, value: Value, columns: int) -> Value:
         shape = _shape(value)
-        rows = -1 if shape[0] == -1 else _size(shape) // columns
-        return self.reshape(value, (rows, columns))
-
-    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """At most one dimension may be -1: that of a batch of any size."""
-        given = self.graph.constant(tuple(shape))
-        return self.graph.create("Reshape", [value, given], _like(value, shape), scope=SCOPE)
-
-    def transpose(self, value: Value, order: Sequence[int]) -> Value:
-        shape = _shape(value)
-        moved = _like(value, [shape[i] for i in order])
-        return self.graph.create("Transpose", [value, self.graph.constant(tuple(order))], moved, scope=SCOPE)
-
-    def product(self, a: Value, b: Value, *, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-        type_ = _like(a, (_shape(a)[1 if transpose_a else 0], _shape(b)[0 if transpose_b else 1]))
-        flags = [self.graph.constant(transpose_a), self.graph.constant(transpose_b)]
-        return self.graph.create("MatMul", [a, b, *flags], type_, scope=SCOPE)
+        rows = -1 if shape[0] == -1 else prod(shape) // columns
+        return self.reshape(value, rows, columns)
 
 
 def _shape(value: Value) -> tuple[int, ...]:
-    assert isinstance(value.type, TensorType)
-    return value.type.shape
-
-
-def _like(value: Value, shape: Sequence[int]) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return TensorType(value.type.dtype, tuple(shape))
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
+    return tensor_type(value).shape
 
 
 def _against(image: int | None, filters: int | None) -> Any:

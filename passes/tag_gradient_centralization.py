@@ -12,6 +12,7 @@ from ..ir.core.graph import Constant, Node
 from ..ir.core.primitives import Family, facts, named
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.walk import walk
 from ..ir.core.wording import counted
 from .framework.base import Pass
 from .step.names import TAG
@@ -96,14 +97,13 @@ def _serves_recurrence(node: Node) -> bool:
         return True
     if facts(node.op).family is not Family.JOIN:
         return False
-    takers: list[Node] = []
-    stack = [node]
-    while stack:
-        for user, i in stack.pop().use_sites():
-            if user.op.name in BRINGING and not orders_only(user, i):
-                stack.append(user)
-            elif mark(user) != BACKWARD and not orders_only(user, i):
-                takers.append(user)
+
+    def taking(here: Node) -> list[Node]:
+        users = [user for user, i in here.use_sites() if not orders_only(user, i)]
+        return [user for user in users if user.op.name in BRINGING or mark(user) != BACKWARD]
+
+    reached = walk([node], lambda here: taking(here) if here is node or here.op.name in BRINGING else ())
+    takers = [user for user in reached if user is not node and user.op.name not in BRINGING]
     return bool(takers) and all(user.op.name in RECURRENT for user in takers)
 
 

@@ -50,11 +50,10 @@ ELSEWHERE = {
     "ir/core": "tests/ir/core/test_graph.py",
     # One pass in several files.
     "passes/legalize": "tests/passes/legalize/legalize.ir",
-    "passes/less_bn": "tests/passes/less_bn/less_bn.ir",
-    "passes/dim_reduce": "tests/passes/dim_reduce/test_dim_reduce.py",
     "passes/tag_gradient_centralization.py": "tests/passes/lower_gradient_centralization.ir",
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",
+    "passes/step/clipping.py": "tests/passes/clip_gradients.ir",
     "passes/step/update_side.py": "tests/passes/gradient_accumulation.ir",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",

@@ -22,10 +22,11 @@ from ..framework.base import Pass
 from ..framework.options import option
 from ..step.accumulated import added_terms
 from ..step.exported_reductions import reduces_gradients
+from ..step.micro_batch_weight import weighted_term
 from ..step.names import COUNTED, SKIPPED, WEIGHT
 from ..step.results import named_results, with_results
 from ..step.split import forget_unused
-from ..step.tally import declare_tally
+from ..step.tally import cycle_total, declare_tally
 from ..step.update_side import update_effects
 from .basis import read_basis
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
@@ -132,9 +133,8 @@ class DimReduce(Pass):
         }
         result.summary = (
             f"line search among {self.n_components} directions of {counted(len(weights), 'weight')} "
-            f"({counted(size, 'element')}), at most "
-            f"{counted(self.max_trials, 'trial')} a cycle; the optimizer is gone, and "
-            f"{counted(len(gone), 'state')} of it"
+            f"({counted(size, 'element')}), at most {counted(self.max_trials, 'trial')} a cycle; the optimizer is "
+            f"gone, and {counted(len(gone), 'state')} of it"
         )
         return result
 
@@ -156,7 +156,7 @@ def _refuse(program: Program) -> None:
 def _refuse_changes(
     program: Program, feeding: Sequence[Graph], updating: Sequence[Graph], trained: Collection[str]
 ) -> None:
-    """What the update side changes is to stay as it is from now on: nothing that the network reads, but weights."""
+    """State that the update side changes stays as it is from now on: none that the network reads, but weights."""
     read: dict[str, Node] = {}
     for graph in feeding:
         parts = network_parts(graph)
@@ -203,12 +203,7 @@ def _weight_of(graph: Graph) -> Value:
 
 def _term(graph: Graph, loss: Value, share: Value | None) -> Value:
     """The summand of a micro-batch in a sum of losses."""
-    if share is None:
-        return loss
-    scaled = graph.create("Mul", [loss, share], scope=SCOPE)
-    # A micro-batch of weight zero has no mean (0/0): it adds nothing.
-    zero = graph.constant(scalar_tensor("float32", 0.0))
-    return graph.create("Select", [graph.create("NotEqual", [share, zero], scope=SCOPE), scaled, zero], scope=SCOPE)
+    return loss if share is None else weighted_term(graph, loss, share, scope=SCOPE)
 
 
 def _add_loss(graph: Graph, weighted: bool) -> None:
@@ -272,20 +267,15 @@ def _sums(fx: Effects, program: Program, own: Value | None, weighted: bool) -> t
     graph = fx.graph
     count = program.schedule.count
     one = graph.constant(scalar_tensor("float32", 1.0))
-
-    def total(state: str, here: Value | None) -> Node:
-        loaded = fx.load(graph.state(state, tensor("float32")), scope=SCOPE)
-        return loaded if here is None else graph.create("Add", [loaded, here], scope=SCOPE)
-
     if weighted:
-        share = total(WEIGHT, None if own is None else _weight_of(graph))
+        share = cycle_total(fx, WEIGHT, None if own is None else _weight_of(graph), scope=SCOPE)
     elif count is not None and any(COUNTED in node.marks for node in graph):
-        share = total(count, None if own is None else one)
+        share = cycle_total(fx, count, None if own is None else one, scope=SCOPE)
     else:
         share = graph.create("TensorMove", [one], scope=SCOPE)
     if count is None:
         assert own is not None
         losses = graph.create("TensorMove", [own], scope=SCOPE)
     else:
-        losses = total(LOSS, own)
+        losses = cycle_total(fx, LOSS, own, scope=SCOPE)
     return declare_tally(losses, "losses"), declare_tally(share, "share")

@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.builders.cast import cast
+from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import all_finite
-from ...ir.core.attributes import TensorValue, scalar_tensor
+from ...ir.core.attributes import TensorValue
 from ...ir.core.data import from_numpy
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.names import ROWS
@@ -109,7 +109,7 @@ def begin_search(
     rows = {name: a.load(BASIS + name, k, type_.size) for name, type_ in space.weights.items()}
     residuals = {name: a.load(RESIDUAL + name, *type_.shape) for name, type_ in space.weights.items()}
     flat = {
-        name: cast(a.graph, gradients[name], DType.FLOAT32, scope=SCOPE)
+        name: a.cast(gradients[name], DType.FLOAT32)
         if name in gradients
         else a.op("ZerosLike", residuals[name])  # the loss does not depend on it
         for name in space.weights
@@ -141,17 +141,17 @@ def begin_search(
         a.assign(RESIDUAL + name, a.op("Select", finite, new, residuals[name]))
         a.assign(DIRECTION + name, whole)
         weight = fx.load(a.graph.state(name, type_), scope=SCOPE)
-        moved = a.op("Add", cast(a.graph, weight, DType.FLOAT32, scope=SCOPE), whole)
-        a.assign(SHADOW + name, cast(a.graph, moved, type_.dtype, scope=SCOPE))
+        moved = a.op("Add", a.cast(weight, DType.FLOAT32), whole)
+        a.assign(SHADOW + name, a.cast(moved, type_.dtype))
     for name, value in (
         (NEXT_HESSIAN, updated), (NEXT_GRADIENT, gradient), (SUBSPACE_DIRECTION, direction), (BASE, loss),
         (SLOPE, slope), (LENGTH, one), (SHARE, share), (TRIAL_LOSS, a.number(0.0)),
     ):  # fmt: skip
         a.assign(name, value)
-    zero = a.integer(0)
+    zero = a.number(0, "int32")
     a.assign(TRIALS, zero)
-    a.assign(PENDING, cast(a.graph, finite, DType.INT32, scope=SCOPE))
-    skipped = a.op("Select", finite, zero, a.op("Add", a.load(SKIPPED, dtype="int32"), a.integer(1)))
+    a.assign(PENDING, a.cast(finite, DType.INT32))
+    skipped = a.op("Select", finite, zero, a.op("Add", a.load(SKIPPED, dtype="int32"), a.number(1, "int32")))
     a.assign(SKIPPED, skipped)
     return [("overflow", a.op("LogicalNot", finite)), ("skipped_cycles", skipped)]
 
@@ -170,19 +170,19 @@ def judge(space: Subspace) -> Graph:
     # What is not finite is not less than anything, or is minus infinity.
     finite = a.op("IsFinite", loss)
     accepted = a.op("LogicalAnd", a.op("Less", loss, bound), finite)
-    trials = a.op("Add", a.load(TRIALS, dtype="int32"), a.integer(1))
-    over = a.op("LogicalOr", accepted, a.op("GreaterEqual", trials, a.integer(space.max_trials)))
+    trials = a.op("Add", a.load(TRIALS, dtype="int32"), a.number(1, "int32"))
+    over = a.op("LogicalOr", accepted, a.op("GreaterEqual", trials, a.number(space.max_trials, "int32")))
     shorter = a.op("Mul", length, a.number(space.rho))
     for name, type_ in space.weights.items():
         stored = fx.load(graph.state(name, type_), scope=SCOPE)
-        weight = cast(graph, stored, DType.FLOAT32, scope=SCOPE)
+        weight = a.cast(stored, DType.FLOAT32)
         direction = a.load(DIRECTION + name, *type_.shape)
         residual = a.op("Mul", a.number(space.alpha), a.load(RESIDUAL + name, *type_.shape))
         both = a.op("Sub", residual, a.op("Mul", length, direction))
         moved = a.op("Sub", weight, a.op("Select", accepted, both, residual))
         # Before the weight is written: the next trial starts from the same one.
-        a.assign(SHADOW + name, _back(graph, a.op("Add", weight, a.op("Mul", shorter, direction)), type_))
-        a.assign(name, a.op("Select", over, _back(graph, moved, type_), stored))
+        a.assign(SHADOW + name, a.cast(a.op("Add", weight, a.op("Mul", shorter, direction)), type_.dtype))
+        a.assign(name, a.op("Select", over, a.cast(moved, type_.dtype), stored))
     for name, new in ((HESSIAN, NEXT_HESSIAN), (GRADIENT, NEXT_GRADIENT)):
         columns = k if name == HESSIAN else 1
         a.assign(name, a.op("Select", accepted, a.load(new, k, columns), a.load(name, k, columns)))
@@ -191,9 +191,9 @@ def judge(space: Subspace) -> Graph:
     a.assign(LENGTH, shorter)
     a.assign(TRIAL_LOSS, a.number(0.0))
     a.assign(TRIALS, trials)
-    a.assign(PENDING, cast(graph, a.op("LogicalNot", over), DType.INT32, scope=SCOPE))
+    a.assign(PENDING, a.cast(a.op("LogicalNot", over), DType.INT32))
     failed = a.op("LogicalAnd", over, a.op("LogicalNot", accepted))
-    rejected = a.op("Add", a.load(REJECTED, dtype="int32"), cast(graph, failed, DType.INT32, scope=SCOPE))
+    rejected = a.op("Add", a.load(REJECTED, dtype="int32"), a.cast(failed, DType.INT32))
     a.assign(REJECTED, rejected)
     results = {
         "trials": trials,
@@ -207,31 +207,18 @@ def judge(space: Subspace) -> Graph:
     return graph
 
 
-def _back(graph: Graph, value: Value, type_: TensorType) -> Value:
-    return cast(graph, value, type_.dtype, scope=SCOPE)
-
-
 def _eye(k: int) -> TensorValue:
     import numpy as np
 
     return TensorValue(*from_numpy(np.eye(k, dtype=np.float32)))
 
 
-class _Algebra:
-    """Nodes of float32 linear algebra in one graph."""
+class _Algebra(Nodes):
+    """The state of a search beside its arithmetic."""
 
     def __init__(self, fx: Effects):
+        super().__init__(fx.graph, SCOPE)
         self.fx = fx
-        self.graph = fx.graph
-
-    def op(self, name: str, *operands: Value) -> Node:
-        return self.graph.create(name, operands, scope=SCOPE)
-
-    def number(self, value: float) -> Value:
-        return self.graph.constant(scalar_tensor("float32", value))
-
-    def integer(self, value: int) -> Value:
-        return self.graph.constant(scalar_tensor("int32", value))
 
     def load(self, name: str, *shape: int, dtype: str = "float32") -> Node:
         return self.fx.load(self.graph.state(name, tensor(dtype, *shape)), scope=SCOPE)
@@ -239,19 +226,6 @@ class _Algebra:
     def assign(self, name: str, value: Value) -> None:
         t = tensor_type(value)
         self.fx.append("Assign", [self.graph.state(name, TensorType(t.dtype, t.shape)), value], scope=SCOPE)
-
-    def reshape(self, value: Value, *shape: int) -> Value:
-        t = tensor_type(value)
-        if t.shape == shape:
-            return value
-        new = TensorType(t.dtype, shape)
-        return self.graph.create("Reshape", [value, self.graph.constant(shape)], new, scope=SCOPE)
-
-    def matmul(self, a: Value, b: Value, *, transpose_a: bool = False, transpose_b: bool = False) -> Node:
-        rows = tensor_type(a).shape[1 if transpose_a else 0]
-        columns = tensor_type(b).shape[0 if transpose_b else 1]
-        flags = [self.graph.constant(transpose_a), self.graph.constant(transpose_b)]
-        return self.graph.create("MatMul", [a, b, *flags], tensor("float32", rows, columns), scope=SCOPE)
 
     def sum(self, values: Sequence[Value]) -> Value:
         return values[0] if len(values) == 1 else self.op("AddN", self.op("MakeTuple", *values))

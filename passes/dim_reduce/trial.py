@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.state_access import states_behind
@@ -15,7 +15,8 @@ from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, rests, written_operands
 from ...ir.core.primitives import facts
-from ...ir.core.types import DType, TensorType, TupleType, is_monad
+from ...ir.core.types import DType, TensorType, TupleType
+from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
 from ..step.results import named_results, with_results
 
@@ -95,15 +96,7 @@ def return_draws(graph: Graph, kept: Mapping[str, str]) -> None:
 
 def _needed(roots: Sequence[Value]) -> set[Node]:
     """Nodes of the main graph that the roots are computed from; tokens are no need."""
-    found: set[Node] = set()
-    stack = [v for v in roots if isinstance(v, Node)]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            operands = node.operands[:1] if node.op.name == "Depend" else node.operands
-            stack.extend(o for o in operands if isinstance(o, Node) and not is_monad(o.type))
-    return found
+    return {value for value in walk(roots, carried_operands) if isinstance(value, Node)}
 
 
 def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
@@ -202,13 +195,5 @@ def _replace_items(node: Node, items: Sequence[Value]) -> None:
 
 
 def _depends_on(node: Node, weights: Collection[str]) -> bool:
-    stack: list[Value] = [node]
-    seen: set[Value] = set()
-    while stack:
-        here = stack.pop()
-        if isinstance(here, State) and here.name in weights:
-            return True
-        if isinstance(here, Node) and here not in seen:
-            seen.add(here)
-            stack.extend(o for o in here.operands if not is_monad(o.type))
-    return False
+    values: Iterator[Value] = walk([node], carried_operands)
+    return any(isinstance(value, State) and value.name in weights for value in values)

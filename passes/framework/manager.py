@@ -118,7 +118,7 @@ def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
 
 
 def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
-    """What ranks have clipped was measured as it was then: nothing may change it any more."""
+    """Gradients that ranks have clipped were measured as they were then: nothing may change them any more."""
     earlier = next((p for p in passes if p.stage in ("accumulate", "unscale", "finite-check")), None)
     if earlier is not None and has_stage(program, RANK_CLIP):
         raise PassError(

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...ir.core.errors import OptionError, nearest
+from ...ir.core.option_text import Raw
 
 REQUIRED: Any = dataclasses.MISSING
 
@@ -122,15 +123,6 @@ class Option:
                 pass
         hint = " (true or false)" if self.element is bool else ""
         raise OptionError(f"option '{self.name}' must be of type {self.type_name}{hint}, not '{raw.text}'")
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A value as it stands in a pipeline's text: a word, a quoted string, or a list."""
-
-    text: str
-    quoted: bool = False
-    elements: tuple[Raw, ...] | None = None
 
 
 def print_value(value: Any) -> str:

@@ -20,6 +20,7 @@ from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.predicates import is_float_tensor
 from ...ir.core.types import TensorType
+from ...ir.core.walk import unpacked, walk, without_order
 from .scope import SCOPE
 
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
@@ -86,13 +87,7 @@ def _awaited(status: Value) -> list[Value]:
     through."""
     found: dict[Value, None] = {}
     while isinstance(status, Node) and status.op.name == "Depend":
-        stack = [status.operand(1)]
-        while stack:
-            value = stack.pop()
-            if isinstance(value, Node) and value.op.name == "MakeTuple":
-                stack.extend(reversed(value.operands))
-            elif is_float_tensor(value):
-                found[value] = None
+        found.update(dict.fromkeys(filter(is_float_tensor, unpacked([status.operand(1)]))))
         status = status.operand(0)
     return list(found)
 
@@ -123,24 +118,17 @@ def _replace(get: Node, values: Sequence[Value]) -> None:
 def _uses(get: Node) -> list[tuple[Node, int]]:
     """Who takes the status, through Depends: as a value, or (a Depend) to wait for it."""
     found: list[tuple[Node, int]] = []
-    stack: list[Value] = [get]
+    status: list[Node] = [get]
     if get.op.name == GET_IN_PLACE:
-        buffer = _behind(get.operand(0))
-        stack = [u for u, i in get.use_sites() if u.op.name == "Depend" and i == 1 and _behind(u.operand(0)) is buffer]
-    while stack:
-        value = stack.pop()
+        buffer = without_order(get.operand(0))
+        waiting = (u for u, i in get.use_sites() if u.op.name == "Depend" and i == 1)
+        status = [user for user in waiting if without_order(user.operand(0)) is buffer]
+    for value in walk(status, lambda v: [u for u, i in v.use_sites() if u.op.name == "Depend" and i == 0]):
         for user, i in value.use_sites():
-            if user.op.name == "Depend" and i == 0:
-                stack.append(user)
-            elif not user.op.name.startswith("NPU") and not (value is get and user.op.name == "Depend"):
+            depends = user.op.name == "Depend" and (i == 0 or value is get)
+            if not depends and not user.op.name.startswith("NPU"):
                 found.append((user, i))
     return found
-
-
-def _behind(value: Value) -> Value:
-    while isinstance(value, Node) and value.op.name == "Depend":
-        value = value.operand(0)
-    return value
 
 
 def _only_reduced(flags: Node) -> bool:

@@ -13,6 +13,7 @@ from ...ir.builders.branch import plain
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.primitives import Family, named
+from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 
 FORMS = named(Family.BATCH_NORM, in_place=True)
@@ -125,15 +126,14 @@ def _obstacle(norm: BatchNorm, saved: list[Node]) -> str:
 
 def elements(node: Node) -> dict[int, list[Node]]:
     """The elements taken from a tuple by index, also through Depends."""
+
+    def passed_on(here: Node) -> list[Node]:
+        return [user for user, i in here.use_sites() if i == 0 and user.op.name == "Depend"]
+
     found: dict[int, list[Node]] = {}
-    stack = [node]
-    while stack:
-        for user, i in stack.pop().use_sites():
-            if i != 0:
-                continue
-            if user.op.name == "Depend":
-                stack.append(user)
-            elif user.op.name == "TupleGetItem" and (index := element(user)) is not None:
+    for here in walk([node], passed_on):
+        for user, i in here.use_sites():
+            if i == 0 and user.op.name == "TupleGetItem" and (index := element(user)) is not None:
                 found.setdefault(index, []).append(user)
     return found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...ir.analysis.effects.state_access import state_behind
 from ...ir.analysis.training.network import BACKWARD
 from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.names import GRADIENT, STAGE
+from ...ir.core.walk import walk
 
 
 def added_terms(graph: Graph) -> Iterator[tuple[str, Value]]:
@@ -25,16 +26,15 @@ def adding_nodes(graph: Graph) -> list[Node]:
 
 def gradients_in(term: Value, parts: Mapping[Node, str]) -> list[Node]:
     """The gradients that a term is made of: values of the backward part, or what stands for them after a cut."""
-    found: dict[Node, None] = {}
-    stack = [term]
-    while stack:
-        value = stack.pop()
-        if not isinstance(value, Node):
-            continue
-        if parts.get(value) == BACKWARD or GRADIENT in value.marks:
-            found[value] = None
-        elif value.op.name == "Select":  # a micro-batch that weighs nothing, or has overflowed, adds zeros
-            stack.extend(value.operands[1:3])
-        elif value.op.name in ("Cast", "Mul"):
-            stack.append(value.operand(0))
-    return list(found)
+
+    def is_gradient(value: Value) -> bool:
+        return isinstance(value, Node) and (parts.get(value) == BACKWARD or GRADIENT in value.marks)
+
+    def made_of(value: Value) -> Sequence[Value]:
+        if not isinstance(value, Node) or is_gradient(value):
+            return ()
+        if value.op.name == "Select":  # a micro-batch that weighs nothing, or has overflowed, adds zeros
+            return value.operands[1:3]
+        return value.operands[:1] if value.op.name in ("Cast", "Mul") else ()
+
+    return [value for value in walk([term], made_of) if isinstance(value, Node) and is_gradient(value)]

@@ -1,26 +1,83 @@
-"""Where gradients leave the backward part of a graph, whatever the update side does with them."""
+"""Where gradients begin in a graph, whatever the update side does with them: as they leave the backward part, or as
+they come from accumulators."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.gradient_path import weights_of
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ...ir.core.graph import Graph, Node
-from ...ir.core.types import TensorType
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Constant, Graph, Node, Use, Value
+from ...ir.core.predicates import is_float_tensor
+from .normalisation import division_of
 
 
-def crossings(graph: Graph) -> list[tuple[Node, int]]:
+@dataclass(slots=True)
+class Start:
+    """A gradient, or one summand of it, where it begins, and who takes it. ``divided``: its users divide it by what was
+    counted."""
+
+    weights: tuple[str, ...]
+    value: Node
+    uses: list[Use]
+    divided: bool = False
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is a constant of the graph, which got a node only so that a mark can stand there."""
+        return self.value.op.name == "TensorMove" and isinstance(self.value.operand(0), Constant)
+
+
+def crossings(graph: Graph) -> list[Use]:
     """The uses of backward values by the update side."""
     parts = network_parts(graph)
-    found: list[tuple[Node, int]] = []
-    for node in graph:
-        if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
-            continue
-        found.extend(
-            (user, i)
-            for user, i in node.use_sites()
-            if parts.get(user) not in (FORWARD, BACKWARD) and takes_value(user, i)
-        )
+    backward = (node for node in graph if parts.get(node) == BACKWARD and is_float_tensor(node))
+    return [use for node in backward for use in update_uses(node, parts)]
+
+
+def leaving_backward(found: TrainingAnatomy, refusal: str) -> list[Start]:
+    """The gradients as the backward part leaves them. PassError, which ends with ``refusal``, for one that is computed
+    inside a function."""
+    names: dict[Node, list[str]] = {}
+    for info in found.weights:
+        for gradient in info.gradient:
+            if gradient.graph is not found.graph:
+                where = gradient.graph.name if gradient.graph else "?"
+                raise PassError(
+                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function '{where}'{refusal}"
+                )
+            names.setdefault(gradient, []).append(info.name)
+    return [Start(tuple(weights), value, update_uses(value, found.parts)) for value, weights in names.items()]
+
+
+def accumulated(graph: Graph) -> list[Start]:
+    """The gradients that come from accumulators: sums of a cycle, or their means."""
+    return [Start(weights, node, taken(node)) for node in graph if (weights := weights_of(node))]
+
+
+def sums(graph: Graph) -> list[Start]:
+    """The same before they are divided by what was counted; as they come where nothing is."""
+    found = accumulated(graph)
+    for start in found:
+        division = division_of(start.value)
+        if division is not None:
+            total = division.operand(0)
+            assert isinstance(total, Node)
+            start.value, start.uses, start.divided = total, [(division, 0)], True
     return found
+
+
+def update_uses(value: Value, parts: Mapping[Node, str]) -> list[Use]:
+    """Those who take a value and are no part of forward or backward."""
+    return [(user, i) for user, i in taken(value) if parts.get(user) not in (FORWARD, BACKWARD)]
+
+
+def taken(value: Value) -> list[Use]:
+    return [(user, i) for user, i in value.use_sites() if takes_value(user, i)]
 
 
 def takes_value(user: Node, i: int) -> bool:

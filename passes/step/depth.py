@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ...ir.analysis.training.network import FORWARD, network_parts
-from ...ir.core.errors import PassError
+from ...ir.core.errors import NotApplicable, PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value
 from ...ir.core.program import Program
+from ...ir.core.report import PassResult
 from ...ir.core.types import is_monad
+from ...ir.core.wording import counted
 
 
 def layers_by_depth(program: Program) -> list[list[str]]:
@@ -33,6 +37,23 @@ def layers_by_depth(program: Program) -> list[list[str]]:
         layer = name if is_matrix else layer_of.get(first[name], name)
         layers.setdefault(layer, []).append(name)
     return list(layers.values())
+
+
+def divided(layers: Sequence[Sequence[str]], groups: int, result: PassResult, refusal: str) -> list[list[str]]:
+    """The weights of the layers in ``groups`` groups of about as many layers, or as many groups as there are layers,
+    which is a miss. NotApplicable, which ends with ``refusal``, where there is no more than one."""
+    n = min(groups, len(layers))
+    if n < 2:
+        raise NotApplicable(f"the network has {len(layers)} layer with trained weights: {refusal}")
+    if n < groups:
+        result.miss("groups", f"the network has {counted(n, 'layer')} with trained weights, so {counted(n, 'group')}")
+    ends = [k * len(layers) // n for k in range(n + 1)]
+    return [[w for layer in layers[a:b] for w in layer] for a, b in pairwise(ends)]
+
+
+def matches(weight: str, globs: str) -> bool:
+    """Whether one of several globs, between bars, matches."""
+    return any(fnmatchcase(weight, glob.strip()) for glob in globs.split("|"))
 
 
 class _Network:

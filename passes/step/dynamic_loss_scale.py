@@ -7,7 +7,7 @@ whichever comes second puts the rule.
 from __future__ import annotations
 
 from ...ir.analysis.training.gradient_path import updating_graphs
-from ...ir.core.attributes import scalar_tensor
+from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Value
 from ...ir.core.program import Program
@@ -20,10 +20,13 @@ from .results import named_results
 SCOPE = "loss-scale"
 
 
-def refuse_second_scale(program: Program) -> None:
-    """A program has one loss scale, or one for each group of layers."""
+def refuse_second_scale(program: Program, asked: str) -> None:
+    """A program has one loss scale, or one for each group of layers; ``asked``: the pass that is to bring it."""
     if SCALE in program.state or value_of(0) in program.state:
         raise PassError("the program scales its loss already: ask for loss-scale or group-loss-scale, and once")
+    for name, graph in program.graphs.items():
+        if "loss_scale" in graph.outputs:
+            raise PassError(f"graph '{name}' scales its loss by itself: leave {asked} out, or export without it")
 
 
 def put_scale_rule(program: Program) -> None:
@@ -43,21 +46,15 @@ def put_scale_rule(program: Program) -> None:
 
 
 def _put(graph: Graph, overflow: Value, factor: float, window: int, least: float, most: float) -> None:
-    def number(value: float) -> Value:
-        return graph.constant(scalar_tensor("float32", value))
-
-    def node(op: str, *operands: Value) -> Value:
-        return graph.create(op, list(operands), scope=SCOPE)
-
-    fx = Effects(graph)
+    fx, n = Effects(graph), Nodes(graph, SCOPE)
     scale_state, clean_state = (graph.state(name, tensor("float32")) for name in (SCALE, CLEAN))
     scale, clean = (fx.load(state, scope=SCOPE) for state in (scale_state, clean_state))
-    in_a_row = node("Add", clean, number(1.0))
-    grows = node("GreaterEqual", in_a_row, number(window))
-    larger = node("Minimum", node("Mul", scale, number(factor)), number(most))
-    smaller = node("Maximum", node("Mul", scale, number(1.0 / factor)), number(least))
-    kept_or_larger = node("Select", grows, larger, scale)
-    fx.append("Assign", [scale_state, node("Select", overflow, smaller, kept_or_larger)], scope=SCOPE)
-    starts_anew = node("LogicalOr", overflow, grows)
-    fx.append("Assign", [clean_state, node("Select", starts_anew, number(0.0), in_a_row)], scope=SCOPE)
+    in_a_row = n.op("Add", clean, n.number(1.0))
+    grows = n.op("GreaterEqual", in_a_row, n.number(window))
+    larger = n.op("Minimum", n.op("Mul", scale, n.number(factor)), n.number(most))
+    smaller = n.op("Maximum", n.op("Mul", scale, n.number(1.0 / factor)), n.number(least))
+    kept_or_larger = n.op("Select", grows, larger, scale)
+    fx.append("Assign", [scale_state, n.op("Select", overflow, smaller, kept_or_larger)], scope=SCOPE)
+    starts_anew = n.op("LogicalOr", overflow, grows)
+    fx.append("Assign", [clean_state, n.op("Select", starts_anew, n.number(0.0), in_a_row)], scope=SCOPE)
     fx.commit()

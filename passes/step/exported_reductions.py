@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ...ir.analysis.training.stages import RANK_CLIP, GradientPath
 from ...ir.builders.cast import cast
-from ...ir.core.attributes import TensorValue, scalar_tensor
-from ...ir.core.data import to_numpy
+from ...ir.core.attributes import scalar_of, scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.names import STAGE
+from ...ir.core.predicates import is_float_tensor
 from ...ir.core.program import Program
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.ranks.collectives import all_reduce, collectives, group_of, is_world
@@ -139,8 +139,5 @@ def _cell(node: Node) -> str:
 
 def _number(node: Node) -> float | None:
     """The scalar constant that a multiplication takes."""
-    for value in node.operands[:2]:
-        held = value.value if isinstance(value, Constant) else None
-        if isinstance(held, TensorValue) and held.type.size == 1 and held.type.dtype.is_float:
-            return float(to_numpy(held.type, held.data).item())
-    return None
+    found = (scalar_of(value.literal) for value in node.operands[:2] if is_float_tensor(value))
+    return next((number for number in found if number is not None), None)

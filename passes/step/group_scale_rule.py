@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import all_finite, all_true
-from ...ir.core.attributes import scalar_tensor
-from ...ir.core.graph import Graph, Node, State, Value
+from ...ir.core.graph import Graph, State, Value
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, tensor
 from ...ir.rewrite.effects.editing import Effects
@@ -38,11 +38,11 @@ def put_group_rule(program: Program) -> None:
             _Rule(graph, rule["order"], rule["window"], rule["min"], rule["max"]).put(overflow, group_of)
 
 
-class _Rule:
+class _Rule(Nodes):
     """``order``: the groups from the input to the loss."""
 
     def __init__(self, graph: Graph, order: list[int], window: int, least: float, most: float):
-        self.graph = graph
+        super().__init__(graph, SCOPE)
         self.fx = Effects(graph)
         self.order = order
         self.window = window
@@ -58,7 +58,7 @@ class _Rule:
             value, steps = self.loaded[k]
             (value_state, steps_state), shrinks = self.states[k], blamed[k]
             smaller, larger = self._smaller(value, steps), self._larger(value, steps)
-            new = [self._node("Select", shrinks, a, b) for a, b in zip(smaller, larger, strict=True)]
+            new = [self.op("Select", shrinks, a, b) for a, b in zip(smaller, larger, strict=True)]
             self.fx.append("Assign", [value_state, new[0]], scope=SCOPE)
             self.fx.append("Assign", [steps_state, new[1]], scope=SCOPE)
         self.fx.commit()
@@ -86,16 +86,16 @@ class _Rule:
                 continue  # all frozen
             here = all_true(self.graph, [self._finite(value) for value in gradients[k]], scope=SCOPE)
             # In this form what is left is right too where a later pass takes the gradients of a group away.
-            here = here if before is None else self._node("LogicalAnd", before, here)
-            bad = self._node("LogicalNot", here)
-            blamed[k] = bad if before is None else self._node("LogicalAnd", before, bad)
+            here = here if before is None else self.op("LogicalAnd", before, here)
+            bad = self.op("LogicalNot", here)
+            blamed[k] = bad if before is None else self.op("LogicalAnd", before, bad)
             before = here
-        unknown = overflow if before is None else self._node("LogicalAnd", overflow, before)
+        unknown = overflow if before is None else self.op("LogicalAnd", overflow, before)
         passed: Value = unknown
         for k in self.order:
-            blamed[k] = self._node("LogicalOr", blamed[k], passed) if k in blamed else passed
-            stuck = self._node("LessEqual", self.loaded[k][0], self._number(self.least))
-            passed = self._node("LogicalOr", unknown, self._node("LogicalAnd", blamed[k], stuck))
+            blamed[k] = self.op("LogicalOr", blamed[k], passed) if k in blamed else passed
+            stuck = self.op("LessEqual", self.loaded[k][0], self.number(self.least))
+            passed = self.op("LogicalOr", unknown, self.op("LogicalAnd", blamed[k], stuck))
         return blamed
 
     def _finite(self, gradient: Value) -> Value:
@@ -111,28 +111,22 @@ class _Rule:
 
     def _larger(self, value: Value, steps: Value) -> tuple[Value, Value]:
         """One step up: 2^(1/window) times as large, at most ``most``."""
-        more = self._node("Add", steps, self._number(1.0))
-        octave = self._node("GreaterEqual", more, self._number(self.window))
-        full = self._node("GreaterEqual", value, self._number(self.most))
-        new = self._node("Select", octave, self._node("Mul", value, self._number(2.0)), value)
-        anew = self._node("LogicalOr", octave, full)
-        return new, self._node("Select", anew, self._number(0.0), more)
+        more = self.op("Add", steps, self.number(1.0))
+        octave = self.op("GreaterEqual", more, self.number(self.window))
+        full = self.op("GreaterEqual", value, self.number(self.most))
+        new = self.op("Select", octave, self.op("Mul", value, self.number(2.0)), value)
+        anew = self.op("LogicalOr", octave, full)
+        return new, self.op("Select", anew, self.number(0.0), more)
 
     def _smaller(self, value: Value, steps: Value) -> tuple[Value, Value]:
         """Half an octave down: divided by √2, at least ``least``."""
-        fewer = self._node("Sub", steps, self._number(self.window // 2))
-        octave = self._node("Less", fewer, self._number(0.0))
-        new = self._node("Select", octave, self._node("Mul", value, self._number(0.5)), value)
-        left = self._node("Select", octave, self._node("Add", fewer, self._number(self.window)), fewer)
-        least, zero = self._number(self.least), self._number(0.0)
-        below = self._node("Less", new, least)
-        return self._node("Maximum", new, least), self._node("Select", below, zero, left)
+        fewer = self.op("Sub", steps, self.number(self.window // 2))
+        octave = self.op("Less", fewer, self.number(0.0))
+        new = self.op("Select", octave, self.op("Mul", value, self.number(0.5)), value)
+        left = self.op("Select", octave, self.op("Add", fewer, self.number(self.window)), fewer)
+        least, zero = self.number(self.least), self.number(0.0)
+        below = self.op("Less", new, least)
+        return self.op("Maximum", new, least), self.op("Select", below, zero, left)
 
     def _state(self, name: str) -> State:
         return self.graph.state(name, tensor("float32"))
-
-    def _number(self, value: float) -> Value:
-        return self.graph.constant(scalar_tensor("float32", value))
-
-    def _node(self, op: str, *operands: Value) -> Node:
-        return self.graph.create(op, list(operands), scope=SCOPE)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import cast
 from ...ir.builders.reduce import reduce_sum
+from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError, nearest
 from ...ir.core.graph import Graph, Input, Node, Value, tensor_type
 from ...ir.core.types import DType, TensorType
@@ -39,6 +42,16 @@ def find_weight(anatomy: TrainingAnatomy, name: str) -> Value:
 
 def _counts(dtype: DType) -> bool:
     return dtype is DType.BOOL or "int" in dtype.value
+
+
+def weighted_term(graph: Graph, term: Value, weight: Value, *, scope: str, sources: Sequence[Value] = ()) -> Node:
+    """A micro-batch's summand times its weight, a scalar float32. One of weight zero has no mean (0/0): it adds
+    nothing."""
+    factor = cast(graph, weight, tensor_type(term).dtype, scope=scope)
+    scaled = graph.create("Mul", [term, factor], scope=scope, sources=sources)
+    counts = graph.create("NotEqual", [weight, graph.constant(scalar_tensor("float32", 0.0))], scope=scope)
+    nothing = graph.create("ZerosLike", [scaled], scope=scope)
+    return graph.create("Select", [counts, scaled, nothing], scope=scope, sources=sources)
 
 
 def scalar_weight(graph: Graph, value: Value, *, scope: str) -> Value:

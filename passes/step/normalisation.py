@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ...ir.analysis.training.divisor import NORMALISATION, divides, find_divisor
 from ...ir.builders.cast import cast
-from ...ir.core.graph import Graph, Node, Use, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Use, Value, rewire, tensor_type
 from ...ir.core.names import STAGE
+from ...ir.core.walk import through
 from ...ir.rewrite.stages import mark
 from .names import COUNTED
 
@@ -61,8 +62,7 @@ def _replace(old: Node, make: Callable[[Node], Node], uses: Iterable[Use]) -> No
     if old.marks.get(STAGE) == NORMALISATION:
         forget_divisor(old)
         declare_divisor(new)
-    for user, i in uses:
-        user.set_operand(i, new)
+    rewire(uses, new)
 
 
 def forget_divisor(node: Node) -> None:
@@ -82,14 +82,11 @@ def divide_gradients(graph: Graph, divisors: Mapping[Use, Value], *, scope: str)
         user.set_operand(i, quotients[value])
 
 
-def division_of(node: Node) -> Node | None:
-    """The division by what was counted that makes a marked gradient, if one does."""
-    while node.op.name == "Cast" and isinstance(node.operand(0), Node):
-        node = node.operand(0)  # type: ignore[assignment]
-    if node.op.name != "RealDiv":
+def division_of(value: Value) -> Node | None:
+    """The division by what was counted that makes a gradient, if one does."""
+    node = through(value, ("Cast",))
+    if not isinstance(node, Node) or node.op.name != "RealDiv":
         return None
-    divisor = node.operand(1)
-    while isinstance(divisor, Node) and divisor.op.name == "Cast":
-        divisor = divisor.operand(0)
+    divisor = through(node.operand(1), ("Cast",))
     is_divisor = isinstance(divisor, Node) and divisor.marks.get(STAGE) == NORMALISATION
     return node if is_divisor else None

@@ -11,11 +11,11 @@ from ...ir.analysis.training.finiteness import gradients_behind
 from ...ir.analysis.training.results import writes_state
 from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite
-from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_float_tensor
 from ...ir.core.primitives import Family, named
-from ...ir.core.walk import live_nodes
+from ...ir.core.walk import live_nodes, unpacked
 
 ASKS_FOR_OVERFLOW = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
 _TRUE_ON_OVERFLOW = named(Family.OVERFLOWED)
@@ -77,8 +77,8 @@ def look_at_all(graph: Graph, own: OwnCheck, paths: Sequence[GradientPath], *, s
     bound = bindings(graph)
     seen: set[Node] = set()
     for node in own.nodes:
-        for operand in _tested(node):
-            seen |= gradients_behind(operand, starts, bound)
+        for tensor in filter(is_float_tensor, unpacked(node.operands)):
+            seen |= gradients_behind(tensor, starts, bound)
     unseen = [p for p in paths if not all(v in seen for v in p.points[0].values)]
     if not unseen:
         return set()
@@ -94,20 +94,6 @@ def look_at_all(graph: Graph, own: OwnCheck, paths: Sequence[GradientPath], *, s
         answer = graph.create("LogicalNot", [answer], scope=scope)
         joined = "LogicalOr"
     agreed = graph.create(joined, [place, answer], scope=scope, sources=[place])
-    for user, i in uses:
-        user.set_operand(i, agreed)
+    rewire(uses, agreed)
     graph.sort()
     return set()
-
-
-def _tested(node: Node) -> list[Value]:
-    """The tensors that a test is about."""
-    found: list[Value] = []
-    stack = list(node.operands)
-    while stack:
-        value = stack.pop()
-        if isinstance(value, Node) and value.op.name == "MakeTuple":
-            stack.extend(value.operands)
-        elif is_float_tensor(value):
-            found.append(value)
-    return found

@@ -21,7 +21,7 @@ from ...ir.core.naming import result_names
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
 from ...ir.core.types import TensorType, TupleType, is_monad
-from ...ir.core.walk import result_value
+from ...ir.core.walk import result_value, walk
 from ...ir.rewrite.effects.editing import Effects
 
 NETWORK = (FORWARD, BACKWARD)
@@ -143,18 +143,13 @@ def refuse_sparse(value: Node, users: str, what: str) -> NoReturn:
 def _is_scattered(crossing: Crossing) -> bool:
     """Whether what is made of a value, in its own shape, goes to rows of something: it is no gradient by itself."""
     shape = crossing.type.shape
-    stack = [user for user, _ in crossing.uses]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if "Sparse" in node.op.name or "Scatter" in node.op.name or node.op.name.startswith("UnsortedSegment"):
-            return True
-        if getattr(node.type, "shape", None) == shape and not is_effect(node):
-            for user in node.uses:
-                if user not in seen and user.op.name != "UpdateState":
-                    seen.add(user)
-                    stack.append(user)
-    return False
+
+    def made(node: Node) -> list[Node]:
+        keeps = getattr(node.type, "shape", None) == shape and not is_effect(node)
+        return [user for user in node.uses if user.op.name != "UpdateState"] if keeps else []
+
+    names = (node.op.name for node in walk([user for user, _ in crossing.uses], made))
+    return any("Sparse" in name or "Scatter" in name or name.startswith("UnsortedSegment") for name in names)
 
 
 def _check_order(anatomy: TrainingAnatomy) -> None:
@@ -204,17 +199,13 @@ def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
 
 def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
     """Unmarked nodes of the main graph that updates or update-side outputs need."""
-    needed: set[Node] = set()
-    stack: list[Value] = [value for _, value in outputs.update]
-    stack.extend(node for node in anatomy.graph if anatomy.part(node) not in NETWORK and is_effect(node))
-    while stack:
-        value = stack.pop()
-        if isinstance(value, Node) and value not in needed and anatomy.part(value) not in NETWORK:
-            if value.op.name == "UpdateState":
-                continue
-            needed.add(value)
-            stack.extend(value.operands)
-    return needed
+
+    def updates(value: Value) -> bool:
+        return isinstance(value, Node) and value.op.name != "UpdateState" and anatomy.part(value) not in NETWORK
+
+    starts = [*(value for _, value in outputs.update), *filter(is_effect, anatomy.graph)]
+    needed = walk(filter(updates, starts), lambda v: filter(updates, v.operands) if isinstance(v, Node) else ())
+    return {value for value in needed if isinstance(value, Node)}
 
 
 def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.core.graph import Graph, Node
+from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.types import tensor
+from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.stages import mark
 from .names import TALLY
 
@@ -27,6 +29,12 @@ def tallies(graph: Graph) -> Iterator[tuple[str, Node]]:
 
 def find_tally(graph: Graph, what: str) -> Node | None:
     return next((node for name, node in tallies(graph) if name == what), None)
+
+
+def cycle_total(fx: Effects, state: str, own: Value | None, *, scope: str) -> Node:
+    """A number that is summed over the cycle's micro-batches; ``own``: that of the one in the same graph."""
+    loaded = fx.load(fx.graph.state(state, tensor("float32")), scope=scope)
+    return loaded if own is None else fx.graph.create("Add", [loaded, own], scope=scope)
 
 
 def move_marks(old: Node, new: Node, names: tuple[str, ...]) -> None:

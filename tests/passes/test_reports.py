@@ -280,7 +280,7 @@ REFUSED = [
     ("STEP", "loss-scale|group-loss-scale", "scales its loss already"),
     ("mlp_loss_scale_dynamic@ascend", "overflow-check", "own check .* cannot be made to look at its gradient"),
     ("mlp_loss_scale_dynamic", "loss-scale", "scales its loss by itself"),
-    ("mlp_loss_scale_dynamic", "group-loss-scale", "scales its loss itself"),
+    ("mlp_loss_scale_dynamic", "group-loss-scale", "scales its loss by itself"),
     ("STEP", "group-loss-scale{window=3}", "'window' must be even, not 3"),
     ("STEP", "group-loss-scale{min=3}", "'min' must be a power of two, not 3"),
     ("STEP", "group-loss-scale{max=1000}", "'max' must be a power of two, not 1000"),
