@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...ir.core.wording import counted
-from .context import Context, NotApplicable
+from .context import Context, NotApplicable, Property
 from .promises import CENTRALIZATION
 from .proximal import proximal_update
 from .reference import Values
@@ -15,7 +15,7 @@ from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 from .tolerance import NOISE
 
 
-class Centralization:
+class Centralization(Property):
     """In the first cycle, from slots of zero, whatever an optimizer keeps that is linear in the gradient (a momentum, a
     first moment, the step of plain descent) has no mean over all axes but the first. Which state is linear is measured
     on the original's update. Judged before weight decay that comes after it, by the difference to an update with no
@@ -31,7 +31,7 @@ class Centralization:
         c.needs_update(stages=False)
         weights = sorted(c.tagged & set(c.reference.probe.weights) & set(c.subject.names))
         if not weights:
-            return Result(self.name, FAILED, "no weight of the program is tagged", None, self.promise)
+            return self.failed("no weight of the program is tagged")
         start = c.reference.initial
         batches = c.micro_batches(0)
         raw = c.reference.cycle(start, batches, reduction=c.promises.reduction)
@@ -73,7 +73,7 @@ class Centralization:
             raise NotApplicable("the optimizer keeps nothing that is linear in a gradient")
         detail = f"{judged} of {counted(len(weights), 'tagged weight')}"
         status = FAILED if found.excess > 1 else PASSED if shown else VACUOUS
-        return Result(self.name, status, detail, found, self.promise)
+        return self.result(status, detail, found)
 
 
 def linear_states(c: Context, gradients: Values, *more: Values) -> tuple[Values, dict[str, float]]:

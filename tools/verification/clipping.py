@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .changes import clipped, global_norm, totals
-from .context import Context, NotApplicable, moved, verdict, worst
+from .context import Context, NotApplicable, Property, moved
 from .promises import CLIP
 from .reference import Batch, Values
 from .report import VACUOUS, Result
@@ -20,7 +20,7 @@ SAME = 2.0**-7
 """Where the first factor changes the gradients' size by less, no other one is tried (a BatchNorm on the data)."""
 
 
-class Clipping:
+class Clipping(Property):
     """The floating inputs are multiplied until the averaged gradients lie above the limit, and until they lie within
     it; where that does not help, the weights are. Above, the update is that of gradients which are cut down in plain
     arithmetic and no longer than the limit; within, that of the gradients as they are. The tolerance is that of any
@@ -55,9 +55,9 @@ class Clipping:
         if not deviations:
             raise NotApplicable("no cycle of this data updates")
         if "above" not in sides:
-            return Result(self.name, VACUOUS, "no gradient reached the limit: give other --data", None, self.promise)
+            return self.result(VACUOUS, "no gradient reached the limit: give other --data")
         detail = ", ".join(f"{side} ({how})" for side, how in sides.items())
-        return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
+        return self.verdict(deviations, detail, shown=shown)
 
     def _attempts(
         self, c: Context, by: str, limit: float, sides: dict[str, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from .poison import poisonable
 from .progress import Progress, Silent
 from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
-from .report import FAILED, PASSED, VACUOUS, Deviation, Result
+from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 from .subject import Ran, Subject
 from .tolerance import compare
 
@@ -27,6 +28,33 @@ class NotApplicable(Exception):
 
 class LeftOut(Exception):
     """A property that applies takes too long for a quick verification."""
+
+
+class Property(ABC):
+    """One promise of a program. ``check`` raises NotApplicable with the reason where it promises no such thing."""
+
+    name: str
+    promise: str
+
+    @abstractmethod
+    def check(self, c: Context) -> Result: ...
+
+    def result(self, status: str, detail: str = "", deviation: Deviation | None = None) -> Result:
+        return Result(self.name, status, detail, deviation, self.promise)
+
+    def failed(self, detail: str, deviation: Deviation | None = None) -> Result:
+        return self.result(FAILED, detail, deviation)
+
+    def passed(self, detail: str = "") -> Result:
+        """Exactly, to the bit."""
+        return self.result(PASSED, detail, EXACT)
+
+    def verdict(self, deviations: Sequence[Deviation], detail: str, *, shown: bool = True) -> Result:
+        """Passed or failed by the worst deviation; vacuous where nothing would have shown a fault."""
+        found = worst(deviations)
+        if found.excess <= 1 and not shown:
+            return self.result(VACUOUS, f"nothing moved: {detail}" if detail else "nothing moved", found)
+        return self.result(FAILED if found.excess > 1 else PASSED, detail, found)
 
 
 @dataclass
@@ -186,18 +214,10 @@ def moved(cycle: Cycle, names: Collection[str]) -> bool:
     return any(before[n].dtype.kind == "f" and before[n].tobytes() != after[n].tobytes() for n in names)
 
 
-def verdict(name: str, promise: str, found: Deviation, detail: str, *, shown: bool = True) -> Result:
-    """Passed or failed by the deviation; vacuous where nothing would have shown a fault."""
-    status = FAILED if found.excess > 1 else PASSED if shown else VACUOUS
-    if status == VACUOUS:
-        detail = f"nothing moved: {detail}" if detail else "nothing moved"
-    return Result(name, status, detail, found, promise)
-
-
 def worst(deviations: Sequence[Deviation]) -> Deviation:
     return max(deviations, key=lambda d: (d.excess, d.error))
 
 
-def state_equal(a: Values, b: Mapping[str, np.ndarray], names: Collection[str]) -> list[str]:
+def differing(a: Values, b: Mapping[str, np.ndarray], names: Collection[str]) -> list[str]:
     """The names whose values differ in any bit."""
     return [n for n in names if a[n].tobytes() != b[n].tobytes()]

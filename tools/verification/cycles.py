@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.core.wording import counted
-from .context import Context, NotApplicable, moved, verdict, worst
+from .context import Context, NotApplicable, Property, moved
 from .promises import ACCUMULATION
 from .report import Result
-from .tolerance import deviation
+from .tolerance import Expected, compare, deviation
 
 
-class IdenticalMicroBatches:
+class IdenticalMicroBatches(Property):
     """N identical micro-batches are one step of the original, which is run untouched. Their mean is the gradient that
     they share, so nothing but the rounding of a sum and a division may differ. With ``reduction=sum`` it is another
     step, by intent."""
@@ -33,16 +33,12 @@ class IdenticalMicroBatches:
         ran = c.subject.cycle(batches)
         _, after = c.reference.step(c.reference.initial, batches[0])
         wanted = c.expected(c.reference.initial, batches[:1])
-        from .tolerance import Expected, compare
-
         exact = Expected(wanted.expected.before, after, wanted.expected.measure)
         found = compare(ran.state, exact, c.judged())
-        return verdict(
-            self.name, self.promise, found, counted(c.length, "micro-batch"), shown=moved(wanted, c.judged())
-        )
+        return self.verdict([found], counted(c.length, "micro-batch"), shown=moved(wanted, c.judged()))
 
 
-class DifferentMicroBatches:
+class DifferentMicroBatches(Property):
     """Each of K cycles of different micro-batches changes weights, slots and hyperparameters as the original's update
     does when it is given the averaged gradients that the original computes. The user's state goes from the program to
     the reference after each cycle, so errors do not add up; what the program keeps for itself (accumulators) goes on,
@@ -62,14 +58,14 @@ class DifferentMicroBatches:
             weights = [n for n in c.judged() if n in c.reference.probe.weights]
             shown = shown or moved(wanted, weights or c.judged())
         detail = f"{counted(c.cycles, 'cycle')} of {c.length}"
-        return verdict(self.name, self.promise, worst(deviations), detail, shown=shown)
+        return self.verdict(deviations, detail, shown=shown)
 
 
 SINGLE = 2.0**-23
 """The rounding unit of float32."""
 
 
-class ShortCycle:
+class ShortCycle(Property):
     """A cycle that ends early takes the average over the micro-batches that it had, and leaves nothing behind for the
     next one."""
 
@@ -92,10 +88,10 @@ class ShortCycle:
             deviations.append(found)
             shown = shown or moved(wanted, c.judged())
         lengths = f"{c.length - 1}, 1 and {c.length}" if c.length > 2 else "1 and 2"
-        return verdict(self.name, self.promise, worst(deviations), f"cycles of {lengths}", shown=shown)
+        return self.verdict(deviations, f"cycles of {lengths}", shown=shown)
 
 
-class Losses:
+class Losses(Property):
     """The loss that a step returns is the original's, unscaled, of each micro-batch. It is the same forward part, so
     the tolerance is the rounding of one large sum: eight units in the last place."""
 
@@ -116,4 +112,4 @@ class Losses:
                 noise = 8 * max(c.reference.probe.unit, 2.0**-23) * np.abs(reference)
                 zero = np.zeros_like(reference)
                 deviations.append(deviation(name, ours, reference, zero, [reference + noise]))
-        return verdict(self.name, self.promise, worst(deviations), counted(c.length, "micro-batch"))
+        return self.verdict(deviations, counted(c.length, "micro-batch"))

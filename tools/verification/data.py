@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from ...ir.core.errors import RuntimeFailure
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, Input, tensor_type
 from ...ir.core.types import DType, TensorType
 from .ranges import upper_bound
 from .reference import Batch
@@ -27,32 +26,30 @@ def random_batches(graph: Graph, count: int, seed: int, positive: Sequence[str] 
     says.
     """
     rng = np.random.default_rng(seed)
+    bounds: dict[str, int] = {}
     notes = []
-    draws: list[Any] = []
     for value in graph.inputs:
         type_ = value.type
         if not isinstance(type_, TensorType):
             raise RuntimeFailure(f"input '{value.name}' is {type_}: {GIVE_DATA}")
-        shape = tuple(OPEN if d < 0 else d for d in type_.shape)
-        if type_.dtype.is_float:
-            dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
-            if value.name in positive:
-                draws.append(lambda shape=shape, dtype=dtype: np.asarray(rng.uniform(0.5, 1.5, shape)).astype(dtype))
-            else:
-                draws.append(lambda shape=shape, dtype=dtype: np.asarray(rng.standard_normal(shape)).astype(dtype))
-            continue
-        if type_.dtype is DType.BOOL:
-            draws.append(lambda shape=shape: np.asarray(rng.random(shape) < 0.5))
+        if type_.dtype.is_float or type_.dtype is DType.BOOL:
             continue
         bound = upper_bound(graph, value)
         if bound is None:
-            bound = 2
             notes.append(f"input '{value.name}' ({type_}): nothing says which integers it takes, 0 and 1 were drawn")
-        dtype = type_.dtype.value
-        draws.append(
-            lambda shape=shape, dtype=dtype, bound=bound: np.asarray(rng.integers(0, bound, shape)).astype(dtype)
-        )
-    return [tuple(draw() for draw in draws) for _ in range(count)], notes
+        bounds[value.name] = bound or 2
+
+    def draw(value: Input) -> np.ndarray:
+        type_ = tensor_type(value)
+        shape = tuple(OPEN if d < 0 else d for d in type_.shape)
+        if type_.dtype is DType.BOOL:
+            return np.asarray(rng.random(shape) < 0.5)
+        if not type_.dtype.is_float:
+            return np.asarray(rng.integers(0, bounds[value.name], shape)).astype(type_.dtype.value)
+        drawn = rng.uniform(0.5, 1.5, shape) if value.name in positive else rng.standard_normal(shape)
+        return np.asarray(drawn).astype("float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value)
+
+    return [tuple(map(draw, graph.inputs)) for _ in range(count)], notes
 
 
 def file_batches(path: str, graph: Graph, count: int) -> list[Batch]:

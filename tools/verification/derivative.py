@@ -9,10 +9,11 @@ import numpy as np
 from ...ir.core.errors import Error
 from ...ir.core.wording import counted
 from .base import runnable
-from .context import Context, NotApplicable, worst
+from .changes import totals
+from .context import Context, NotApplicable, Property, worst
 from .deterministic import without_dropout
 from .promises import print_names
-from .reference import Batch, Reference, Values
+from .reference import Batch, Reference
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 
 STEPS = (2.0**-6, 2.0**-8, 2.0**-10)
@@ -24,7 +25,7 @@ WEIGHTS = 16
 """At most so many weights are moved, evenly spread over the network."""
 
 
-class Derivative:
+class Derivative(Property):
     """Where a pass makes another network (less BatchNorm, a normalised head), the original cannot judge its gradients.
     So the loss itself is asked: weights are moved to and fro along random directions, one weight at a time, and the
     difference of the losses compared with what the gradient says. For losses of one number and float32."""
@@ -43,14 +44,14 @@ class Derivative:
         if slopes is None:
             raise NotApplicable("the loss is not one number")
         if not slopes:
-            return Result(self.name, VACUOUS, "no gradient to speak of", None, self.promise)
+            return self.result(VACUOUS, "no gradient to speak of")
         off = worst([s.deviation() for s in slopes])
         detail = f"{counted(len(slopes), 'weight')} after {print_names(c.promises.network)}"
         if off.excess > 1 and (scale := own_scale(c)) is not None:
             # The training cell takes its gradients from a multiple of the loss that it returns.
             off = worst([s.deviation(scale) for s in slopes])
             detail += f", with the original's loss scale of {scale:.3g}"
-        return Result(self.name, FAILED if off.excess > 1 else PASSED, detail, off, self.promise)
+        return self.result(FAILED if off.excess > 1 else PASSED, detail, off)
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,7 @@ def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None
     if not isinstance(next(iter(micro.outputs.values()), None), float):
         return None
     rng = np.random.default_rng(seed)
-    gradients: Values = {}
-    for slot in probe.gradients:
-        for weight in slot.weights:
-            g = micro.gradients[slot.name].astype(np.float64)
-            gradients[weight] = gradients[weight] + g if weight in gradients else g
+    gradients = {weight: g.astype(np.float64) for weight, g in totals(probe, micro.gradients).items()}
     largest = max(float(np.linalg.norm(g)) for g in gradients.values())
     strong = [w for w, g in gradients.items() if np.linalg.norm(g) >= 1e-2 * largest]
     strong = [w for w in strong if state[w].dtype == np.float32]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ...ir.core.wording import counted
-from .context import Context, NotApplicable, state_equal, verdict, worst
+from .context import Context, NotApplicable, Property, differing
 from .promises import FREEZE
-from .reference import Values
-from .report import FAILED, VACUOUS, Deviation, Result
+from .report import VACUOUS, Deviation, Result
 from .tolerance import compare
 
 WARM_UP = 4
 """After so many steps at most, weights must move."""
 
 
-class FrozenWeights:
+class FrozenWeights(Property):
     """Every variant runs one cycle. Which weights it freezes is seen, not believed: those that keep every bit although
     the original would move them. Their slots keep every bit too (exact); the others are updated as by the original (the
     tolerance of any update). Variant 0 freezes none, each other one some; unless groups are given by hand, a variant
@@ -34,15 +31,16 @@ class FrozenWeights:
         c.needs_update()
         before = c.reference.initial
         batches = c.micro_batches(0)
-        would_move = self._moving(c, before, c.first.expected.state)
+        weights = c.reference.probe.weights
+        would_move = differing(before, c.first.expected.state, weights)
         # A warm-up begins with a rate of zero, under which everything seems frozen.
         for batch in c.batches[:WARM_UP]:
             if would_move:
                 break
             _, before = c.reference.step(before, batch)
-            would_move = self._moving(c, before, c.expected(before, batches).expected.state)
+            would_move = differing(before, c.expected(before, batches).expected.state, weights)
         if not would_move:
-            return Result(self.name, VACUOUS, "nothing moved", None, self.promise)
+            return self.result(VACUOUS, "nothing moved")
         by_hand = bool(freeze.options()["train"])
         deviations, seen = [], list[int]()
         previous: set[str] = set()
@@ -60,16 +58,14 @@ class FrozenWeights:
                 what = f"variant {variant} freezes {', '.join(sorted(still)[:3]) or 'nothing'}"
                 thawed = sorted(previous - still)
                 what += f", but not {thawed[0]}, which an earlier one does" if thawed else ""
-                return Result(self.name, FAILED, what, None, self.promise)
+                return self.failed(what)
             previous = still
             slots = [n for n in c.subject.names if n not in still and c.reference.serves(n) in still]
-            changed = state_equal(ran.state, before, slots)
+            changed = differing(ran.state, before, slots)
             if changed:
                 error = float(np.abs(ran.state[changed[0]].astype(np.float64) - before[changed[0]]).max())
                 found = Deviation(changed[0], error, np.inf, np.inf, 0.0, 0.0, np.inf)
-                return Result(
-                    self.name, FAILED, f"variant {variant} writes a slot of a frozen weight", found, self.promise
-                )
+                return self.failed(f"variant {variant} writes a slot of a frozen weight", found)
             wanted = c.expected(before, batches, frozen=still)
             deviations.append(compare(ran.state, wanted.expected, c.judged(still)))
             seen.append(len(still))
@@ -77,8 +73,4 @@ class FrozenWeights:
             f"{counted(len(seen), 'variant')}, freezing {', '.join(map(str, seen))} of "
             f"{counted(len(would_move), 'weight')}"
         )
-        return verdict(self.name, self.promise, worst(deviations), detail, shown=len(seen) > 1)
-
-    @staticmethod
-    def _moving(c: Context, before: Values, after: Mapping[str, np.ndarray]) -> list[str]:
-        return [n for n in c.reference.probe.weights if after[n].tobytes() != before[n].tobytes()]
+        return self.verdict(deviations, detail, shown=len(seen) > 1)

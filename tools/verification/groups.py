@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.core.wording import counted
 from .centralization import linear_states
 from .changes import make_change
-from .context import Context, NotApplicable, moved, verdict, worst
+from .context import Context, NotApplicable, Property, moved
 from .promises import GROUPS, covers
 from .proximal import proximal_update
 from .reference import Cycle, Values
@@ -15,7 +15,7 @@ from .report import EXACT, Deviation, Result
 from .tolerance import Expected, deviation
 
 
-class ParameterGroups:
+class ParameterGroups(Property):
     """The first cycle, for the weights of the groups (all others are judged with every cycle). ``lr_factor``: the
     weight's step is that of the original times the factor, its slots are the same, or in an optimizer that keeps steps
     in slots times the factor too. ``weight_decay``: what the original decays by is measured on it (what an update makes
@@ -81,7 +81,7 @@ class ParameterGroups:
                 candidates = [_along(name, ran.state, wanted.expected, start[name], factor)]
             deviations.append(min(candidates, key=lambda d: d.excess))
         detail = counted(len(c.grouped), "weight")
-        return verdict(self.name, self.promise, worst(deviations), detail, shown=moved(wanted, sorted(c.grouped)))
+        return self.verdict(deviations, detail, shown=moved(wanted, sorted(c.grouped)))
 
     @staticmethod
     def _given(c: Context) -> tuple[dict[str, float], dict[str, float | None]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .context import Context, NotApplicable, moved, verdict, worst
+from .context import Context, NotApplicable, Property, moved
 from .report import Result
 from .tolerance import compare
 
 
-class LossScaleLinearity:
+class LossScaleLinearity(Property):
     """The same cycle with the loss scales 1, the program's own, and eight times that: each updates as the original
     does. Powers of two change no bit; other scales round every product of the backward part once more, which the noise
     floor of the gradients covers. Scales at which half precision overflows are left out."""
@@ -45,4 +45,4 @@ class LossScaleLinearity:
         if not deviations:
             raise NotApplicable("every scale overflows with this data")
         shown = moved(wanted, c.judged())
-        return verdict(self.name, self.promise, worst(deviations), f"scales {', '.join(scales)}", shown=shown)
+        return self.verdict(deviations, f"scales {', '.join(scales)}", shown=shown)

@@ -13,7 +13,7 @@ from ...ir.core.program import Entry
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...passes.step.own_check import find_own_check
-from .context import Context, NotApplicable, state_equal
+from .context import Context, NotApplicable, Property, differing
 from .promises import CHECK, LOSS_SCALE
 from .reference import Batch
 from .report import EXACT, FAILED, PASSED, Deviation, Result
@@ -56,7 +56,7 @@ def _decided_by(call: Node) -> Value | None:
     return switch.operand(0) if isinstance(switch, Node) and switch.op.name == "Switch" else None
 
 
-class Overflow:
+class Overflow(Property):
     """Each gradient in turn (not data: that would spoil them all) is made infinite or NaN in one micro-batch of a
     cycle. Weights, slots and hyperparameters keep every bit, the step says that it did not update, and the cycle after
     it is a clean one. With ``policy=skip-micro`` the others of the cycle are averaged. Exact where nothing may
@@ -95,40 +95,38 @@ class Overflow:
                 wanted = c.expected(c.reference.initial, batches[:length], dropped=[at])
                 found = compare(ran.state, wanted.expected, c.judged())
                 if found.excess > 1:
-                    return Result(self.name, FAILED, where, found, self.promise)
-            elif ran.last.updated or state_equal(ran.state, c.reference.initial, kept):
+                    return self.failed(where, found)
+            elif ran.last.updated or differing(ran.state, c.reference.initial, kept):
                 return self._failed(where, ran.state, c, kept)
         detail = f"{len(chosen)} of {counted(number, 'gradient')}, {counted(len(places), 'cycle')}"
         if skips or c.promises.unknown:
-            return Result(self.name, PASSED, detail, EXACT, self.promise)
+            return self.passed(detail)
         return self._next_cycle(c, detail)
 
     def _failed(self, where: str, state: dict[str, np.ndarray], c: Context, kept: list[str]) -> Result:
-        changed = state_equal(state, c.reference.initial, kept)
+        changed = differing(state, c.reference.initial, kept)
         name = changed[0] if changed else ""
         found = Deviation(name, np.inf, np.inf, np.inf, 0.0, 0.0, np.inf) if name else None
-        what = where
-        if changed and "not reported" not in where:
-            what += f": {counted(len(changed), 'state')} changed"
-        return Result(self.name, FAILED, what, found, self.promise)
+        told = changed and "not reported" not in where
+        return self.failed(f"{where}: {counted(len(changed), 'state')} changed" if told else where, found)
 
     def _next_cycle(self, c: Context, detail: str) -> Result:
         subject, _ = c.poisoned
         try:
             c.needs_update()
         except NotApplicable:
-            return Result(self.name, PASSED, detail, EXACT, self.promise)
+            return self.passed(detail)
         subject.restart()
         subject.cycle(_spoiled(c.micro_batches(0), 0, 0, np.float32(np.nan)))
         subject.load(c.reference.initial)
         variant = subject.variant
         ran = subject.cycle(_spoiled(c.micro_batches(0), 0, -1, np.float32(0)))
         if variant or not ran.last.updated:
-            return Result(self.name, PASSED, detail, EXACT, self.promise)
+            return self.passed(detail)
         found = compare(ran.state, c.first.expected, c.judged())
         status = FAILED if found.excess > 1 else PASSED
         detail = "the cycle after an overflow is off" if status == FAILED else f"{detail}, and the one after"
-        return Result(self.name, status, detail, found, self.promise)
+        return self.result(status, detail, found)
 
 
 class OverflowingData(Overflow):
@@ -155,12 +153,12 @@ class OverflowingData(Overflow):
             where = f"micro-batch {at + 1} of {n}"
             if ran.last.overflow is not True:
                 return self._failed(f"{where}: not reported", ran.state, c, kept)
-            if ran.last.updated or state_equal(ran.state, c.reference.initial, kept):
+            if ran.last.updated or differing(ran.state, c.reference.initial, kept):
                 return self._failed(where, ran.state, c, kept)
-        return Result(self.name, PASSED, "first and last micro-batch" if n > 1 else "", EXACT, self.promise)
+        return self.passed("first and last micro-batch" if n > 1 else "")
 
 
-class ScaleRule:
+class ScaleRule(Property):
     """A dynamic scale is divided by its factor after a cycle with overflow, once, whatever the number of micro-batches,
     and not below its minimum. Exact: the numbers are reported by the program. That it grows after a window of clean
     cycles takes too long to be run here."""
@@ -180,11 +178,11 @@ class ScaleRule:
         first = subject.cycle(_spoiled(batches, 0, 0, np.float32(np.inf))).last.loss_scale
         second = subject.cycle(_spoiled(batches, 0, -1, np.float32(0))).last.loss_scale
         if first is None or second is None:
-            return Result(self.name, FAILED, "the program does not report its loss scale", None, self.promise)
+            return self.failed("the program does not report its loss scale")
         wanted = max(first / options["factor"], options["min"])
         status = PASSED if abs(second - wanted) <= 2.0**-20 * wanted else FAILED
         detail = f"{first:g} became {second:g}" + ("" if status == PASSED else f", not {wanted:g}")
-        return Result(self.name, status, detail, EXACT if status == PASSED else None, self.promise)
+        return self.result(status, detail, EXACT if status == PASSED else None)
 
 
 def _ends_alike(c: Context) -> bool:

@@ -5,13 +5,15 @@ Data that overflows mostly spoils all gradients at once, and a check that forget
 
 from __future__ import annotations
 
-from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.analysis.training.network import BACKWARD, network_parts
 from ...ir.builders.cast import cast
 from ...ir.core.attributes import scalar_tensor
+from ...ir.core.graph import rewire, tensor_type
+from ...ir.core.predicates import is_float_tensor
 from ...ir.core.program import Program
-from ...ir.core.types import TensorType, tensor
+from ...ir.core.types import tensor
 from ...ir.rewrite.effects.editing import Effects
+from ...passes.step.crossings import update_uses
 
 SCOPE = "boost-verify"
 
@@ -33,20 +35,15 @@ def poisonable(program: Program) -> tuple[Program, int]:
         zero = graph.constant(scalar_tensor("float32", 0.0))
         number = 0
         for node in list(graph):
-            if parts.get(node) != BACKWARD or not isinstance(node.type, TensorType) or not node.type.dtype.is_float:
+            if parts.get(node) != BACKWARD or not is_float_tensor(node):
                 continue
-            uses = [
-                (user, i)
-                for user, i in node.use_sites()
-                if parts.get(user) not in (FORWARD, BACKWARD) and not orders_only(user, i) and not graph.is_return(user)
-            ]
+            uses = [(user, i) for user, i in update_uses(node, parts) if not graph.is_return(user)]
             if not uses:
                 continue
             chosen = graph.create("Equal", [which, graph.constant(scalar_tensor("int32", number))], scope=SCOPE)
-            poison = cast(graph, graph.create("Select", [chosen, value, zero], scope=SCOPE), node.type.dtype)
+            poison = cast(graph, graph.create("Select", [chosen, value, zero], scope=SCOPE), tensor_type(node).dtype)
             spoiled = graph.create("Add", [node, poison], scope=SCOPE)
-            for user, i in uses:
-                user.set_operand(i, spoiled)
+            rewire(uses, spoiled)
             number += 1
         most = max(most, number)
         fx.commit()

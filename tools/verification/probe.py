@@ -7,19 +7,19 @@ the original's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import AnatomyError
-from ...ir.core.graph import Graph, Input, Node, State, Value
-from ...ir.core.naming import result_names
+from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
-from ...ir.core.walk import result_value
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.settle_results import settle_results
+from ...passes.step.results import named_results
 
 PREFIX = "gradient."
 WEIGHT = "weight of the micro-batch"
@@ -65,10 +65,9 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     fx = Effects(graph)
     effects = (e for e in fx.list if found.part(e.node) in _NETWORK)
     written = {s.name for e in effects for s in e.writes if isinstance(s, State)}
-    names, elements = _outputs(graph)
+    outputs = dict(named_results(graph))
     if weight is not None:
-        names.append(WEIGHT)
-        elements.append(_named(graph, weight))
+        outputs[WEIGHT] = _named(graph, weight, outputs)
     slots = []
     for i, (gradient, weights) in enumerate(moved.items()):
         if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
@@ -80,12 +79,11 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         for user, at in gradient.use_sites():
             if found.part(user) not in _NETWORK and not orders_only(user, at) and not graph.is_return(user):
                 user.set_operand(at, given)
-        names.append(slot.name)
-        elements.append(gradient)
+        outputs[slot.name] = gradient
         slots.append(slot)
     unit = _rounding_unit(found)
-    graph.outputs = tuple(names)
-    fx.commit(graph.create("MakeTuple", elements))
+    graph.outputs = tuple(outputs)
+    fx.commit(graph.create("MakeTuple", list(outputs.values())))
     served = {slot: info.name for info in found.weights for slot in info.slots}
     return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit)
 
@@ -99,23 +97,9 @@ def _rounding_unit(found: TrainingAnatomy) -> float:
     return max((_UNITS.get(t.dtype, 0.0) for t in backward if isinstance(t, TensorType)), default=0.0) or 2.0**-23
 
 
-def _outputs(graph: Graph) -> tuple[list[str], list[Value]]:
-    """The elements of the result, by name."""
-    value = result_value(graph)
-    packed = isinstance(value, Node) and value.op.name == "MakeTuple"
-    elements = list(value.operands) if packed and isinstance(value, Node) else [value]
-    names = graph.outputs if len(graph.outputs) == len(elements) else result_names(len(elements))
-    return list(names), elements
-
-
-def _named(graph: Graph, name: str) -> Value:
-    found: Input | Node | None = next((v for v in graph.inputs if v.name == name), None)
-    if found is None:
-        found = next((n for n in graph if name in (n.name, n.name.rpartition(":")[0])), None)
-    if found is None and name in graph.outputs:
-        result = result_value(graph)
-        several = isinstance(result, Node) and result.op.name == "MakeTuple" and len(graph.outputs) > 1
-        return result.operand(graph.outputs.index(name)) if several and isinstance(result, Node) else result
+def _named(graph: Graph, name: str, results: Mapping[str, Value]) -> Value:
+    nodes = (n for n in graph if name in (n.name, n.name.rpartition(":")[0]))
+    found = next((v for v in graph.inputs if v.name == name), None) or next(nodes, None) or results.get(name)
     if found is None:
         raise AnatomyError(f"the original has no value named '{name}', which is to weigh a micro-batch")
     return found

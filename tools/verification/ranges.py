@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.core.graph import Constant, Graph, GraphRef, Input, Node, Value
+from ...ir.core.attributes import scalar_of
+from ...ir.core.graph import Graph, GraphRef, Input, Node, Value
 from ...ir.core.op import CALL
 from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
@@ -55,12 +56,12 @@ def _formals(user: Node, i: int) -> list[Value]:
 def _bound(user: Node, i: int) -> int | None:
     name = user.op.name
     if name == "OneHot" and i == 0:
-        return _integer(user.operand(1)) or _number(user.attributes.get("depth"))
+        return _integer(user.operand(1).literal) or _integer(user.attributes.get("depth"))
     for table in (_ROWS, _CLASSES):
         at = table.get(name)
         if at is not None and at[0] == i:
             indexed = user.operand(at[1]).type
-            axis = at[2] if table is _CLASSES else 0 if at[2] is None else _integer(user.operand(at[2]))
+            axis = at[2] if table is _CLASSES else 0 if at[2] is None else _integer(user.operand(at[2]).literal)
             if not isinstance(indexed, TensorType) or axis is None or not indexed.shape:
                 return None
             size = indexed.shape[axis]
@@ -69,17 +70,6 @@ def _bound(user: Node, i: int) -> int | None:
     return None
 
 
-def _integer(value: Value) -> int | None:
-    return _number(value.value) if isinstance(value, Constant) else None
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return int(value)
-    data = getattr(value, "data", None)
-    type_ = getattr(value, "type", None)
-    if data is not None and isinstance(type_, TensorType) and type_.size == 1:
-        return int.from_bytes(bytes(data.view()), "little", signed=True)
-    return None
+def _integer(literal: object) -> int | None:
+    number = scalar_of(literal)
+    return None if number is None else int(number)

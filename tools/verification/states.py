@@ -11,13 +11,13 @@ from ...ir.core.graph import Graph
 from ...ir.core.predicates import is_random
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
-from .context import Context, NotApplicable, verdict, worst
+from .context import Context, NotApplicable, Property, differing
 from .promises import ACCUMULATION, LESS_BN
-from .report import DIFFERENCE, EXACT, FAILED, PASSED, Result
+from .report import DIFFERENCE, Result
 from .tolerance import Expected, compare
 
 
-class InitialState:
+class InitialState(Property):
     """Every state of the original is there with its name, type and bits, and its role; only passes that make another
     network may take some away. Exact: nothing computes it."""
 
@@ -31,20 +31,19 @@ class InitialState:
                 # An optimizer that another one replaces takes its slots along.
                 replaced = c.promises.unknown and variable.role != "weight"
                 if _is_used(c.base, name) and not replaced and not _idle(c, name):
-                    return Result(self.name, FAILED, f"'{name}' is missing", None, self.promise)
+                    return self.failed(f"'{name}' is missing")
                 continue
             theirs = ours[name]
             if theirs.type != variable.type:
-                detail = f"'{name}' is {theirs.type}, in the original {variable.type}"
-                return Result(self.name, FAILED, detail, None, self.promise)
+                return self.failed(f"'{name}' is {theirs.type}, in the original {variable.type}")
             if bytes(theirs.data.view()) != bytes(variable.data.view()):
                 far = float(np.max(np.abs(_wide(theirs) - _wide(variable)), initial=0))
-                return Result(self.name, FAILED, f"'{name}' starts off by {far:.3g}", None, self.promise)
-        return Result(self.name, PASSED, f"{counted(len(c.base.state), 'state')}, bit for bit", EXACT, self.promise)
+                return self.failed(f"'{name}' starts off by {far:.3g}")
+        return self.passed(f"{counted(len(c.base.state), 'state')}, bit for bit")
 
 
-class ForwardState:
-    """What forward and backward write (BatchNorm statistics, hidden states) goes on with every micro-batch as it does
+class ForwardState(Property):
+    """State that forward and backward write (BatchNorm statistics, hidden states) goes on with every micro-batch as
     natively. The same arithmetic, so two units in the last place. That N micro-batches advance it N times, where one
     step of the original advances it once, is the known difference of accumulation."""
 
@@ -64,13 +63,11 @@ class ForwardState:
             near = {n: np.asarray(v).astype(wanted.expected.state[n].dtype) for n, v in near.items()}
             expected = Expected(wanted.expected.before, wanted.expected.state, partial(tuple, [near]))
             deviations.append(compare(ran.state, expected, written))
-            shown = shown or any(
-                wanted.expected.before[n].tobytes() != wanted.expected.state[n].tobytes() for n in written
-            )
-        return verdict(self.name, self.promise, worst(deviations), counted(len(written), "state"), shown=shown)
+            shown = shown or bool(differing(dict(wanted.expected.before), wanted.expected.state, written))
+        return self.verdict(deviations, counted(len(written), "state"), shown=shown)
 
 
-class StatisticsDifference:
+class StatisticsDifference(Property):
     """How far the statistics of N identical micro-batches lie from those of one step: reported, not judged."""
 
     name = "statistics of one step"
@@ -88,10 +85,10 @@ class StatisticsDifference:
         once = c.reference.micro(c.reference.initial, batch).written
         found = compare(ran.state, Expected(c.reference.initial, once, tuple), written)
         detail = f"{counted(len(written), 'state')} written {c.length} times a cycle"
-        return Result(self.name, DIFFERENCE, detail, found, self.promise)
+        return self.result(DIFFERENCE, detail, found)
 
 
-class RandomDraws:
+class RandomDraws(Property):
     """Every random primitive of the original is there, with the same attributes and no other; in this verification
     dropout keeps everything, so only this tells whether the program still drops. Counted on the graphs that take a
     micro-batch. Exact."""
@@ -107,11 +104,11 @@ class RandomDraws:
         for name, ours in c.program.graphs.items():
             if ours.inputs and name in c.program.schedule.graphs() and _draws(ours) != wanted:
                 detail = f"graph '{name}' holds {counted(len(_draws(ours)), 'random node')}, the original {len(wanted)}"
-                return Result(self.name, FAILED, detail, None, self.promise)
-        return Result(self.name, PASSED, counted(len(wanted), "random node"), EXACT, self.promise)
+                return self.failed(detail)
+        return self.passed(counted(len(wanted), "random node"))
 
 
-class RemovedBatchNorms:
+class RemovedBatchNorms(Property):
     """A BatchNorm that went away took its state along: no weight, slot or statistic of it is left in the program or
     used by a graph, and all that is left is a part of the original's state, bit for bit. That the network without it
     is trained right is shown by the other properties, for which it is the reference, and by its derivative."""
@@ -129,7 +126,7 @@ class RemovedBatchNorms:
         if not gone and not any(report.changed for report in c.program.reports if report.name == LESS_BN):
             raise NotApplicable("less-bn found no BatchNorm to remove")
         if not gone:
-            return Result(self.name, FAILED, "no state of the original went away", None, self.promise)
+            return self.failed("no state of the original went away")
         # Whatever else belongs to a removed layer: its name is the scope of its gamma and statistics.
         layers = {n.rpartition(".")[0] for n in gone if c.original.state[n].role == "statistic"}
         left = [
@@ -140,9 +137,9 @@ class RemovedBatchNorms:
         used = {n for graph in c.program.graphs.values() for n in graph.states}
         stray = sorted({*left, *(used & set(gone))})
         if stray:
-            return Result(self.name, FAILED, f"still there: {', '.join(stray[:3])}", None, self.promise)
+            return self.failed(f"still there: {', '.join(stray[:3])}")
         detail = f"{counted(len(layers), 'layer')}, {counted(len(gone), 'state')} gone"
-        return Result(self.name, PASSED, detail, EXACT, self.promise)
+        return self.passed(detail)
 
 
 def _idle(c: Context, name: str) -> bool:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from ...ir.core.errors import AnatomyError, OptionError, RuntimeFailure
+from ...ir.core.errors import AnatomyError, Error, OptionError, RuntimeFailure
 from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted, sentence
+from ...passes.framework.base import Pass
+from ...passes.framework.manager import InternalError, compile_program
 from .base import base_of
-from .bisection import find_guilty
 from .centralization import Centralization
 from .clipping import Clipping
-from .context import Context, LeftOut, NotApplicable
+from .context import Context, LeftOut, NotApplicable, Property
 from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
 from .data import GIVE_DATA, file_batches, given_batches, random_batches
 from .derivative import Derivative
@@ -31,19 +32,10 @@ from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
 from .promises import Promises, print_names, read_promises
 from .reference import Batch, Reference
-from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Result, Verification
+from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
 
 log = logging.getLogger("boost_compile")
-
-
-class Property(Protocol):
-    """One promise of a program. ``check`` raises NotApplicable with the reason where it promises no such thing."""
-
-    name: str
-    promise: str
-
-    def check(self, c: Context) -> Result: ...
 
 
 PROPERTIES: tuple[Callable[[], Property], ...] = (
@@ -93,7 +85,7 @@ def verify(
     guilty = None
     if bisect and any(r.failed for r in results) and promises.passes:
         names = [r.name for r in results if r.failed]
-        guilty = find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
+        guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
         tuple(results),
         program.pipeline,
@@ -108,33 +100,23 @@ def verify(
     )
 
 
+@dataclass
 class _Job:
     """The verification of one program, and of the prefixes of its pipeline."""
 
-    def __init__(
-        self,
-        original: Program,
-        data: str | Sequence[Batch] | None,
-        cycles: int,
-        seed: int,
-        device: str,
-        references: dict[Any, Reference],
-        quick: bool,
-        progress: Progress,
-    ):
-        self.original, self.data, self.cycles, self.seed = original, data, cycles, seed
-        self.device, self.references = device, references
-        self.quick, self.progress = quick, progress
+    original: Program
+    data: str | Sequence[Batch] | None
+    cycles: int
+    seed: int
+    device: str
+    references: dict[Any, Reference]
+    quick: bool
+    progress: Progress
 
     def check(
-        self,
-        program: Program,
-        promises: Promises,
-        only: Iterable[str] | None = None,
-        first: bool = False,
-        prefix: str = "",
+        self, program: Program, promises: Promises, only: Iterable[str] = (), prefix: str = ""
     ) -> tuple[list[Result], list[str]]:
-        """The results of all properties (or those named), up to the first failure if ``first``; and notes."""
+        """The results of all properties, or of ``only`` those, up to the first failure; and notes."""
         base = base_of(self.original, promises, program.target)
         _same_inputs(base, program)
         try:
@@ -145,25 +127,16 @@ class _Job:
         batches, notes = self._batches(base, promises, count)
         _check_data(reference, batches)
         context = Context(
-            self.original,
-            base,
-            program,
-            promises,
-            reference,
-            batches,
-            self.cycles,
-            self.device,
-            self.seed,
-            self.quick,
-            self.progress,
-        )
+            self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed,
+            quick=self.quick, progress=self.progress,
+        )  # fmt: skip
         results = []
         for number, make in enumerate(PROPERTIES, 1):
             p = make()
-            if only is None or p.name in only:
+            if not only or p.name in only:
                 self.progress.begin(f"{prefix}{p.name}, {number} of {len(PROPERTIES)}")
                 results.append(_checked(p, context))
-                if first and results[-1].failed:
+                if only and results[-1].failed:
                     break
         return results, notes
 
@@ -173,7 +146,7 @@ class _Job:
             return []
         promises = read_promises(program)
         prefix = f"passes up to {promises.passes[-1].name} alone, "
-        results, _ = self.check(program, promises, names, first=True, prefix=prefix)
+        results, _ = self.check(program, promises, names, prefix)
         return [r for r in results if r.failed]
 
     def _reference(self, base: Program, promises: Promises) -> Reference:
@@ -192,6 +165,21 @@ class _Job:
         return random_batches(graph, count, self.seed, positive)
 
 
+def _find_guilty(original: Program, passes: Sequence[Pass], check: Callable[[Program], Sequence[Result]]) -> Guilty:
+    """The first pass after which a property fails that held before: compiles the original with longer and longer
+    beginnings of the pipeline. ``check`` gives the failures of a program."""
+    for number, p in enumerate(passes, 1):
+        try:
+            program = compile_program(original, list(passes[:number]), allow_no_match=True, reproducer_directory=None)
+        except (Error, InternalError) as error:
+            note = f"compiling anew fails: {error}"
+            return Guilty(p.name, number, len(passes), Result("compilation", FAILED, note), note)
+        failures = check(program)
+        if failures:
+            return Guilty(p.name, number, len(passes), failures[0])
+    return Guilty("", 0, len(passes), Result("", ""), "the same pipeline, compiled now, makes a program that is right")
+
+
 def _checked(p: Property, context: Context) -> Result:
     start = perf_counter()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -199,11 +187,11 @@ def _checked(p: Property, context: Context) -> Result:
         try:
             result = p.check(context)
         except NotApplicable as reason:
-            result = Result(p.name, NOT_APPLICABLE, str(reason), None, p.promise)
+            result = p.result(NOT_APPLICABLE, str(reason))
         except LeftOut:
-            result = Result(p.name, LEFT_OUT, "", None, p.promise)
+            result = p.result(LEFT_OUT)
         except RuntimeFailure as error:
-            result = Result(p.name, FAILED, f"it does not run: {error.at_command()}", None, p.promise)
+            result = p.failed(f"it does not run: {error.at_command()}")
     return replace(result, seconds=perf_counter() - start)
 
 
