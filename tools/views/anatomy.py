@@ -1,5 +1,5 @@
-"""What each part of a training graph is for: its loss, the gradient, updates and slots of each weight, the roles of its
-state."""
+"""The purpose of each part of a training graph: its loss, the gradient, updates and slots of each weight, the roles of
+its state."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...ir.core.errors import Error
+from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from .. import cli
 from .drawing import Drawing, Group, Leaf, draw, edges_between, unfolded
@@ -98,7 +99,6 @@ class _Writer:
             dot.edge(self.names[start], self.names[end], label=str(count) if count > 1 else None)
 
     def _members(self, dot: Digraph, group: Group) -> None:
-
         for child in group.groups.values():
             if not child.count:
                 continue  # a function that only hands on
@@ -109,13 +109,8 @@ class _Writer:
                     self._title(cluster, child, colour)
                     self._members(cluster, child)
             else:
-                self._box(
-                    dot,
-                    child,
-                    [child.label, counted(child.count, "node")],
-                    child.scope or child.label,
-                    "box3d",
-                )
+                lines = [child.label, counted(child.count, "node")]
+                self._box(dot, child, lines, child.scope or child.label, "box3d")
         for leaf in group.leaves:
             self._leaf(dot, leaf)
 
@@ -141,18 +136,11 @@ class _Writer:
 
     def _boxes(self, member: Leaf | Group) -> Iterator[Leaf | Group]:
         """The visible part of a member: itself, or its contents."""
-        if isinstance(member, Leaf) or member not in self.opened:
-            yield member
-            return
-        stack: list[Group] = [member]
-        while stack:
-            group = stack.pop()
-            yield from group.leaves
-            for child in group.groups.values():
-                if child in self.opened:
-                    stack.append(child)
-                else:
-                    yield child
+
+        def members(box: Leaf | Group) -> list[Leaf | Group]:
+            return [*box.groups.values(), *box.leaves] if isinstance(box, Group) and box in self.opened else []
+
+        return (box for box in walk([member], members) if box not in self.opened)
 
     def _leaf(self, dot: Digraph, leaf: Leaf) -> None:
         lines = [leaf.label, *leaf.states[:2]]

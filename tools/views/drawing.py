@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.analysis.effects.tokens import orders_only
@@ -18,7 +18,7 @@ from ...ir.analysis.functions.calls import targets
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.types import is_monad, readable
-from ...ir.core.walk import through, without_order
+from ...ir.core.walk import through, walk, without_order
 from .shown import Shown, pass_of
 
 FAN_OUT = 48
@@ -27,7 +27,7 @@ BRIEF = 34
 """Characters of a type that stands in a box."""
 PLAIN = 10
 """Up to so many operations of one scope stand for themselves; of more, those of one kind are bundled."""
-_PASSED_ON = frozenset({"Depend", "Partial", "Switch", "TupleGetItem"})
+_PASSED_ON = frozenset({"Depend", "Load", "Partial", "Switch", "TupleGetItem"})
 _OWN_NAME = re.compile(r"-op\d+$")
 
 
@@ -104,11 +104,7 @@ class _Draughtsman:
             taken = self._taken(wanted)
             for value in body.inputs if body is self.graph else ():
                 if value in taken and not is_monad(value.type):
-                    self._add(
-                        top,
-                        Leaf(0, value.name, value.name, "input", readable(value.type), readable(value.type, BRIEF)),
-                        value,
-                    )
+                    self._add(top, _end(value, value.name, value.name, "input"), value)
             for node in wanted:
                 self._add(self._place(top, node), self._leaf(node), node)
             if body.has_result and (self.only is None or body.result in taken or body.result in self.at):
@@ -128,8 +124,7 @@ class _Draughtsman:
     def _result(self, top: Group, body: Graph) -> None:
         sources = [v for v in _sources(body.result) if v in self.at]
         if sources:
-            label = ", ".join(body.outputs) or "result"
-            end = Leaf(0, "", label, "result", readable(body.result.type), readable(body.result.type, BRIEF))
+            end = _end(body.result, "", ", ".join(body.outputs) or "result", "result")
             self._add(top, end, None)
             self._connect(end, [body.result])
 
@@ -144,7 +139,6 @@ class _Draughtsman:
 
     def _add(self, group: Group, leaf: Leaf, value: Value | None) -> None:
         leaf.id = len(self.leaves)
-        leaf.group = group
         self.leaves.append(leaf)
         group.leaves.append(leaf)
         if value is not None:
@@ -176,44 +170,31 @@ class _Draughtsman:
         return found
 
 
+def _end(value: Value, name: str, label: str, kind: str) -> Leaf:
+    """An input or result, a box that says its type."""
+    return Leaf(0, name, label, kind, readable(value.type), readable(value.type, BRIEF))
+
+
 def _hidden(node: Node) -> bool:
     """Whether a node is no operation: it orders, names state, or repackages for one user."""
-    name = node.op.name
-    if is_monad(node.type) or name in _PASSED_ON or name == "Load":
+    if is_monad(node.type) or node.op.name in _PASSED_ON:
         return True
-    if name == "MakeTuple":
-        users = [u for u in node.uses if not _orders(node, u)]
-        return len(users) <= 1
-    return False
+    return node.op.name == "MakeTuple" and len({u for u, i in node.use_sites() if not orders_only(u, i)}) <= 1
 
 
-def _orders(node: Node, user: Node) -> bool:
-    at = node.uses[user]
-    return all(orders_only(user, i) for i in ((at,) if isinstance(at, int) else at))
-
-
-def _sources(value: Value) -> Iterator[Value]:
+def _sources(value: Value) -> list[Value]:
     """The drawn values that a value stands for."""
-    stack = [value]
-    seen: set[Value] = set()
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if not isinstance(value, Node):
-            if isinstance(value, Input):
-                yield value
-            continue
-        name = value.op.name
-        if name == "Depend":
-            stack.append(value.operand(0))
-        elif name == "TupleGetItem":
-            stack.append(_element(value))
-        elif name in ("Partial", "Switch") or (name == "MakeTuple" and _hidden(value)):
-            stack.extend(reversed(value._operands))
-        elif name != "Load" and not is_monad(value.type):
-            yield value
+    return [v for v in walk([value], _stands_for) if isinstance(v, Input) or (isinstance(v, Node) and not _hidden(v))]
+
+
+def _stands_for(value: Value) -> Sequence[Value]:
+    if not isinstance(value, Node) or not _hidden(value):
+        return ()
+    if value.op.name == "TupleGetItem":
+        return (_element(value),)
+    if value.op.name == "Depend":
+        return (value.operand(0),)
+    return value._operands[::-1] if value.op.name in ("Partial", "Switch", "MakeTuple") else ()
 
 
 def _element(item: Node) -> Value:
@@ -237,25 +218,31 @@ def _state(value: Value) -> str:
 
 
 def _finish(root: Group) -> None:
-    """Joins chains of groups, bounds the width of each, and counts. Children before parents, without recursion: scopes
-    of a file may be as deep as they like."""
-    order = [root]
-    for group in order:
-        order.extend(group.groups.values())
-    for group in reversed(order):
+    """Joins chains of groups, bounds the width of each, and counts."""
+    for group in reversed(_inside(root)):
         for label, child in list(group.groups.items()):
             if len(child.groups) == 1 and not child.leaves:
                 (inner,) = child.groups.values()
                 inner.label, inner.parent = f"{child.label}/{inner.label}", group
                 group.groups[label] = inner
         _bound(group)
+    for group in reversed(_inside(root)):
         group.count = len(group.leaves) + sum(g.count for g in group.groups.values())
         for leaf in group.leaves:
+            leaf.group = group
             group.parts[leaf.part] += leaf.kind == "node"
             group.made_by[leaf.made_by] += leaf.kind == "node"
         for child in group.groups.values():
             group.parts.update(child.parts)
             group.made_by.update(child.made_by)
+
+
+def _inside(root: Group) -> list[Group]:
+    """Groups before those in them. Without recursion: scopes of a file may be as deep as they like."""
+    found = [root]
+    for group in found:
+        found.extend(group.groups.values())
+    return found
 
 
 def _bound(group: Group) -> None:
@@ -287,34 +274,19 @@ def _bound(group: Group) -> None:
 
 def _bundle(parent: Group, label: str, leaves: list[Leaf]) -> Group:
     bundle = Group(label, parent.scope, parent, bundle=True)
-    pieces = [leaves[at : at + FAN_OUT] for at in range(0, len(leaves), FAN_OUT)]
-    if len(pieces) == 1:
+    if len(leaves) <= FAN_OUT:
         bundle.leaves = leaves
-    else:
-        at = 1
-        for piece in pieces:
-            _adopt(bundle, _bundle(bundle, f"{at} … {at + len(piece) - 1}", piece))
-            at += len(piece)
-        _bound(bundle)
-    for leaf in bundle.leaves:
-        leaf.group = bundle
-    _count(bundle)
+        return bundle
+    for at in range(0, len(leaves), FAN_OUT):
+        piece = leaves[at : at + FAN_OUT]
+        _adopt(bundle, _bundle(bundle, f"{at + 1} … {at + len(piece)}", piece))
+    _bound(bundle)
     return bundle
 
 
 def _adopt(parent: Group, child: Group) -> None:
     child.parent = parent
     parent.groups[f"\0{len(parent.groups)}"] = child
-    parent.count += child.count
-    parent.parts.update(child.parts)
-    parent.made_by.update(child.made_by)
-
-
-def _count(bundle: Group) -> None:
-    bundle.count = len(bundle.leaves) + sum(g.count for g in bundle.groups.values())
-    for leaf in bundle.leaves:
-        bundle.parts[leaf.part] += leaf.kind == "node"
-        bundle.made_by[leaf.made_by] += leaf.kind == "node"
 
 
 def unfolded(root: Group, limit: int, *, bundles: bool = False) -> set[Group]:

@@ -12,7 +12,7 @@ from ...ir.core.graph import Graph, Input, Node, Value
 from ...ir.core.naming import spell
 from ...ir.core.op import CALL
 from ...ir.core.types import is_monad
-from ...ir.core.walk import live_nodes
+from ...ir.core.walk import live_nodes, unpacked
 from ...ir.rewrite.effects.editing import Effects
 from .analysed import Analysed, listed
 
@@ -51,7 +51,7 @@ def _body(view: Analysed, body: Graph, known: dict[str, Summary], closures: Clos
             yield _effect(view, body, effect, closures)
     for token in body:
         if token.op.name == "UpdateState" and token in live and view.keeps((token,)):
-            yield f"token {view.name(token, body)} follows {view.names(_waited(token), body)}"
+            yield f"token {view.name(token, body)} follows {view.names(unpacked(token.operands), body)}"
     if view.chosen is None and (ends := _ends(body)):
         yield f"the result waits for {view.names(ends, body)}"
 
@@ -86,17 +86,8 @@ def _reached(call: Node, closures: Closures) -> str:
     return f"reaches {reaches}"
 
 
-def _waited(token: Node) -> list[Value]:
-    """What a token follows: tuples are taken apart."""
-    found: list[Value] = []
-    for value in token.operands:
-        packed = isinstance(value, Node) and value.op.name == "MakeTuple"
-        found += value.operands if isinstance(value, Node) and packed else [value]
-    return found
-
-
 def _ends(body: Graph) -> list[Value]:
-    """What the Depends around the result wait for."""
+    """The values that the Depends around the result wait for."""
     found: list[Value] = []
     value = body.result
     while isinstance(value, Node) and value.op.name == "Depend":

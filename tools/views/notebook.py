@@ -18,9 +18,8 @@ from ...ir.core.types import readable
 from ...ir.core.wording import counted, print_bytes
 from ..compile_report import describe_schedule
 from ..verification.report import Verification
-from .page_file import page_file
+from .page_file import embedded, page_file, policy_of, rendered
 from .palette import pass_colours
-from .report import embedded, environment, policy_of
 from .scenes import scenes, whole_graphs
 from .shown import Shown, makers, shown
 
@@ -126,7 +125,8 @@ def _difference(found: ProgramDiff) -> str:
     counts = found.counts()
     title = ", ".join(f"{counted(counts[kind], 'node')} {kind}" for kind in ("added", "removed", "changed"))
     facts = [f"{counted(counts['order'], 'node')} in another order of effects"] if counts["order"] else []
-    facts += [f"{what}: {'; '.join(map(str, details[:6]))}" for what, details in _details(found) if details]
+    parts = (("Graphs", found.split), ("Schedule", found.schedule), ("Program", found.program))
+    facts += [f"{what}: {'; '.join(map(str, details[:6]))}" for what, details in parts if details]
     rows = []
     for by, nodes in found.by_pass().items():
         plain = [n.kind for n in nodes if not n.order]
@@ -143,23 +143,16 @@ def _difference(found: ProgramDiff) -> str:
     return _fragment(f"Difference: {title}", facts, tables, drawing)
 
 
-def _details(found: ProgramDiff) -> list[tuple[str, list[Any]]]:
-    return [("Graphs", found.split), ("Schedule", found.schedule), ("Program", found.program)]
-
-
 def _footprint(found: Footprint) -> str:
     from .memory_table import CAUSES
 
     rows = []
     for cause, what in CAUSES.items():
         part = getattr(found, cause)
-        rows.append((what, print_bytes(part), _bar(part, found.total)))
+        bar = "█" * round(30 * part / found.total) if found.total else ""
+        rows.append((what, print_bytes(part), bar))
     title = f"{print_bytes(found.total)} for a session on CPU (estimate)"
     return _fragment(title, [], [Table(("what", "bytes", ""), rows, (1,))])
-
-
-def _bar(part: int, whole: int) -> str:
-    return "█" * round(30 * part / whole) if whole else ""
 
 
 def _plan(plan: Plan) -> str:
@@ -180,19 +173,16 @@ def _cut(rows: Iterable[Sequence[str]]) -> list[Sequence[str]]:
 
 def _drawing(drawn: Document, view: Shown, *, marks: bool = False) -> str:
     scripts = [page_file(script) for script in _SCRIPTS]
-    return str(
-        environment()
-        .get_template("drawing.html")
-        .render(
-            title=view.program.name,
-            policy=policy_of(scripts),
-            styles=page_file("report.css"),
-            scripts=scripts,
-            scenes=drawn["scenes"],
-            colours=pass_colours(makers(view)),
-            difference=marks,
-            data=embedded(drawn),
-        )
+    return rendered(
+        "drawing.html",
+        title=view.program.name,
+        policy=policy_of(scripts),
+        styles=page_file("report.css"),
+        scripts=scripts,
+        scenes=drawn["scenes"],
+        colours=pass_colours(makers(view)),
+        difference=marks,
+        data=embedded(drawn),
     )
 
 
@@ -203,17 +193,17 @@ def _fragment(
     drawing: str = "",
     verification: Verification | None = None,
 ) -> str:
-    values = {"title": title, "facts": facts, "tables": tables, "verification": verification, "height": HEIGHT}
-    return str(
-        environment()
-        .get_template("notebook.html")
-        .render(
-            **values,
-            drawing=_Whole(drawing),
-            styles=page_file("notebook.css"),
-            document={"pipeline": ""},
-            original="",
-        )
+    return rendered(
+        "notebook.html",
+        title=title,
+        facts=facts,
+        tables=tables,
+        verification=verification,
+        height=HEIGHT,
+        drawing=_Whole(drawing),
+        styles=page_file("notebook.css"),
+        document={"pipeline": ""},
+        original="",
     )
 
 

@@ -25,7 +25,7 @@ def only_graph(program: Program, name: str, file: str) -> Program:
 
 
 def narrowed(shown: Shown, scope: str | None, around: str | None, radius: int) -> Shown:
-    """What :func:`chosen` tells, cut out as graphs of their own."""
+    """The nodes that :func:`chosen` tells, cut out as graphs of their own."""
     nodes, words = chosen(shown, scope, around, radius)
     return shown if nodes is None else _cut(shown, nodes, words)
 

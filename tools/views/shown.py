@@ -60,7 +60,7 @@ def shown(program: Program, file: str) -> Shown:
 
 
 def part_of_cycle(program: Program, graph: Graph) -> str:
-    """What a graph of a compiled cycle does, and what it leaves to others; empty for other graphs."""
+    """The role of a graph in a compiled cycle, and what it leaves to others; empty for other graphs."""
     fed, adding = any(map(is_fed, graph.all_graphs())), bool(adding_nodes(graph))
     if fed and adding:
         return f"graph '{graph.name}' holds a whole cycle: each call accumulates gradients, and some update weights"
