@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .passes.configuration.boost_document import from_boost_config
     from .passes.framework.base import Pass
     from .runtime.data.sources import Shard
+    from .runtime.differentiation.capture import capture
     from .runtime.differentiation.differentiate import differentiate
-    from .runtime.live.capture import capture
     from .runtime.training.callback import Callback
     from .runtime.training.retention import load_newest
     from .runtime.training.saving import SaveEvery
@@ -47,7 +47,7 @@ _HOMES = {
     "Session": ".runtime.training.session",
     "Shard": ".runtime.data.sources",
     "boost": ".boost",
-    "capture": ".runtime.live.capture",
+    "capture": ".runtime.differentiation.capture",
     "differentiate": ".runtime.differentiation.differentiate",
     "from_boost_config": ".passes.configuration.boost_document",
     "load_newest": ".runtime.training.retention",
@@ -110,7 +110,7 @@ def compile(
     :class:`Session` refuses a primitive that nothing replaces when it opens.
     """
     from .passes.framework.manager import compile_program
-    from .runtime.live.capture import program_of
+    from .runtime.differentiation.capture import program_of
 
     return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match, target=target)
 
@@ -134,7 +134,7 @@ def verify(
     """
     from dataclasses import replace
 
-    from .runtime.live.capture import program_of
+    from .runtime.differentiation.capture import program_of
     from .tools.verification.verifier import verify
 
     # What is tried out must not train a live network.
@@ -157,15 +157,10 @@ def evaluation_network(
     program's own. ``result`` is the node where the network ends, instead of where the loss begins. ``batch`` is the
     number of samples that it takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
     """
-    from .ir.rewrite.evaluation import evaluation
-    from .runtime.live.capture import program_of
+    from .ir.rewrite.evaluation import trained_network
+    from .runtime.differentiation.capture import program_of
 
-    network = evaluation(program_of(program), result)
-    if state is not None:
-        network = network.with_values(state, "the given state")
-    if batch is not None:
-        network = network.resized(None if batch == "any" else int(batch))
-    return network.program
+    return trained_network(program_of(program), result, state, "the given state", batch).program
 
 
 def diff(
@@ -177,7 +172,7 @@ def diff(
     the order of effects do not count.
     """
     from .ir.analysis.compare.diff import diff
-    from .runtime.live.capture import program_of
+    from .runtime.differentiation.capture import program_of
 
     return diff(program_of(before), program_of(after), computation=computation)
 
@@ -186,8 +181,8 @@ def memory(program: Program | str | os.PathLike[str], threads: int | None = None
     """Estimates how much memory a session of ``program``, or of the one at that path, will take on CPU, in bytes and by
     cause. ``threads`` is the number of cores that it may use, by default all.
     """
+    from .runtime.differentiation.capture import program_of
     from .runtime.engine.footprint import footprint
-    from .runtime.live.capture import program_of
 
     return footprint(program_of(program), threads)
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from boost_compile.runtime.lowering.context import name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS
-from boost_compile.runtime.lowering.lowering import name_of
 from boost_compile.tools import compile as compile_command
 from boost_compile.tools import inspect as inspect_command
 from boost_compile.tools import reduce as reduce_command

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from . import interruption
-from .command import complete_in_a_shell
+from .command import complete_in_a_shell, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def hanging(text: str, width: int, code: int | None = CODE) -> str:
 
 
 def safe(message: str) -> str:
-    """What a terminal may be shown: names from files may hold escape sequences and line breaks. All lines but the first
+    """A message for a terminal: names from files may hold escape sequences and line breaks. All lines but the first
     are indented, so none that a name brings along passes for a message of its own."""
     from ..ir.core.naming import printable
 
@@ -198,17 +198,25 @@ def console_to(output: str | None) -> Iterator[Console]:
     if output is None or output == "-":
         yield console()
         return
-    from io import StringIO
-    from pathlib import Path
-
     from rich.console import Console
+
+    text = io.StringIO()
+    yield Console(file=text, highlight=False, emoji=False, width=160)
+    write_text(text.getvalue(), output)
+
+
+def write_text(text: str, output: str | None) -> None:
+    """To standard output (None, ``-``), or to a file, which is whole or not there."""
+    if output is None or output == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()  # a reader that went away is noticed here, before any report
+        return
+    from pathlib import Path
 
     from ..ir.files.atomic import replacing_file
 
-    text = StringIO()
-    yield Console(file=text, highlight=False, emoji=False, width=160)
     with replacing_file(Path(output)) as stream:
-        stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -226,9 +234,9 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 def print_lowered(
     program: Program, target: str, *, annotations: bool = False, ranks: int = 1, seed: int | None = None
 ) -> None:
-    """What the runtime hands to MindSpore, of the first of ``ranks``, on stderr."""
+    """Prints the graphs that the runtime hands to MindSpore, of the first of ``ranks``, on stderr."""
+    from ..runtime.lowering.context import Context
     from ..runtime.lowering.lower import print_lowered
-    from ..runtime.lowering.lowering import Context
 
     context = Context(program, target, ranks=ranks, seed=seed)
     sys.stderr.write(harmless(print_lowered(context, annotations)))
@@ -304,10 +312,10 @@ def _dimensions(context: click.Context, option: click.Parameter, values: tuple[s
     return given
 
 
-dimensions_option = click.option(
-    "--dim", "dimensions", multiple=True, metavar="NAME=SIZE", callback=_dimensions,
-    help="The size of a dimension that an ONNX model leaves open.",
-)  # fmt: skip
+def dimensions_option() -> Any:
+    """``--dim``, a field of a job."""
+    text = "The size of a dimension that an ONNX model leaves open."
+    return option(text, "--dim", multiple=True, metavar="NAME=SIZE", callback=_dimensions)
 
 
 def check_writable(output: str) -> None:

@@ -1,9 +1,10 @@
-"""The parts of the commands: help in groups with examples, options that may stand alone, words for a shell."""
+"""The parts of the commands: options as fields of a job, help in groups with examples, words for a shell."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,47 @@ if TYPE_CHECKING:
 
 ALL = "*"
 OTHERS = "Other options"
+
+
+def option(text: str, *flags: str, **settings: Any) -> Any:
+    """A field of a command's job that is an option; ``text`` says what it is for, ``settings`` are click's. It has the
+    field's name unless a long flag is given. The field's type says whether it is a flag, a number, or may be given
+    several times; a default that is no switch is shown."""
+    default = settings.get("default")
+    shown = default is not None and default is not True and default != ""
+    settings = {"help": text, "show_default": shown, **settings}
+    return field(metadata={"parameter": click.Option, "flags": flags, "settings": settings})
+
+
+def place(text: str, *flags: str, metavar: str = "FILE") -> Any:
+    """The same for an option that names a file or folder."""
+    return option(text, *flags, metavar=metavar, type=Place())
+
+
+def argument(*, required: bool = True) -> Any:
+    """A field of a command's job that is an argument, and names a file or folder."""
+    settings = {"required": required, "type": Place()}
+    return field(metadata={"parameter": click.Argument, "flags": (), "settings": settings})
+
+
+_BY_TYPE: dict[str, dict[str, Any]] = {
+    "bool": {"is_flag": True}, "int": {"type": int}, "float": {"type": float}, "tuple[str, ...]": {"multiple": True}
+}  # fmt: skip
+
+
+def parameters_of(job: type) -> list[click.Parameter]:
+    """The parameters that the fields of a job (a dataclass) declare."""
+    found: list[click.Parameter] = []
+    for each in fields(job):
+        if not each.metadata:
+            continue
+        flags, settings = each.metadata["flags"], each.metadata["settings"]
+        if each.metadata["parameter"] is click.Option:
+            settings = {**_BY_TYPE.get(str(each.type).removesuffix(" | None"), {}), **settings}
+            if not any(flag.startswith("--") for flag in flags):
+                flags = (*flags, f"--{each.name.replace('_', '-')}")
+        found.append(each.metadata["parameter"]([*flags, each.name], **settings))
+    return found
 
 
 class Command(click.Command):

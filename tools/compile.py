@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import cli
-from .command import ALL, OptionalValueCommand, Pipeline, Place
+from .command import ALL, OptionalValueCommand, Pipeline, argument, option, parameters_of, place
 from .listings import list_losses, list_optimizers, list_passes
 from .outputs import check_output
 
@@ -32,85 +31,6 @@ class CompileCommand(OptionalValueCommand):
     optional_values = ("--print-ir-before", "--print-ir-after", "--print-ir-diff")
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _ir_option(name: str, what: str) -> Callable[[F], F]:
-    return click.option(name, metavar="[=PASS]", multiple=True, help=f"Print {what} (PASS alone) to stderr.")
-
-
-@click.command("boost-compile", cls=CompileCommand)
-@click.argument("input", required=False, type=Place())
-@click.option(
-    "-o", "--output", metavar="OUT", type=Place(), help="Where to write [INPUT's name, here]; '-': text to stdout."
-)
-@click.option("--optimizer", metavar="TEXT", help="Differentiate a forward graph for it: 'adam{lr=0.001}'.")
-@click.option("--loss", metavar="TEXT", help="With --optimizer: the loss, unless the graph returns it.")
-@click.option("--head", metavar="NAME", help="With --optimizer: the result to train, of a graph with several.")
-@click.option("--train", metavar="GLOB", multiple=True, help="With --optimizer: train these weights only.")
-@click.option("--freeze", metavar="GLOB", multiple=True, help="With --optimizer: do not train these.")
-@click.option("--training-mode", is_flag=True, help="With --optimizer: BatchNorms learn their statistics.")
-@click.option(
-    "-p", "--passes", metavar="TEXT", type=Pipeline(), help="Pipeline, such as 'gradient-accumulation{steps=4}'."
-)
-@click.option("--level", type=click.Choice(["O0", "O1", "O2"]), help="What this boost_level of MindSpore switches on.")
-@click.option(
-    "--config", metavar="FILE", type=Place(), help="JSON or TOML: a pipeline, or a mindspore.boost configuration."
-)
-@click.option("--accumulate", type=int, metavar="N", help="Accumulate gradients over N micro-batches.")
-@click.option(
-    "--reduction", type=click.Choice(["mean", "sum", "weighted"]), help="How --accumulate joins gradients [mean]."
-)
-@click.option("--weight", metavar="NAME", help="Input, output or node that weighs a micro-batch (weighted).")
-@click.option("--split", type=click.Choice(["apply", "fused"]), help="How --accumulate splits the step [apply].")
-@click.option("--memory-budget", metavar="SIZE", help="Accumulate as much as SIZE of memory (8GB) demands.")
-@click.option("--batch", type=int, metavar="N", help="With --memory-budget: samples of a step [as in INPUT].")
-@click.option("--loss-scale", metavar="dynamic|S", help="Scale the loss: dynamically, or by the number S.")
-@click.option("--check-overflow", is_flag=True, help="Skip updates whose gradients are not all finite.")
-@click.option("--clip-norm", type=float, metavar="X", help="Clip gradients to a global norm of X.")
-@click.option("--centralize", is_flag=True, help="Centralize the gradients of dense and convolution weights.")
-@click.option("--data-parallel", is_flag=True, help="Exchange gradients between ranks, for boost-run --ranks.")
-@click.option("--emit", type=click.Choice(["program", "mindir", "text"]), help="What to write [by OUT's suffix].")
-@click.option("--force", is_flag=True, help="Replace OUT though it is a file of another kind.")
-@cli.dimensions_option
-@click.option("--target", type=click.Choice(["cpu", "gpu", "ascend"]), help="Where it will run [as in INPUT].")
-@click.option("--allow-no-match", is_flag=True, help="A pass that matches nothing is a warning, not an error.")
-@click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass [on].")
-@click.option("--verify", is_flag=True, help="Run the result beside INPUT and check what the passes promise.")
-@_ir_option("--print-ir-before", "the program before each pass")
-@_ir_option("--print-ir-after", "the program after each pass")
-@_ir_option("--print-ir-diff", "what each pass changed: nodes, state, schedule")
-@click.option("--print-lowered", is_flag=True, help="Print what the runtime makes of OUT for its target to stderr.")
-@click.option("--annotations/--no-annotations", default=True, help="Scopes and origins in text [on].")
-@click.option("--time-passes", is_flag=True, help="Print where the time went to stderr.")
-@click.option("--pass-statistics", is_flag=True, help="Print each pass's statistics to stderr.")
-@click.option("--opt-bisect-limit", type=int, metavar="N", help="Run the first N passes only.")
-@click.option("--list-passes", is_flag=True, help="List all passes with their options, and exit.")
-@click.option("--list-losses", is_flag=True, help="List what --loss takes, with options, and exit.")
-@click.option("--list-optimizers", is_flag=True, help="List what --optimizer takes, with options, and exit.")
-@click.option("--dump-pipeline", is_flag=True, help="Print the effective pipeline with all options, and exit.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
-@click.option("-q", "--quiet", is_flag=True, help="No report.")
-@click.version_option(package_name="boost-compile")
-def command(**options: Any) -> None:
-    """Rewrites the training graph in INPUT: a MindIR file, a program directory (.boost), or text (.ir, .txt, or - for
-    stdin). Without any pass it only cleans up.
-
-    The passes are those of --config or --level, then those of the other options, then --passes. Where a pass comes from
-    both, that of the command line counts."""
-    for listing in (list_passes, list_losses, list_optimizers):
-        if options[listing.__name__]:
-            return listing(options["as_json"])
-    job = Job(**{name: options[name] for name in Job.__annotations__})
-    pipeline = job.pipeline()
-    if not job.quiet:
-        for note in pipeline.notes:
-            click.echo(f"Note: {note}", err=True)
-    if options["dump_pipeline"]:
-        return _dump_pipeline(pipeline.passes)
-    return _compile(job, pipeline)
-
-
 @dataclass(frozen=True)
 class Asked:
     """The pipeline of a job. ``asked``: whether any pass was asked for (else it is the default pipeline). ``target``
@@ -126,45 +46,59 @@ class Asked:
 class Job:
     """The request, with the checks that need no file."""
 
-    input: str | None
-    dimensions: dict[str, int]
-    output: str | None
-    optimizer: str | None
-    loss: str | None
-    head: str | None
-    train: tuple[str, ...]
-    freeze: tuple[str, ...]
-    training_mode: bool
-    passes: str | None
-    level: str | None
-    config: str | None
-    accumulate: int | None
-    reduction: str | None
-    weight: str | None
-    split: str | None
-    memory_budget: str | None
-    batch: int | None
-    loss_scale: str | None
-    check_overflow: bool
-    clip_norm: float | None
-    centralize: bool
-    data_parallel: bool
-    emit: str | None
-    force: bool
-    target: str | None
-    allow_no_match: bool
-    verify_each: bool
-    verify: bool
-    annotations: bool
-    time_passes: bool
-    pass_statistics: bool
-    opt_bisect_limit: int | None
-    print_ir_before: tuple[str, ...]
-    print_ir_after: tuple[str, ...]
-    print_ir_diff: tuple[str, ...]
-    print_lowered: bool
-    as_json: bool
-    quiet: bool
+    input: str | None = argument(required=False)
+    output: str | None = place("Where to write [INPUT's name, here]; '-': text to stdout.", "-o", metavar="OUT")
+    optimizer: str | None = option("Differentiate a forward graph for it: 'adam{lr=0.001}'.", metavar="TEXT")
+    loss: str | None = option("With --optimizer: the loss, unless the graph returns it.", metavar="TEXT")
+    head: str | None = option("With --optimizer: the result to train, of a graph with several.", metavar="NAME")
+    train: tuple[str, ...] = option("With --optimizer: train these weights only.", metavar="GLOB")
+    freeze: tuple[str, ...] = option("With --optimizer: do not train these.", metavar="GLOB")
+    training_mode: bool = option("With --optimizer: BatchNorms learn their statistics.")
+    passes: str | None = option(
+        "Pipeline, such as 'gradient-accumulation{steps=4}'.", "-p", metavar="TEXT", type=Pipeline()
+    )
+    level: str | None = option("What this boost_level of MindSpore switches on.", type=click.Choice(["O0", "O1", "O2"]))
+    config: str | None = place("JSON or TOML: a pipeline, or a mindspore.boost configuration.")
+    accumulate: int | None = option("Accumulate gradients over N micro-batches.", metavar="N")
+    reduction: str | None = option(
+        "How --accumulate joins gradients [mean].", type=click.Choice(["mean", "sum", "weighted"])
+    )
+    weight: str | None = option("Input, output or node that weighs a micro-batch (weighted).", metavar="NAME")
+    split: str | None = option("How --accumulate splits the step [apply].", type=click.Choice(["apply", "fused"]))
+    memory_budget: str | None = option("Accumulate as much as SIZE of memory (8GB) demands.", metavar="SIZE")
+    batch: int | None = option("With --memory-budget: samples of a step [as in INPUT].", metavar="N")
+    loss_scale: str | None = option("Scale the loss: dynamically, or by the number S.", metavar="dynamic|S")
+    check_overflow: bool = option("Skip updates whose gradients are not all finite.")
+    clip_norm: float | None = option("Clip gradients to a global norm of X.", metavar="X")
+    centralize: bool = option("Centralize the gradients of dense and convolution weights.")
+    data_parallel: bool = option("Exchange gradients between ranks, for boost-run --ranks.")
+    emit: str | None = option("What to write [by OUT's suffix].", type=click.Choice(["program", "mindir", "text"]))
+    force: bool = option("Replace OUT though it is a file of another kind.")
+    dimensions: Mapping[str, int] = cli.dimensions_option()
+    target: str | None = option("Where it will run [as in INPUT].", type=click.Choice(["cpu", "gpu", "ascend"]))
+    allow_no_match: bool = option("A pass that matches nothing is a warning, not an error.")
+    verify_each: bool = option("Verify after every pass [on].", "--verify-each/--no-verify-each", default=True)
+    verify: bool = option("Run the result beside INPUT and check what the passes promise.")
+    print_ir_before: tuple[str, ...] = option(
+        "Print the program before each pass (PASS alone) to stderr.", metavar="[=PASS]"
+    )
+    print_ir_after: tuple[str, ...] = option(
+        "Print the program after each pass (PASS alone) to stderr.", metavar="[=PASS]"
+    )
+    print_ir_diff: tuple[str, ...] = option(
+        "Print what each pass changed: nodes, state, schedule (PASS alone) to stderr.", metavar="[=PASS]"
+    )
+    print_lowered: bool = option("Print what the runtime makes of OUT for its target to stderr.")
+    annotations: bool = option("Scopes and origins in text [on].", "--annotations/--no-annotations", default=True)
+    time_passes: bool = option("Print where the time went to stderr.")
+    pass_statistics: bool = option("Print each pass's statistics to stderr.")
+    opt_bisect_limit: int | None = option("Run the first N passes only.", metavar="N")
+    list_passes: bool = option("List all passes with their options, and exit.")
+    list_losses: bool = option("List what --loss takes, with options, and exit.")
+    list_optimizers: bool = option("List what --optimizer takes, with options, and exit.")
+    dump_pipeline: bool = option("Print the effective pipeline with all options, and exit.")
+    as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
+    quiet: bool = option("No report.", "-q")
 
     @property
     def silent(self) -> bool:
@@ -276,6 +210,27 @@ class Job:
         if os.path.exists(stem + suffix) and os.path.samefile(stem + suffix, given):
             suffix = ".compiled" + suffix
         return stem + suffix, emit
+
+
+@click.command("boost-compile", cls=CompileCommand, params=parameters_of(Job))
+@click.version_option(package_name="boost-compile")
+def command(**options: Any) -> None:
+    """Rewrites the training graph in INPUT: a MindIR file, a program directory (.boost), or text (.ir, .txt, or - for
+    stdin). Without any pass it only cleans up.
+
+    The passes are those of --config or --level, then those of the other options, then --passes. Where a pass comes from
+    both, that of the command line counts."""
+    job = Job(**options)
+    for listing in (list_passes, list_losses, list_optimizers):
+        if getattr(job, listing.__name__):
+            return listing(job.as_json)
+    pipeline = job.pipeline()
+    if not job.quiet:
+        for note in pipeline.notes:
+            click.echo(f"Note: {note}", err=True)
+    if job.dump_pipeline:
+        return _dump_pipeline(pipeline.passes)
+    return _compile(job, pipeline)
 
 
 def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
@@ -419,19 +374,12 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 def _write(program: Program, output: str, emit: str, annotations: bool) -> None:
     if emit != "text":
-        return program.save(output)
+        from ..ir.formats.storage.save import save
+
+        return save(program, output, force=True)  # what stands there was looked at before
     from ..ir.text import print_program
 
-    text = print_program(program, annotations=annotations, resources=True)
-    if output == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()  # a reader that went away is noticed here, before the report
-        return None
-    from ..ir.files.atomic import replacing_file
-
-    with replacing_file(Path(output)) as file:
-        file.write(text.encode())
-    return None
+    return cli.write_text(print_program(program, annotations=annotations, resources=True), output)
 
 
 def _dump_pipeline(passes: list[Pass]) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from . import cli
-from .command import Command, Place
+from .command import Command, argument, option, parameters_of, place
 from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
+    from ..ir.analysis.compare.difference import ProgramDiff
     from ..ir.core.program import Program
     from ..ir.rewrite.evaluation import Evaluation
     from .views.shown import Shown
@@ -45,103 +47,37 @@ class BatchSize(click.ParamType):
         return int(text)
 
 
-@click.command("boost-inspect", cls=Command)
-@click.argument("file", type=Place())
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(FORMATS),
-    metavar="FORMAT",
-    help="What to show; by default as -o ends, or summary.",
-)
-@click.option("-o", "--output", metavar="FILE", type=Place(), help="Write it here instead of to standard output.")
-@click.option("--graph", "graph_name", metavar="NAME", help="This graph of the program only.")
-@click.option("--scope", metavar="GLOB", help="Only nodes that stand in a matching scope ('layer1*', 'conv1-Conv2d').")
-@click.option("--around", metavar="NODE", help="Only what stands around this node, input or state.")
-@click.option("--radius", type=click.IntRange(0), default=2, show_default=True, help="With --around: how many edges.")
-@click.option(
-    "--original", metavar="FILE", type=Place(), help="With html: what the program was compiled from, to compare with."
-)
-@click.option("--annotations", is_flag=True, help="With text: scopes, origins, names; with anatomy, seeds: every node.")
-@click.option("--open", "open_", is_flag=True, help="With model-explorer: start Model Explorer on it.")
-@click.option(
-    "--diff",
-    "other",
-    metavar="FILE",
-    type=Place(),
-    help="What differs in this file (text, json, html): exit 1 if it does.",
-)
-@click.option("--computation", is_flag=True, help="With --diff: not names, scopes, notes and the order of effects.")
-@cli.dimensions_option
-@click.option(
-    "--standard", is_flag=True, help="With onnx: the network, in standard operators that any runtime executes."
-)
-@click.option(
-    "--forward",
-    is_flag=True,
-    help="The network as it predicts, without loss, backward part and optimizer.",
-)
-@click.option("--result", metavar="NODE", help="With --forward: where the network ends [where its loss begins].")
-@click.option("--state", metavar="FILE", type=Place(), help="With --forward: trained weights, from boost-run --save.")
-@click.option("--batch-size", type=BatchSize(), help="With --forward: how many samples it takes [as in training].")
-@click.option("--memory", is_flag=True, help="What a session will have in memory, estimated (with summary or json).")
-@click.option("--doctor", is_flag=True, help="What is probably wrong, with the remedy: exit 1 if anything is.")
-@click.option("--data", metavar="FILE.npz", type=Place(), help="With --doctor: look at this training data too.")
-@click.option("--check", "checksums", is_flag=True, help="Also read all state, and compare it with its checksums.")
-@click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
-@click.version_option(package_name="boost-compile")
-def command(**options: Any) -> None:
-    """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
-    stdin).
-
-    \b
-    summary         graphs, schedule, state, costs, what every pass did
-    anatomy         loss; gradient, update, slots of every weight; roles of state
-    paths           what happens to each gradient on its way, and who takes it
-    effects         what reads and writes state, in order, and the tokens
-    batch           which axes hold the batch, and what keeps it from changing
-    seeds           where the derivative of the loss starts; random seeds
-    text            one line a node; with -o the full form, which reads back
-    json            summary and anatomy as one document
-    dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
-    python          a forward graph as a Cell; -o FOLDER writes its weights too
-    onnx            one graph for Netron; with --standard the network, to run
-    mindir          with --forward: the network for MindSpore's own runtimes
-    model-explorer  for Google's Model Explorer (--open starts it)
-    html            a report in one file: passes, before and after, memory
-
-    Every format shows the network of a training graph with --forward; --standard does so by itself.
-    """
-    inspect(Job(**options))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What was asked for: the options of boost-inspect."""
+    """The request: the options of boost-inspect."""
 
-    file: str
-    format_: str | None
-    output: str | None
-    graph_name: str | None
-    scope: str | None
-    around: str | None
-    radius: int
-    original: str | None
-    annotations: bool
-    open_: bool
-    other: str | None
-    computation: bool
-    dimensions: dict[str, int]
-    standard: bool
-    forward: bool
-    result: str | None
-    state: str | None
-    batch_size: int | str | None
-    memory: bool
-    doctor: bool
-    data: str | None
-    checksums: bool
-    force: bool
+    file: str = argument()
+    format_: str | None = option(
+        "What to show; by default as -o ends, or summary.", "--format", type=click.Choice(FORMATS), metavar="FORMAT"
+    )
+    output: str | None = place("Write it here instead of to standard output.", "-o")
+    graph_name: str | None = option("This graph of the program only.", "--graph", metavar="NAME")
+    scope: str | None = option("Only nodes that stand in a matching scope ('layer1*', 'conv1-Conv2d').", metavar="GLOB")
+    around: str | None = option("Only what stands around this node, input or state.", metavar="NODE")
+    radius: int = option("With --around: how many edges.", type=click.IntRange(0), default=2)
+    original: str | None = place("With html: what the program was compiled from, to compare with.")
+    annotations: bool = option("With text: scopes, origins, names; with anatomy, seeds: every node.")
+    open_: bool = option("With model-explorer: start Model Explorer on it.", "--open")
+    other: str | None = place("What differs in this file (text, json, html): exit 1 if it does.", "--diff")
+    computation: bool = option("With --diff: not names, scopes, notes and the order of effects.")
+    dimensions: Mapping[str, int] = cli.dimensions_option()
+    standard: bool = option("With onnx: the network, in standard operators that any runtime executes.")
+    forward: bool = option("The network as it predicts, without loss, backward part and optimizer.")
+    result: str | None = option("With --forward: where the network ends [where its loss begins].", metavar="NODE")
+    state: str | None = place("With --forward: trained weights, from boost-run --save.")
+    batch_size: int | str | None = option(
+        "With --forward: how many samples it takes [as in training].", type=BatchSize()
+    )
+    memory: bool = option("What a session will have in memory, estimated (with summary or json).")
+    doctor: bool = option("What is probably wrong, with the remedy: exit 1 if anything is.")
+    data: str | None = place("With --doctor: look at this training data too.", metavar="FILE.npz")
+    checksums: bool = option("Also read all state, and compare it with its checksums.", "--check")
+    force: bool = option("Replace FILE of -o though it is of another kind.")
 
     @cached_property
     def format(self) -> str:
@@ -202,7 +138,7 @@ class Job:
                 raise click.UsageError(f"{flag} goes with --format {either}, not with {self.format}")
 
     def _check_pieces(self) -> None:
-        """What is about a whole program, or the whole network, goes without a selection."""
+        """An option about a whole program, or the whole network, goes without a selection."""
         piece = self.graph_name or self.scope or self.around
         for given, what in (
             (self.other, "--diff compares whole programs"),
@@ -219,7 +155,7 @@ class Job:
             raise click.UsageError("--standard writes the network: leave out --scope and --around (see --result)")
 
     def _check_company(self) -> None:
-        """What says something of another option goes with that one."""
+        """An option that says something of another one goes with that."""
         for given, flag, company, needed in (
             (self.computation or None, "--computation", self.other is not None, "--diff"),
             (self.data, "--data", self.doctor, "--doctor"),
@@ -231,6 +167,33 @@ class Job:
                 raise click.UsageError(f"{flag} goes with {needed}")
         if self.checksums and self.other is not None:
             raise click.UsageError("--check goes without --diff: check each file by itself")
+
+
+@click.command("boost-inspect", cls=Command, params=parameters_of(Job))
+@click.version_option(package_name="boost-compile")
+def command(**options: Any) -> None:
+    """Shows what FILE holds: a MindIR file, an ONNX model, a program directory (.boost), or text (.ir, .txt, - for
+    stdin).
+
+    \b
+    summary         graphs, schedule, state, costs, what every pass did
+    anatomy         loss; gradient, update, slots of every weight; roles of state
+    paths           what happens to each gradient on its way, and who takes it
+    effects         what reads and writes state, in order, and the tokens
+    batch           which axes hold the batch, and what keeps it from changing
+    seeds           where the derivative of the loss starts; random seeds
+    text            one line a node; with -o the full form, which reads back
+    json            summary and anatomy as one document
+    dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
+    python          a forward graph as a Cell; -o FOLDER writes its weights too
+    onnx            one graph for Netron; with --standard the network, to run
+    mindir          with --forward: the network for MindSpore's own runtimes
+    model-explorer  for Google's Model Explorer (--open starts it)
+    html            a report in one file: passes, before and after, memory
+
+    Every format shows the network of a training graph with --forward; --standard does so by itself.
+    """
+    inspect(Job(**options))
 
 
 def inspect(job: Job) -> None:
@@ -245,9 +208,7 @@ def inspect(job: Job) -> None:
 
         check_state(program)
     if job.predicts:
-        from .views.forward import forward
-
-        network = forward(program, job.result, job.state, job.batch_size, runs=not job.standard)
+        network = _network(job, program)
         if job.standard or job.format == "mindir":
             assert job.output is not None
             click.echo(f"exported {_written(network, job.output, job.standard)}")
@@ -264,14 +225,27 @@ def inspect(job: Job) -> None:
     _say_written(job)
 
 
+def _network(job: Job, program: Program) -> Evaluation:
+    from ..ir.rewrite.evaluation import trained_network
+
+    weights = None
+    if job.state is not None:
+        from ..runtime.state.checkpoint import read_state
+
+        weights = read_state(job.state)
+    return trained_network(program, job.result, weights, job.state or "", job.batch_size, runs=not job.standard)
+
+
 def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:
     if standard:
-        from .views.onnx import write_standard_onnx
+        from importlib.metadata import version
 
-        return write_standard_onnx(network, output)
+        from ..ir.formats.onnx.standard import export_onnx
+
+        return export_onnx(Path(output), network, version("boost-compile"))
     from ..ir.formats.storage.save import save
 
-    save(network.program, output)
+    save(network.program, output, force=True)  # what stands there was looked at before
     return network
 
 
@@ -381,7 +355,6 @@ def _diff(job: Job, other: str) -> NoReturn:
     """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
     from ..ir.analysis.compare.diff import diff
     from ..ir.core.errors import Error
-    from .views.diff_view import diff_as
 
     try:
         # Sizes are for those of the files that leave some open.
@@ -391,13 +364,27 @@ def _diff(job: Job, other: str) -> NoReturn:
         found = diff(one, two, computation=job.computation)
         colour = job.output is None and cli.wants_colour(sys.stdout)
         width = cli.terminal_width() if job.output is None and sys.stdout.isatty() else None
-        text = diff_as(found, job.format, job.file, other, colour=colour, width=width)
+        text = _difference(found, job.format, job.file, other, colour=colour, width=width)
     except (Error, OSError):
         raise
     except Exception as bug:  # its usual status, 1, would say that the programs differ
         raise cli.Ended(cli.BAD_INPUT, f"internal: {type(bug).__name__}: {bug} (a bug: please report it)") from bug
     _write(text, job.output, page=job.format == "html")
     _end(job, bool(found))
+
+
+def _difference(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool, width: int | None) -> str:
+    """The difference as ``text``, ``json`` or ``html``; as text, in lines of at most ``width`` columns."""
+    if format_ == "json":
+        return cli.json_text({"a": a, "b": b, **found.to_json()})
+    if format_ == "html":
+        from .views.diff_page import diff_page
+
+        return diff_page(found, a, b)
+    from ..ir.analysis.compare.diff_text import diff_text
+
+    hang: Callable[[str], str] = str if width is None else partial(cli.hanging, width=width, code=None)
+    return diff_text(found, colour=colour, hang=hang)
 
 
 def _end(job: Job, found: bool) -> NoReturn:
@@ -410,14 +397,7 @@ def _end(job: Job, found: bool) -> NoReturn:
 def _write(text: str, output: str | None, *, page: bool = False) -> None:
     """``page``: HTML, whose names are harmless by themselves. Not a character of it may change: its policy knows its
     scripts by hash."""
-    text = text if page else cli.harmless(text)
-    if output is None or output == "-":
-        sys.stdout.write(text)
-        return
-    from ..ir.files.atomic import replacing_file
-
-    with replacing_file(Path(output)) as stream:
-        stream.write(text.encode())
+    cli.write_text(text if page else cli.harmless(text), output)
 
 
 def _say_written(job: Job) -> None:

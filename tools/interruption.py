@@ -67,8 +67,8 @@ def finish() -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """What ends the work and must be completed once it has begun: the first signal comes too late, the second does
-    not."""
+    """For the end of the work, which must be completed once it has begun: the first signal comes too late, the second
+    does not."""
     _State.held = True
     try:
         yield

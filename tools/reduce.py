@@ -12,7 +12,7 @@ import click
 
 from ..ir.core.wording import counted
 from . import cli
-from .command import Command, Pipeline, Place
+from .command import Command, Pipeline, argument, option, parameters_of, place
 from .outputs import check_output, check_suffix
 
 if TYPE_CHECKING:
@@ -25,24 +25,30 @@ _EVERY = 50
 """Where standard error is no terminal, progress is one line for so many tests."""
 
 
-@click.command("boost-reduce", cls=Command)
-@click.argument("file", type=Place())
-@click.option(
-    "-p",
-    "--passes",
-    "pipeline",
-    metavar="PIPELINE",
-    type=Pipeline(),
-    help="The passes that fail [those a crash file names].",
-)
-@click.option("--verify", is_flag=True, help="The failure is a property that boost-verify finds wrong.")
-@click.option("--check", "command_", metavar="CMD", help="The failure is how this command ends; {} is the file.")
-@click.option("--match", default="", metavar="TEXT", help="Only a failure whose message holds this text.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of one --check or --verify.")
-@click.option("--max-tests", type=click.IntRange(1), default=1000, show_default=True, help="Stop after so many tests.")
-@click.option("-o", "--output", metavar="FILE", type=Place(), help="Where the text goes [NAME-reduced.ir].")
-@click.option("--force", is_flag=True, help="Replace FILE of -o though it is of another kind.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The request: the options of boost-reduce."""
+
+    file: str = argument()
+    pipeline: str | None = option(
+        "The passes that fail [those a crash file names].", "-p", "--passes", metavar="PIPELINE", type=Pipeline()
+    )
+    verify: bool = option("The failure is a property that boost-verify finds wrong.")
+    command_: str | None = option("The failure is how this command ends; {} is the file.", "--check", metavar="CMD")
+    match: str = option("Only a failure whose message holds this text.", default="", metavar="TEXT")
+    timeout: float | None = option("Longest time of one --check or --verify.", metavar="SECONDS")
+    max_tests: int = option("Stop after so many tests.", type=click.IntRange(1), default=1000)
+    output: str | None = place("Where the text goes [NAME-reduced.ir].", "-o")
+    force: bool = option("Replace FILE of -o though it is of another kind.")
+    quiet: bool = option("No progress.", "-q")
+
+    @property
+    def target(self) -> str:
+        """Where the text goes."""
+        return self.output or f"{Path(self.file).stem}-reduced.ir"
+
+
+@click.command("boost-reduce", cls=Command, params=parameters_of(Job))
 @click.version_option(package_name="boost-compile")
 def command(**options: Any) -> None:
     """Shrinks FILE, which shows a failure, to a minimal case: leaves out passes, graphs, outputs, effects, scopes and
@@ -58,30 +64,8 @@ def command(**options: Any) -> None:
     reduce_file(Job(**options))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What was asked for: the options of boost-reduce."""
-
-    file: str
-    pipeline: str | None
-    verify: bool
-    command_: str | None
-    match: str
-    timeout: float | None
-    max_tests: int
-    output: str | None
-    force: bool
-    quiet: bool
-
-    @property
-    def target(self) -> str:
-        """Where the text goes."""
-        return self.output or f"{Path(self.file).stem}-reduced.ir"
-
-
 def reduce_file(job: Job) -> None:
     """Reduces the job's file, and says what came of it."""
-    from ..ir.files.atomic import replacing_file
     from ..ir.formats.storage.suffixes import TEXT_SUFFIXES
     from .reduction.reducer import reduce
 
@@ -93,8 +77,7 @@ def reduce_file(job: Job) -> None:
     found = reduce(program, check, max_tests=job.max_tests, progress=_nothing if job.quiet else _progress())
     text = _text(found, check, job.target)
     _confirm(text, found, check)
-    with replacing_file(Path(job.target)) as stream:
-        stream.write(text.encode())
+    cli.write_text(text, job.target)
     after = sum(g.total_nodes() for g in found.program.graphs.values())
     click.echo(
         f"{job.target}: {after} of {counted(before, 'node')}, "

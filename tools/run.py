@@ -13,98 +13,13 @@ from typing import Any
 
 import click
 
-from ..runtime.evaluation.metrics import METRICS
 from . import cli
-from .command import Command, Place
+from .command import Command, parameters_of
 from .jobs import rank
+from .training.job import Job
 
 
-@click.command("boost-run", cls=Command)
-@click.argument("program", type=Place())
-@click.option(
-    "--data",
-    metavar="FILE.npz",
-    type=Place(),
-    help="Arrays by input name (or in order), a row a sample.",
-)
-@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the data.")
-@click.option(
-    "--device", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU", show_default=True
-)
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="B", help="Samples a micro-batch [as exported].")
-@click.option("--seed", type=int, default=0, show_default=True, help="For the order of samples and random primitives.")
-@click.option("--shuffle/--no-shuffle", default=True, help="Reorder the samples each epoch [on].")
-@click.option("--load", metavar="PATH", type=Place(), help="Start from this state (.safetensors, .ckpt or .npz).")
-@click.option("--partial", is_flag=True, help="With --load: only what both have, by name and shape (fine-tuning).")
-@click.option(
-    "--resume", metavar="PATH", type=Place(), help="Go on where --save wrote this state, up to --epochs in all."
-)
-@click.option(
-    "--save", metavar="PATH", type=Place(), help="Write the state there after training (.safetensors or .ckpt)."
-)
-@click.option("--save-every", type=click.IntRange(min=1), metavar="K", help="And after every K-th optimizer step.")
-@click.option(
-    "--save-minutes", type=click.FloatRange(min=0, min_open=True), metavar="T", help="And when T minutes have passed."
-)
-@click.option(
-    "--keep",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    metavar="K",
-    help="How many states to keep then.",
-)
-@click.option(
-    "--end-of-epoch",
-    type=click.Choice(["carry", "flush", "drop"]),
-    default="carry",
-    show_default=True,
-    help="What happens to a cycle that an epoch does not fill: it goes on, ends early, or is left out.",
-)
-@click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a hyperparameter, such as learning_rate=0.001."
-)
-@click.option("--val", metavar="FILE.npz", type=Place(), help="Evaluate on this data after each epoch.")
-@click.option(
-    "--val-split",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="P",
-    help="Evaluate on this part of the data instead, and train on the rest: 0.1.",
-)
-@click.option(
-    "--eval",
-    "evaluate",
-    metavar="FILE",
-    help="FILE.py:FUNCTION, called with the session after each epoch; or FILE.npz, data to evaluate on, without "
-    "--data only that.",
-)
-@click.option(
-    "--metric", "metrics", type=click.Choice(METRICS), multiple=True, metavar="NAME",
-    help=f"One of {', '.join(METRICS)}; may be given again [loss].",
-)  # fmt: skip
-@click.option("--label", metavar="INPUT", help="What metrics compare with [what only the loss takes].")
-@click.option("--allow-nonfinite", is_flag=True, help="Go on when data, loss or weights are not finite.")
-@click.option(
-    "--ranks", type=click.IntRange(min=1), default=1, metavar="N", help="Train in N processes on this machine."
-)
-@click.option(
-    "--check-replicas",
-    type=click.IntRange(min=1),
-    metavar="K",
-    help="Compare the weights of all ranks after every K-th optimizer step.",
-)
-@click.option(
-    "--sync",
-    type=click.Choice(["none", "average"]),
-    default="none",
-    show_default=True,
-    help="BatchNorm statistics in what --save writes: those of the first rank, or averaged over the ranks.",
-)
-@click.option("--master-port", type=click.IntRange(1024, 65535), metavar="P", help="Where ranks meet [a free port].")
-@click.option("--log-dir", metavar="DIR", type=Place(), help="Keep what each rank printed there.")
-@click.option("--print-lowered", is_flag=True, help="Print what MindSpore will run to stderr; without data only that.")
-@click.option("-q", "--quiet", is_flag=True, help="Show nothing of the training on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
+@click.command("boost-run", cls=Command, params=parameters_of(Job))
 @click.version_option(package_name="boost-compile")
 @click.pass_obj
 def command(arguments: list[str], /, **options: Any) -> None:
@@ -116,7 +31,6 @@ def command(arguments: list[str], /, **options: Any) -> None:
     from ..ir.analysis.training.trains import check_trains
     from .doctor.examination import certain_findings
     from .training.evaluation import evaluate_only
-    from .training.job import Job
     from .training.ranks import schedule, train_in_ranks
     from .training.report import print_report
     from .training.resuming import outcome

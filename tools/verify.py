@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import cli
-from .command import Command, Place
+from .command import Command, argument, option, parameters_of, place
 
 if TYPE_CHECKING:
     from ..ir.core.program import Program
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-@click.command("boost-verify", cls=Command)
-@click.argument("original", type=Place())
-@click.argument("program", type=Place())
-@click.option(
-    "--data", metavar="FILE.npz", type=Place(), help="Micro-batches to run [random ones that fit the inputs]."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="For random micro-batches.")
-@click.option(
-    "--cycles", type=click.IntRange(min=2), default=2, show_default=True, help="Cycles of different micro-batches."
-)
-@click.option(
-    "--device", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU", show_default=True
-)
-@click.option("--bisect/--no-bisect", default=True, help="Find the guilty pass on failure [on].")
-@click.option("--quick", is_flag=True, help="Leave out what takes long; the report says what.")
-@click.option("--store/--no-store", default=True, help="Write verification.json into a program directory [on].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the report.")
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The request: the options of boost-verify."""
+
+    original: str = argument()
+    program: str = argument()
+    data: str | None = place("Micro-batches to run [random ones that fit the inputs].", metavar="FILE.npz")
+    seed: int = option("For random micro-batches.", default=0)
+    cycles: int = option("Cycles of different micro-batches.", type=click.IntRange(2), default=2)
+    device: str = option("", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU")
+    bisect: bool = option("Find the guilty pass on failure [on].", "--bisect/--no-bisect", default=True)
+    quick: bool = option("Leave out what takes long; the report says what.")
+    store: bool = option("Write verification.json into a program directory [on].", "--store/--no-store", default=True)
+    as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
+
+
+@click.command("boost-verify", cls=Command, params=parameters_of(Job))
 @click.version_option(package_name="boost-compile")
 def command(**options: Any) -> None:
     """Runs ORIGINAL, a training graph, and PROGRAM, which was compiled from it, in MindSpore from the same state, and
@@ -42,22 +42,6 @@ def command(**options: Any) -> None:
 
     Exit status: 0 verified, 1 a property failed or nothing was shown, 2 bad input."""
     verify(Job(**options))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What was asked for: the options of boost-verify."""
-
-    original: str
-    program: str
-    data: str | None
-    seed: int
-    cycles: int
-    device: str
-    bisect: bool
-    quick: bool
-    store: bool
-    as_json: bool
 
 
 def verify(job: Job) -> None:

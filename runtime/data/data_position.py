@@ -43,11 +43,10 @@ class DataPosition:
             fields = json.loads(text)
             numbers = (fields["epoch"], fields["micro_batch"], fields["cycle"])
             order = dict(fields["order"])
-            order.setdefault(END, "carry")
             whole = [*numbers, *(value for name, value in order.items() if value is not None and name != END)]
         except (ValueError, TypeError, KeyError, RecursionError):
             raise RuntimeFailure(f"{where}: its note of the position in the data cannot be read.") from None
-        if order[END] not in ENDS:
+        if order.get(END) not in ENDS:
             raise RuntimeFailure(f"{where}: its note of the position in the data knows another end of an epoch.")
         if not all(type(value) is int for value in whole) or min(numbers) < 0:
             raise RuntimeFailure(f"{where}: its note of the position in the data holds no whole numbers.")

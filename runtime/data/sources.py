@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.types import TensorType
+from ...ir.core.walk import walk
 from ...ir.core.wording import agreed, counted
 from ..engine.environment import numpy_mismatch
 from ..state.checkpoint import read_npz
@@ -107,12 +109,8 @@ def open_source(
         )
     if batch_size is not None and batch_size < 1:
         raise RuntimeFailure(f"micro-batches of {counted(batch_size, 'sample')}: give at least 1.")
-    if isinstance(data, (str, os.PathLike)):
-        data = read_data(data)
-    if isinstance(data, NamedArrays):
-        columns = columns_by_input(graph, data)
-    elif isinstance(data, Mapping):
-        columns = columns_by_input(graph, NamedArrays(data, "the mapping"))
+    if isinstance(data, (str, os.PathLike, NamedArrays, Mapping)):
+        columns = columns_by_input(graph, named_arrays(data))
     elif isinstance(data, (tuple, list)):
         columns = [Column(np.asarray(array), f"array {i} of {len(data)}") for i, array in enumerate(data, 1)]
     else:
@@ -177,7 +175,7 @@ class ArraySource:
     """Arrays with one row a sample. ``seed`` shuffles the rows, differently in each epoch; None keeps their order."""
 
     def __init__(
-        self, columns: Sequence[Column], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard = Shard()
+        self, columns: Sequence[Column], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard
     ):
         if len(columns) != len(graph.inputs):
             raise RuntimeFailure(
@@ -229,9 +227,7 @@ class DatasetSource:
     DistributedSampler) is taken as it is. Where ranks share a dataset whose order has no seed, it gets one.
     """
 
-    def __init__(
-        self, dataset: Any, graph: Graph, size: int | None, static: bool, seed: int = 0, shard: Shard = Shard()
-    ):
+    def __init__(self, dataset: Any, graph: Graph, size: int | None, static: bool, seed: int, shard: Shard):
         with _told_of_numpy():
             shapes = dataset.output_shapes()
         if len(shapes) != len(graph.inputs):
@@ -257,9 +253,7 @@ class DatasetSource:
         self.order: Order = {"batch": None if size is None else size * shard.ranks, "seed": ordered_by}
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        for i, batch in enumerate(self._batches(number)):
-            if i >= start:
-                yield batch
+        return islice(self._batches(number), start, None)
 
     def _batches(self, number: int) -> Iterator[Batch]:
         """This rank's batch of each group of as many batches as there are ranks."""
@@ -338,11 +332,6 @@ def _told_of_numpy() -> Iterator[None]:
 
 def _is_divided(dataset: Any) -> bool:
     """Whether a dataset, or one that it is made of, gives each rank its own part already."""
-    pending = [dataset]
-    while pending:
-        node = pending.pop()
-        for place in (node, getattr(node, "sampler", None)):
-            if (getattr(place, "num_shards", None) or 1) > 1:
-                return True
-        pending.extend(node.children)
-    return False
+    made_of = list(walk([dataset], lambda node: node.children))
+    places = (place for node in made_of for place in (node, getattr(node, "sampler", None)))
+    return any((getattr(place, "num_shards", None) or 1) > 1 for place in places)

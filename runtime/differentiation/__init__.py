@@ -1,1 +1,1 @@
-"""From a forward graph to a training program, with MindSpore's own autodiff."""
+"""From a forward graph, or a live Cell, to a training program, with MindSpore's own autodiff."""

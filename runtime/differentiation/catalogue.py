@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.core.errors import OptionError, nearest
 from ...ir.core.types import DType, TensorType
+from .export import first_line
 from .spec import Spec
 
 SAME = "as the prediction, float32"
@@ -147,7 +148,7 @@ def _make(cls: Any, what: str, options: dict[str, Any], *first: Any) -> Any:
     try:
         return cls(*first, **given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError(f"{what}: {_sentence(error)}") from error
+        raise OptionError(f"{what}: {first_line(error)}") from error
 
 
 def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
@@ -156,10 +157,6 @@ def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
     while inner := [v for v in inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(v)]:
         function = inner[0]
     return dict(inspect.signature(function).parameters)
-
-
-def _sentence(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _key(name: str) -> str:

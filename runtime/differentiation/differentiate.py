@@ -25,6 +25,7 @@ from ...ir.rewrite.evaluation.outputs import results_of
 from ..engine.environment import prepare_environment
 from ..engine.scratch import scratch_folder
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
+from .export import first_line, read_export
 from .spec import Spec, parse_spec
 from .trainable import trained_names
 from .training_mode import set_training_mode
@@ -74,7 +75,7 @@ def differentiate(
     prepare_environment(program.graphs.values())
     with scratch_folder() as folder:
         path = _export(written, folder, updating, judging, [type_ for _, type_ in inputs], program.name)
-        made = _read(path)
+        made = read_export(path)
     step = made.graphs["step"]
     renamed = next((n for n in trained if n not in made.state), None)
     if renamed is not None:
@@ -111,15 +112,6 @@ def _check_forward(program: Program) -> None:
     graph = only_graph(program)
     if BACKWARD in network_parts(graph, summarize(graph)).values():
         raise PassError(f"program '{program.name}' is a training graph already: it is compiled without an optimizer")
-
-
-def _read(path: Path) -> Program:
-    from ...ir.formats.storage.load import load
-
-    made = load(path)
-    for variable in made.state.values():
-        variable.data.view()  # maps the file, which goes away
-    return made
 
 
 def _input_type(graph: Graph, name: str, type_: Any) -> TensorType:
@@ -167,7 +159,7 @@ def _export(
         try:
             network = module.load()
         except Exception as error:
-            raise RuntimeFailure(f"program '{name}': MindSpore cannot build it: {_sentence(error)}") from error
+            raise RuntimeFailure(f"program '{name}': MindSpore cannot build it: {first_line(error)}") from error
         if judging is not None:
             network = LossOfLastInput(network, make_loss(judging))
         optimizer = make_optimizer(updating, network.trainable_params())
@@ -176,7 +168,7 @@ def _export(
         try:
             mindspore.export(cell, *map(_tensor, inputs), file_name=str(path), file_format="MINDIR")
         except Exception as error:
-            raise RuntimeFailure(f"program '{name}': MindSpore cannot differentiate it: {_sentence(error)}") from error
+            raise RuntimeFailure(f"program '{name}': MindSpore cannot differentiate it: {first_line(error)}") from error
     return path
 
 
@@ -204,7 +196,3 @@ def _tensor(type_: TensorType) -> Any:
     if type_.is_static:
         return mindspore.Tensor(np.zeros(type_.shape), dtype)
     return mindspore.Tensor(shape=[None if d < 0 else d for d in type_.shape], dtype=dtype)
-
-
-def _sentence(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

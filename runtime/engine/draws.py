@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
-from ..lowering.draw import Draw
+from ..lowering.philox import Draw
 
 NOTE = "boost_compile.draws"
 """The name of what :meth:`Draws.to_text` says among the notes of a state file."""
@@ -25,7 +25,7 @@ class Draws:
         self._draws: dict[str, Sequence[Draw]] = {}
 
     def add(self, graph: str, draws: Sequence[Draw]) -> None:
-        """What a graph takes as its last inputs in each run."""
+        """``draws`` are the last inputs of a graph in each run."""
         if draws:
             self._draws[graph] = draws
             self.runs[graph] = 0

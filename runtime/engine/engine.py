@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.analysis.targets import ADVICE, described, lacking
-from ...ir.core.data import MappedData, from_numpy, to_numpy
+from ...ir.core.data import MappedData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
 from ...ir.core.naming import result_names
@@ -22,8 +22,8 @@ from ...ir.core.walk import result_value
 from ...ir.core.wording import sentence
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
+from ..lowering.context import Context
 from ..lowering.lower import FOR_ANY_GRAPH, lower
-from ..lowering.lowering import Context
 from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
@@ -77,7 +77,7 @@ class Engine:
         )
         if live is not None:
             given = (program.state[name] for name in self.given)
-            new = {variable.name: _array(variable) for variable in given if live.has_new_value(variable)}
+            new = {v.name: numbers(v.type, v.data) for v in given if live.has_new_value(v)}
             if new:
                 self.write(new)
         for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
@@ -286,23 +286,12 @@ def _set_device(device: str) -> None:
         log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
 
 
-def _array(variable: StateVariable) -> Any:
-    """The value, bfloat16 as float32; shared with the program where that has the same bytes."""
-    import numpy as np
-
-    array = to_numpy(variable.type, variable.data)
-    if variable.dtype is DType.BFLOAT16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array
-
-
 def _parameter(variable: StateVariable) -> Any:
     import mindspore
 
     # from_numpy shares the (mapped) bytes, Parameter copies them: one copy in all.
-    parameter = mindspore.Parameter(
-        mindspore.Tensor.from_numpy(_array(variable)), name=variable.name, requires_grad=bool(variable.trainable)
-    )
+    tensor = mindspore.Tensor.from_numpy(numbers(variable.type, variable.data))
+    parameter = mindspore.Parameter(tensor, name=variable.name, requires_grad=bool(variable.trainable))
     if variable.dtype is DType.BFLOAT16:
         parameter.set_dtype(mindspore.bfloat16)
     return parameter

@@ -19,25 +19,23 @@ _CHUNKS = 4
 
 
 class Exchange:
-    """Messages of ranks to each other, outside of the program's graphs."""
-
     def __init__(self, ranks: Ranks):
         self.ranks = ranks
-        self._cell: Any = None
-        self._gather: Any = None
+        self._cells: dict[str, Any] = {}
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum of a float32 vector over the ranks."""
+        return values if self.ranks.size == 1 or not values.size else self._over_ranks("AllReduce", values)
+
+    def _over_ranks(self, collective: str, values: np.ndarray) -> np.ndarray:
         import mindspore
         import numpy as np
 
-        if self.ranks.size == 1 or not values.size:
-            return values
-        if self._cell is None:
+        if collective not in self._cells:
             from .cells import OverRanks
 
-            self._cell = OverRanks(mindspore.ops.AllReduce())
-        return np.array(self._cell.compile_and_run(mindspore.Tensor(values)).asnumpy())
+            self._cells[collective] = OverRanks(getattr(mindspore.ops, collective)())
+        return np.array(self._cells[collective].compile_and_run(mindspore.Tensor(values)).asnumpy())
 
     def agree(self, *asked: bool) -> list[bool]:
         """Whether any rank asks for each of these; all must ask for as many."""
@@ -53,15 +51,13 @@ class Exchange:
         if self.ranks.size == 1 or not values:
             return dict(values)
         flat = np.concatenate([array.astype(np.float32).ravel() for array in values.values()])
-        parts = np.split(
-            self.total(flat) / np.float32(self.ranks.size), np.cumsum([a.size for a in values.values()])[:-1]
-        )
+        means = self.total(flat) / np.float32(self.ranks.size)
+        parts = np.split(means, np.cumsum([array.size for array in values.values()])[:-1])
         named = zip(values.items(), parts, strict=True)
         return {name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in named}
 
     def gather(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The arrays of each rank, bit for bit; names, shapes and types must be the same on all of them."""
-        import mindspore
         import numpy as np
 
         if self.ranks.size == 1 or not values:
@@ -69,31 +65,23 @@ class Exchange:
         raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in values.values()]
         flat = np.concatenate(raw)
         padded = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)]).view(np.int32)
-        if self._gather is None:
-            from .cells import OverRanks
-
-            self._gather = OverRanks(mindspore.ops.AllGather())
-        all_ = np.array(self._gather.compile_and_run(mindspore.Tensor(padded)).asnumpy()).view(np.uint8)
+        rows = self._over_ranks("AllGather", padded).view(np.uint8).reshape(self.ranks.size, -1)
         found: list[dict[str, np.ndarray]] = []
-        for row in all_.reshape(self.ranks.size, -1):
+        for row in rows:
             parts = np.split(row[: flat.size], np.cumsum([part.size for part in raw])[:-1])
-            found.append(
-                {
-                    name: part.view(array.dtype).reshape(array.shape)
-                    for (name, array), part in zip(values.items(), parts, strict=True)
-                }
-            )
+            named = zip(values.items(), parts, strict=True)
+            found.append({name: part.view(array.dtype).reshape(array.shape) for (name, array), part in named})
         return found
 
     def differing(self, values: Mapping[str, np.ndarray]) -> list[str]:
         """The names of the arrays that do not have the same bits on all ranks."""
-        hashes = self._hashes(values)
-        return [name for i, name in enumerate(values) if (hashes[:, i] != hashes[0, i]).any()]
+        names = list(values)
+        return [names[i] for i in _unequal(self._hashes(values))]
 
     def check_equal(self, values: Mapping[str, np.ndarray]) -> None:
         """RuntimeFailure, on every rank, if an array does not have the same bits on all ranks."""
         hashes = self._hashes(values)
-        differing = [i for i in range(len(values)) if (hashes[:, i] != hashes[0, i]).any()]
+        differing = _unequal(hashes)
         if differing:
             raise RuntimeFailure(_difference(list(values), differing, hashes))
 
@@ -107,6 +95,11 @@ class Exchange:
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             table[rank, i] = np.frombuffer(hashlib.blake2b(flat.data, digest_size=2 * _CHUNKS).digest(), np.uint16)
         return self.total(table.ravel()).reshape(table.shape)
+
+
+def _unequal(hashes: np.ndarray) -> list[int]:
+    """The arrays whose hashes differ between ranks."""
+    return [i for i in range(hashes.shape[1]) if (hashes[:, i] != hashes[0, i]).any()]
 
 
 def _difference(names: Sequence[str], differing: Sequence[int], table: np.ndarray) -> str:

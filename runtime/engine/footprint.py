@@ -12,8 +12,8 @@ from ...ir.core.graph import Graph
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program
 from ..lowering import clearing, staggering
+from ..lowering.context import Context
 from ..lowering.lower import lower
-from ..lowering.lowering import Context
 
 
 def footprint(program: Program, threads: int | None = None, graphs: Mapping[str, Graph] | None = None) -> Footprint:

@@ -20,7 +20,7 @@ _SAMPLES = 64
 
 
 class Predicting(Protocol):
-    """What evaluation needs of a session."""
+    """The part of a session that evaluation needs."""
 
     program: Program
 
@@ -101,6 +101,7 @@ def evaluate(
             raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")
     found = network_of(session.program)
     given = data if isinstance(data, Judged) else judged(session.program, found, named_arrays(data), label)
+    check_metrics(session.program, given, wanted)
     size = micro_batch_size(_fed_graph(session.program)) or batch_size or _SAMPLES
     judges = {name: _Loss(session) if name == LOSS else _Metric(session, found, name, given) for name in wanted}
     for first in range(0, given.samples, size):
@@ -114,11 +115,8 @@ class _Loss:
     """The mean of the training's own loss, each micro-batch by its samples."""
 
     def __init__(self, session: Predicting):
-        loss = loss_node(session.program)
-        if loss is None:
-            raise RuntimeFailure("the program has no loss of its own, so give metrics other than 'loss'")
-        self._session, self._node = session, loss
-        self._inputs = evaluation(session.program, loss).inputs
+        self._session, self._node = session, loss_node(session.program)
+        self._inputs = evaluation(session.program, self._node).inputs
         self._sum, self._samples = 0.0, 0
 
     def update(self, rows: dict[str, Any]) -> None:
@@ -139,8 +137,7 @@ class _Metric:
     def __init__(self, session: Predicting, found: Evaluation, name: str, given: Judged):
         from mindspore.train import get_metric_fn
 
-        if given.label is None:
-            raise RuntimeFailure(f"metric '{name}' needs labels: the data holds none beside the network's inputs")
+        assert given.label is not None
         self._session, self._name, self._label = session, name, given.label
         self._inputs = found.inputs
         self._metric = get_metric_fn(name)

@@ -1,1 +1,1 @@
-"""What becomes of a graph before MindSpore compiles it: a file for each lowering, and the list of all."""
+"""Rewrites of a graph before MindSpore compiles it: a file for each lowering, and the list of all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.core.graph import Graph
 from ...ir.rewrite.ranks.adasum import Job, expand_adasum, needs_job
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

@@ -9,7 +9,7 @@ from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.ranks.buckets import ALL_REDUCE, source_of
 from ...ir.rewrite.ranks.collectives import is_collective
-from .lowering import Context
+from .context import Context
 
 IDENTITY = frozenset({"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "Reduce"})
 """Collectives that give a single rank what it put in."""

@@ -11,7 +11,7 @@ from ...ir.core.attributes import MonadValue
 from ...ir.core.graph import Graph, State
 from ...ir.core.op import CALL
 from ...ir.core.wording import counted
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

@@ -16,7 +16,7 @@ from ...ir.core.inference import infer
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
-from .lowering import Context
+from .context import Context
 
 SMALLEST = 4096
 """Elements of a tensor below which its zeros may be held."""

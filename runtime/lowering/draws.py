@@ -14,8 +14,8 @@ from ...ir.core.predicates import is_random
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType, TupleType, is_monad
 from ...ir.core.wording import counted
-from .draw import MASKS, NUMBERS, Draw
-from .lowering import Context
+from .context import Context
+from .philox import MASKS, NUMBERS, Draw
 
 _TYPES = (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)
 

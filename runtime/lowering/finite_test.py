@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from math import prod
 
+from ...ir.builders.nodes import Nodes
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Constant, Graph, Node, Value
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
-from .lowering import Context
+from .context import Context
 
 SMALLEST = 4096
 """Elements of a tensor below which the two kernels cost the same."""
@@ -54,23 +55,15 @@ def _shorten(graph: Graph, node: Node) -> None:
     assert isinstance(value.type, TensorType)
     shape = value.type.shape
     rows, columns = shape[0], prod(shape[1:])
+    n = Nodes(graph, "")
     with graph.inserting_before(node):
-        if len(shape) > 2:
-            sizes = graph.constant((rows, columns))
-            value = graph.create("Reshape", [value, sizes], TensorType(DType.FLOAT32, (rows, columns)))
+        value = n.reshape(value, rows, columns)
         # The longer side is summed up, so that few answers remain.
-        if rows > columns:
-            product = _matmul(graph, _zeros(graph, (1, rows)), value, (1, columns))
-        else:
-            product = _matmul(graph, value, _zeros(graph, (columns, 1)), (rows, 1))
-        answers = graph.create("IsFinite", [product])
+        longer = rows > columns
+        zeros = _zeros(graph, (1, rows) if longer else (columns, 1))
+        answers = n.op("IsFinite", n.matmul(zeros, value) if longer else n.matmul(value, zeros))
     node.replace_uses(answers)
     graph.erase(node)
-
-
-def _matmul(graph: Graph, left: Value, right: Value, shape: tuple[int, int]) -> Node:
-    plain = graph.constant(False)  # neither side is transposed
-    return graph.create("MatMul", [left, right, plain, plain], TensorType(DType.FLOAT32, shape))
 
 
 def _zeros(graph: Graph, shape: tuple[int, int]) -> Value:

@@ -16,7 +16,7 @@ from ...ir.core.primitives import CPU, facts
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
-from .lowering import Context
+from .context import Context
 
 _TAKES_HALF = frozenset({"AdamWeightDecay"})
 """Optimizers whose CPU kernel takes float16 state and float32 numbers as they come, so that nothing is cast."""

@@ -27,7 +27,7 @@ from . import (
     staggering,
     world,
 )
-from .lowering import Context, Lowering, name_of
+from .context import Context, Lowering, name_of
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 """Those that an evaluation network needs too."""

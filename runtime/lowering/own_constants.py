@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...ir.core.graph import Graph
 from ...ir.core.wording import counted
 from ...ir.rewrite.in_place import copy_constants, written_constants
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

@@ -20,7 +20,7 @@ from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import TensorType
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
-from .lowering import Context
+from .context import Context
 
 SCOPE = "reciprocal"
 _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})

@@ -10,7 +10,7 @@ from ...ir.core.graph import Graph, Node
 from ...ir.core.predicates import is_random
 from ...ir.core.wording import counted
 from ...ir.rewrite.seeds import derive, set_seeds
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

@@ -6,7 +6,7 @@ from ...ir.core.graph import Graph
 from ...ir.core.wording import counted
 from ...ir.rewrite.ranks.collectives import WORLD
 from ...ir.rewrite.ranks.shares import share_rows
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

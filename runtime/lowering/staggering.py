@@ -13,7 +13,7 @@ from ...ir.core.inference import infer
 from ...ir.core.predicates import is_effect, is_pure, written_operands
 from ...ir.core.primitives import CPU, facts
 from ...ir.core.wording import counted
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.core.graph import Graph, Node
 from ...ir.core.wording import counted
 from ...ir.rewrite.ranks.collectives import WORLD, collectives, group_of, is_world
-from .lowering import Context
+from .context import Context
 
 
 def applies(graph: Graph, context: Context) -> bool:

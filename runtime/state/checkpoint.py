@@ -88,12 +88,10 @@ def write_state(
 
 def _checksums(tensors: Mapping[str, Any], notes: Mapping[str, str]) -> str:
     sums = {name: f"{_crc(array):08x}" for name, array in tensors.items()}
-    kinds = {name: str(array.dtype) for name, array in tensors.items()}
+    types = {name: [str(array.dtype), *array.shape] for name, array in tensors.items()}
     rest = {name: text for name, text in notes.items() if name != CHECKSUMS}
-    shapes = {name: list(array.shape) for name, array in tensors.items()}
-    whole = {"all": [sums, kinds, rest], "shapes": shapes}
-    crcs = {key: f"{zlib.crc32(json.dumps(part, sort_keys=True).encode()):08x}" for key, part in whole.items()}
-    return json.dumps({"tensors": sums, **crcs}, sort_keys=True)
+    whole = zlib.crc32(json.dumps([sums, types, rest], sort_keys=True).encode())
+    return json.dumps({"tensors": sums, "all": f"{whole:08x}"}, sort_keys=True)
 
 
 def _crc(array: Any) -> int:
@@ -104,11 +102,11 @@ def _crc(array: Any) -> int:
 
 def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> None:
     if CHECKSUMS not in notes:
-        if any(name.startswith(RESERVED) for name in (*notes, *tensors)) and not _is_older(notes):
+        if any(name.startswith(RESERVED) for name in (*notes, *tensors)):
             raise DamagedState(f"{path}: is damaged: its checksums are not there.")
         return  # written by others
     written, found = notes[CHECKSUMS], _checksums(tensors, notes)
-    if written == found or written == _without_shapes(found):
+    if written == found:
         return
     try:
         sums = dict(json.loads(written)["tensors"])
@@ -118,18 +116,6 @@ def _check(path: Path, tensors: Mapping[str, Any], notes: Mapping[str, str]) -> 
     differing = [name for name in sums if name in now and sums[name] != now[name]]
     what = f"the bytes of '{differing[0]}'" if len(differing) == 1 else "its contents"
     raise DamagedState(f"{path}: is damaged: {what} are not those that were written.")
-
-
-def _without_shapes(checksums: str) -> str:
-    """As a version wrote them that did not look at shapes."""
-    parts = json.loads(checksums)
-    del parts["shapes"]
-    return json.dumps(parts, sort_keys=True)
-
-
-def _is_older(notes: Mapping[str, str]) -> bool:
-    """A file of a version without checksums held this note at most."""
-    return set(notes) == {RESERVED + "data_position"}
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:

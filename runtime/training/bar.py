@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,18 @@ class Tally:
     loss: float | None
     epoch: int = 1
     epochs: int = 1
+
+
+class Speed:
+    """Samples a second since the first tally: not since a bar was made, when the ranks of a job may still start."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def of(self, tally: Tally) -> float:
+        now = time.perf_counter()
+        started, samples = self._first = self._first or (now, tally.samples)
+        return (tally.samples - samples) / max(now - started, 1e-9)
 
 
 class Bar(Protocol):

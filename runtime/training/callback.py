@@ -1,4 +1,4 @@
-"""What users hang into a training."""
+"""Callbacks: the code that users hang into a training."""
 
 from __future__ import annotations
 

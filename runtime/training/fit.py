@@ -104,7 +104,7 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
                 raise _nothing_to_train(dropped, session.cycle_length)
             if options.end_of_epoch == "flush" or number == options.epochs - 1:
                 run.flush()
-            if run.micro_batches:
+            if run.micro_batches or consumed:  # of a whole epoch nothing may be left but its evaluation
                 run.end_epoch(source.dropped + dropped)
     return run.history
 
@@ -147,9 +147,8 @@ def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
     if not dropped:
         return RuntimeFailure("the data holds no complete micro-batch.")
     return RuntimeFailure(
-        f"an epoch holds no complete cycle of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' "
-        f"leaves out what does "
-        f"not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
+        f"an epoch holds no complete cycle of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' leaves out "
+        "what does not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
     )
 
 

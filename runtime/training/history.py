@@ -29,11 +29,11 @@ class Cycle:
 class Epoch:
     """One pass over the data.
 
-    ``number`` counts from 1. ``loss`` is the mean over its micro-batches (of this rank, in this fit; NaN if the program
-    returns no loss). ``dropped`` counts the samples at its end that were left out, on all ranks: they did not fill a
-    micro-batch or, with ``end_of_epoch="drop"``, a cycle. ``seconds`` is training alone, without ``evaluation``.
-    ``steps`` counts the optimizer steps that ended in it, ``skipped`` those of them without an update. ``rates`` are
-    the learning rates of the last one, the smallest first (empty where the state does not say).
+    ``number`` counts from 1. ``loss`` is the mean over its micro-batches (of this rank, in this fit; NaN if it ran none
+    of them, or the program returns no loss). ``dropped`` counts the samples at its end that were left out, on all
+    ranks: they did not fill a micro-batch or, with ``end_of_epoch="drop"``, a cycle. ``seconds`` is training alone,
+    without ``evaluation``. ``steps`` counts the optimizer steps that ended in it, ``skipped`` those of them without an
+    update. ``rates`` are the learning rates of the last one, the smallest first (empty where the state does not say).
     """
 
     number: int

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ...ir.core.wording import counted
-from .bar import Tally, epoch_line
+from .bar import Speed, Tally, epoch_line
 
 if TYPE_CHECKING:
     from .history import Epoch
@@ -32,14 +32,14 @@ class NotebookBar:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.tally: Tally | None = None
-        self.first: tuple[float, int] | None = None
+        self.samples_a_second = 0.0
+        self.speed = Speed()
         self.shown_at = 0.0
         self.handle: Any = None
 
     def show(self, tally: Tally) -> None:
         now = time.perf_counter()
-        self.first = self.first or (now, tally.samples)
-        self.tally = tally
+        self.tally, self.samples_a_second = tally, self.speed.of(tally)
         if now - self.shown_at >= _SECONDS:
             self.shown_at = now
             self._draw()
@@ -71,11 +71,9 @@ class NotebookBar:
             return ""
         of = "" if tally.total is None else f"/{tally.total}"
         loss = "–" if tally.loss is None else f"{tally.loss:.4f}"
-        started, samples = self.first or (time.perf_counter(), tally.samples)
-        speed = (tally.samples - samples) / max(time.perf_counter() - started, 1e-9)
         return (
             f"epoch {tally.epoch}/{tally.epochs}  micro-batch {tally.micro_batches}{of}  loss {loss}  "
-            f"{speed:,.0f} samples/s  cycle {tally.cycles}"
+            f"{self.samples_a_second:,.0f} samples/s  cycle {tally.cycles}"
         )
 
     def _html(self) -> str:

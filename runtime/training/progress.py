@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .bar import Bar, Tally, epoch_line
+from .bar import Bar, Speed, Tally, epoch_line
 from .notebook import NotebookBar, in_notebook
 
 _WIDE = 100
@@ -29,19 +28,15 @@ class RichBar:
     def __init__(self, progress: Any):
         self.progress = progress
         self.task = progress.add_task("training", total=None, loss="–", speed="–", cycle=0, epoch="")
-        self.first: tuple[float, int] | None = None
+        self.speed = Speed()
 
     def show(self, tally: Tally) -> None:
-        now = time.perf_counter()
-        # Not from when the bar was made: the ranks of a job may still be starting then.
-        started, samples = self.first = self.first or (now, tally.samples)
-        speed = (tally.samples - samples) / max(now - started, 1e-9)
         self.progress.update(
             self.task,
             completed=tally.micro_batches,
             total=tally.total,
             loss="–" if tally.loss is None else f"{tally.loss:.4g}",
-            speed=f"{speed:,.0f}",
+            speed=f"{self.speed.of(tally):,.0f}",
             cycle=tally.cycles,
             epoch=f"epoch {tally.epoch}/{tally.epochs}",
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
+
+T = TypeVar("T", bool, int, float)
 
 
 class StepResult:
@@ -31,6 +33,10 @@ class StepResult:
             self._read[name] = _to_python(self.raw[name]) if name in self.raw else None
         return self._read[name]
 
+    def _as(self, kind: type[T], name: str) -> T | None:
+        value = self._value(name)
+        return None if value is None else kind(value)
+
     @property
     def loss(self) -> float | np.ndarray | None:
         """A float, or an array where the network does not reduce its loss; None from a graph without a loss."""
@@ -40,22 +46,19 @@ class StepResult:
     @property
     def overflow(self) -> bool | None:
         """Whether a gradient of the cycle was not finite; None where the program does not check, or not yet."""
-        value = self._value("overflow")
-        return None if value is None else bool(value)
+        return self._as(bool, "overflow")
 
     @property
     def skipped_cycles(self) -> int | None:
         """The number of updates in a row that were skipped, up to this one; None where none was due, or nothing is
         checked.
         """
-        value = self._value("skipped_cycles")
-        return None if value is None else int(value)
+        return self._as(int, "skipped_cycles")
 
     @property
     def loss_scale(self) -> float | None:
         """The factor of the loss in the backward part; ``loss`` itself is not scaled."""
-        value = self._value("loss_scale")
-        return None if value is None else float(value)
+        return self._as(float, "loss_scale")
 
     @property
     def loss_scales(self) -> tuple[float, ...] | None:
@@ -68,20 +71,17 @@ class StepResult:
     @property
     def gradient_norm(self) -> float | None:
         """The norm of all gradients of the cycle before clipping; None where none is due, or none is reported."""
-        value = self._value("gradient_norm")
-        return None if value is None else float(value)
+        return self._as(float, "gradient_norm")
 
     @property
     def trials(self) -> int | None:
         """The number of trials that the line search of the cycle made; None where there was none."""
-        value = self._value("trials")
-        return None if value is None else int(value)
+        return self._as(int, "trials")
 
     @property
     def accepted(self) -> bool | None:
         """Whether the line search of the cycle accepted its last trial; None where there was none."""
-        value = self._value("accepted")
-        return None if value is None else bool(value)
+        return self._as(bool, "accepted")
 
     @property
     def updated(self) -> bool:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from html import escape
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...ir.analysis.training.trains import check_trains
@@ -18,12 +20,12 @@ from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted
 from ..data.data_position import NOTE, DataPosition, EndOfEpoch
 from ..data.inputs import to_tensors
+from ..differentiation.capture import program_of
 from ..engine import draws
 from ..engine.engine import Engine, flat_outputs
 from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Ranks
-from ..live.capture import program_of
 from ..lowering.lower import print_lowered
 from ..state.finite_state import FiniteState
 from ..state.state_file import read_saved, write_saved
@@ -40,7 +42,7 @@ from .resuming import check_draws
 from .skipped import check_skipped
 
 if TYPE_CHECKING:
-    from ..evaluation.prediction import Predictions  # imported when it is used: training starts sooner without
+    from ..evaluation.prediction import Predictions
 
 log = logging.getLogger("boost_compile")
 
@@ -182,9 +184,8 @@ class Session:
         if name is None:
             raise RuntimeFailure(
                 f"{self._position} of {counted(self.cycle_length, 'micro-batch')} "
-                f"{agreed(self._position, 'is', 'are')} pending, and the program "
-                f"has no graph that "
-                f"ends a cycle early. Feed {self.cycle_length - self._position} more."
+                f"{agreed(self._position, 'is', 'are')} pending, and the program has no graph that ends a cycle early. "
+                f"Feed {self.cycle_length - self._position} more."
             )
         outputs = dict(flat_outputs(self._engine.graphs[name], self._engine.run(name, ())))
         if self._search is not None:
@@ -420,9 +421,11 @@ class Session:
         """
         if self.ranks.rank != 0:
             return "the first rank exports"
-        from ..evaluation.onnx_file import export_network
+        from ...ir.formats.onnx.standard import export_onnx
+        from ...ir.rewrite.evaluation import trained_network
 
-        return export_network(self.program, self.state(), path, result, batch)
+        network = trained_network(self.program, result, self.state(), "the session", batch, runs=False)
+        return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
 
     def lowered(self) -> str:
         """The graphs as MindSpore got them, as text, each under the list of its lowerings."""
@@ -453,10 +456,9 @@ class Session:
         position = int(values[count].item())
         if not 0 <= position < self.cycle_length:
             raise RuntimeFailure(
-                f"state '{count}' says that {counted(position, 'micro-batch')} "
-                f"{agreed(position, 'is', 'are')} pending, but a cycle has "
-                f"{self.cycle_length}: "
-                f"the state comes from a program with another cycle. Load it there, or save it at the end of a cycle."
+                f"state '{count}' says that {counted(position, 'micro-batch')} {agreed(position, 'is', 'are')} "
+                f"pending, but a cycle has {self.cycle_length}: the state comes from a program with another cycle. "
+                "Load it there, or save it at the end of a cycle."
             )
         if self._search is not None:
             self._search.resume(position, kept)

@@ -1,4 +1,4 @@
-"""What a training loop, its callbacks and its files need of a session."""
+"""The part of a session that a training loop, its callbacks and its files need."""
 
 from __future__ import annotations
 

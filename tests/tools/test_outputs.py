@@ -98,6 +98,43 @@ def test_a_file_of_another_kind_wants_force(run, line: str, name: str) -> None:
     assert run(line).code == 0, "what the command wrote itself is replaced without asking"
 
 
+@pytest.mark.parametrize("format_", ["summary", "effects", "batch"])
+def test_a_table_replaces_no_text_unless_it_is_forced(run, format_: str) -> None:
+    line = f"boost-inspect small.ir --format {format_} -o notes.txt"
+    Path("notes.txt").touch()
+    assert run(line).code == 0, "an empty file is nobody's"
+    Path("notes.txt").write_text("graph of my own\n")
+    assert_one_error(run(line), "boost-inspect", "notes.txt", "--force")
+    assert Path("notes.txt").read_text() == "graph of my own\n"
+    assert run(f"{line} --force").code == 0
+    assert "my own" not in Path("notes.txt").read_text()
+
+
+def test_python_replaces_no_file_of_another_kind(run) -> None:
+    program = bc.load("small.ir")
+    Path("notes.txt").write_text("my notes\n")
+    with pytest.raises(bc.Error, match=r"notes\.txt: what stands there is not what its name says"):
+        program.save("notes.txt")
+    assert Path("notes.txt").read_text() == "my notes\n"
+    program.save("small.ir")
+
+
+def test_nothing_is_written_inside_a_program(run) -> None:
+    program = bc.load("small.ir")
+    program.save("whole.boost")
+    before = sorted(Path("whole.boost").iterdir())
+    with pytest.raises(bc.Error, match=r"inside the program .*whole\.boost"):
+        program.save("whole.boost/part.boost")
+    assert_one_error(run("boost-compile small.ir -o whole.boost/part.ir"), "boost-compile", "inside the program")
+    assert_one_error(run("boost-inspect small.ir -o whole.boost/page.html"), "boost-inspect", "inside the program")
+    assert sorted(Path("whole.boost").iterdir()) == before
+
+
+def test_what_is_no_path_is_an_error() -> None:
+    with pytest.raises(bc.Error, match="from a path, not from a NoneType"):
+        bc.load(None)  # type: ignore[arg-type]
+
+
 def test_python_names_the_forms_too(run) -> None:
     program = bc.load("small.ir")
     with pytest.raises(bc.Error, match=r"model\.onnx.*\.boost.*\.mindir"):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.core.attributes import Number, TensorValue
-from ...ir.core.data import to_numpy
+from ...ir.core.attributes import scalar_of
 from ...ir.core.errors import Error
-from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.graph import Node, Value
 from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from .finding import Finding
@@ -75,11 +74,4 @@ def _users(found: TrainingAnatomy, node: Node) -> list[Node]:
 
 
 def _number(value: Value) -> float | None:
-    if not isinstance(value, Constant):
-        return None
-    number: object = value.value
-    if isinstance(number, TensorValue):
-        return float(to_numpy(number.type, number.data).ravel()[0]) if number.type.size == 1 else None
-    if isinstance(number, Number):
-        number = number.value
-    return float(number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None
+    return scalar_of(value.literal)

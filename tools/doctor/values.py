@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.core.data import ZeroData, to_numpy
+from ...ir.core.data import ZeroData, numbers
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import agreed, counted
@@ -22,10 +22,7 @@ def non_finite_state(program: Program) -> Iterator[Finding]:
     for name, variable in program.state.items():
         if variable.role not in TRAINED or not variable.dtype.is_float or isinstance(variable.data, ZeroData):
             continue
-        array = to_numpy(variable.type, variable.data)
-        if variable.dtype is DType.BFLOAT16:
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        if not np.isfinite(array).all():
+        if not np.isfinite(numbers(variable.type, variable.data)).all():
             found.append(name)
     if found:
         yield Finding(

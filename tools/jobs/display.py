@@ -27,17 +27,21 @@ def joint_tally(told: Sequence[dict[str, Any]]) -> Tally:
     )
 
 
-def joint_epoch(told: Sequence[dict[str, Any]]) -> Epoch:
+def joined(epochs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """An epoch of all ranks: all samples, the mean loss, the slowest; the rest is that of the first."""
-    told = [{**t, "loss": math.nan if t["loss"] is None else t["loss"]} for t in told]
-    joint = {
-        **told[0],
-        "loss": fmean(t["loss"] for t in told),
-        "samples": sum(t["samples"] for t in told),
-        "seconds": max(t["seconds"] for t in told),
-        "rates": tuple(told[0]["rates"]),
+    losses = [epoch["loss"] for epoch in epochs]
+    return {
+        **epochs[0],
+        "loss": None if None in losses else fmean(losses),
+        "samples": sum(epoch["samples"] for epoch in epochs),
+        "seconds": max(epoch["seconds"] for epoch in epochs),
     }
-    return Epoch(**joint)
+
+
+def joint_epoch(told: Sequence[dict[str, Any]]) -> Epoch:
+    epoch = joined(told)
+    loss = math.nan if epoch["loss"] is None else epoch["loss"]
+    return Epoch(**{**epoch, "loss": loss, "rates": tuple(epoch["rates"])})
 
 
 class Echo:

@@ -8,14 +8,13 @@ processes behind when it is killed, and reports 0 on ctrl-C.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...ir.core.errors import OptionError
@@ -47,8 +46,9 @@ def run_job(job: Job) -> list[dict[str, Any]]:
         raise OptionError("--ranks works on Linux only; without it one process trains")
     for attempt in range(ATTEMPTS):
         try:
-            with _stopped_by_signals() as watched, _folder() as path:
-                running = RunningJob(job, JobFolder(path), Path(job.log_dir or path / "logs"))
+            folder = TemporaryDirectory(prefix="boost-run-", ignore_cleanup_errors=True)
+            with _stopped_by_signals() as watched, folder as path:
+                running = RunningJob(job, JobFolder(Path(path)), Path(job.log_dir or f"{path}/logs"))
                 watched.append(running)
                 try:
                     with adopting():
@@ -125,15 +125,6 @@ def _left_unsaved(running: RunningJob) -> bool:
     if any(running.folder.told(member.rank or 0, FAILURE) for member in running.workers):
         return False
     return all(member.status in (None, interruption.EXIT_CODE, -signal.SIGTERM) for member in running.workers)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="boost-run-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.core.errors import RuntimeFailure
-from ...runtime.data.data_position import EndOfEpoch
-from ...runtime.state.checkpoint import READABLE, WRITABLE
+from ...runtime.evaluation.metrics import METRICS
 from .. import cli
+from ..command import argument, option, place
+
+if TYPE_CHECKING:
+    from ...runtime.data.data_position import EndOfEpoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,36 +24,64 @@ class Job:
     resumes it."""
 
     arguments: tuple[str, ...]
-    program: str
-    data: str | None
-    epochs: int
-    device: str
-    batch_size: int | None
-    seed: int
-    shuffle: bool
-    load: str | None
-    partial: bool
-    resume: str | None
-    save: str | None
-    save_every: int | None
-    save_minutes: float | None
-    keep: int
-    end_of_epoch: EndOfEpoch
-    settings: tuple[str, ...]
-    val: str | None
-    val_split: float | None
-    evaluate: str | None
-    metrics: tuple[str, ...]
-    label: str | None
-    allow_nonfinite: bool
-    ranks: int
-    check_replicas: int | None
-    sync: str
-    master_port: int | None
-    log_dir: str | None
-    print_lowered: bool
-    quiet: bool
-    as_json: bool
+    program: str = argument()
+    data: str | None = place("Arrays by input name (or in order), a row a sample.", metavar="FILE.npz")
+    epochs: int = option("Passes over the data.", type=click.IntRange(1), default=1)
+    device: str = option("", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU")
+    batch_size: int | None = option("Samples a micro-batch [as exported].", type=click.IntRange(1), metavar="B")
+    seed: int = option("For the order of samples and random primitives.", default=0)
+    shuffle: bool = option("Reorder the samples each epoch [on].", "--shuffle/--no-shuffle", default=True)
+    load: str | None = place("Start from this state (.safetensors, .ckpt or .npz).", metavar="PATH")
+    partial: bool = option("With --load: only what both have, by name and shape (fine-tuning).")
+    resume: str | None = place("Go on where --save wrote this state, up to --epochs in all.", metavar="PATH")
+    save: str | None = place("Write the state there after training (.safetensors or .ckpt).", metavar="PATH")
+    save_every: int | None = option("And after every K-th optimizer step.", type=click.IntRange(1), metavar="K")
+    save_minutes: float | None = option(
+        "And when T minutes have passed.", type=click.FloatRange(min=0, min_open=True), metavar="T"
+    )
+    keep: int = option("How many states to keep then.", type=click.IntRange(1), default=2, metavar="K")
+    end_of_epoch: EndOfEpoch = option(  # noqa: RUF009 (a Literal)
+        "What happens to a cycle that an epoch does not fill: it goes on, ends early, or is left out.",
+        type=click.Choice(["carry", "flush", "drop"]),
+        default="carry",
+    )
+    settings: tuple[str, ...] = option(
+        "Set a hyperparameter, such as learning_rate=0.001.", "--set", metavar="NAME=VALUE"
+    )
+    val: str | None = place("Evaluate on this data after each epoch.", metavar="FILE.npz")
+    val_split: float | None = option(
+        "Evaluate on this part of the data instead, and train on the rest: 0.1.",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        metavar="P",
+    )
+    evaluate: str | None = option(
+        "FILE.py:FUNCTION, called with the session after each epoch; or FILE.npz, data to evaluate on, without "
+        "--data only that.",
+        "--eval",
+        metavar="FILE",
+    )
+    metrics: tuple[str, ...] = option(
+        f"One of {', '.join(METRICS)}; may be given again [loss].",
+        "--metric",
+        type=click.Choice(METRICS),
+        metavar="NAME",
+    )
+    label: str | None = option("What metrics compare with [what only the loss takes].", metavar="INPUT")
+    allow_nonfinite: bool = option("Go on when data, loss or weights are not finite.")
+    ranks: int = option("Train in N processes on this machine.", type=click.IntRange(1), default=1, metavar="N")
+    check_replicas: int | None = option(
+        "Compare the weights of all ranks after every K-th optimizer step.", type=click.IntRange(1), metavar="K"
+    )
+    sync: str = option(
+        "BatchNorm statistics in what --save writes: those of the first rank, or averaged over the ranks.",
+        type=click.Choice(["none", "average"]),
+        default="none",
+    )
+    master_port: int | None = option("Where ranks meet [a free port].", type=click.IntRange(1024, 65535), metavar="P")
+    log_dir: str | None = place("Keep what each rank printed there.", metavar="DIR")
+    print_lowered: bool = option("Print what MindSpore will run to stderr; without data only that.")
+    quiet: bool = option("Show nothing of the training on stderr.", "-q")
+    as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
 
     @property
     def states_kept(self) -> int:
@@ -65,6 +97,8 @@ class Job:
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")
+        from ...runtime.state.checkpoint import READABLE, WRITABLE
+
         self._check_evaluation()
         for path in filter(None, (self.data, self.load, self.val)):
             check_readable(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.core.wording import counted
 from ...runtime.training.bar import shown as shown_value
 from .. import cli
+from ..jobs.display import joined
 from ..tables import say
 
 if TYPE_CHECKING:
@@ -53,15 +54,7 @@ def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """The job as one training: mean losses, all samples; what all ranks share, and the evaluation, from the first."""
     merged = dict(documents[0])
     merged["losses"] = [fmean(losses) for losses in zip(*(d["losses"] for d in documents), strict=True)]
-    merged["epochs"] = [
-        {
-            **epochs[0],
-            "loss": None if any(e["loss"] is None for e in epochs) else fmean(e["loss"] for e in epochs),
-            "samples": sum(e["samples"] for e in epochs),
-            "seconds": max(e["seconds"] for e in epochs),
-        }
-        for epochs in zip(*(d["epochs"] for d in documents), strict=True)
-    ]
+    merged["epochs"] = [joined(epochs) for epochs in zip(*(d["epochs"] for d in documents), strict=True)]
     return merged
 
 

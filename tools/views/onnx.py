@@ -1,4 +1,4 @@
-"""One graph as an ONNX model that viewers open, or its network as one that runtimes execute."""
+"""One graph as an ONNX model that viewers open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ...ir.core.errors import OptionError
 from ...ir.formats.onnx.writer import write_onnx
-from ...ir.rewrite.evaluation import Evaluation
 from .shown import Shown
 
 
@@ -21,10 +20,3 @@ def write_onnx_of(shown: Shown, output: str) -> None:
     write_onnx(
         Path(output), graph, shown.program.state, lambda node: {"part": shown.part(node)}, version("boost-compile")
     )
-
-
-def write_standard_onnx(network: Evaluation, output: str) -> Evaluation:
-    """Writes a network in standard operators; what was written."""
-    from ...ir.formats.onnx.standard import export_onnx
-
-    return export_onnx(Path(output), network, version("boost-compile"))

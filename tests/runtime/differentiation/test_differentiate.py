@@ -127,7 +127,7 @@ def test_training_mode_makes_batch_norms_learn_their_statistics(tmp_path: Path) 
     [
         ({"optimizer": "adm"}, "did you mean 'adam'"),
         ({"optimizer": "adam{lr}"}, "expected '='"),
-        ({"optimizer": "adam{lr=1"}, "expected '}'"),
+        ({"optimizer": "adam{lr=1"}, "or '}'"),
         ({"optimizer": "adam{lr=0.1,foo=2}"}, "no option 'foo'"),
         ({"optimizer": "momentum{lr=0.1}"}, "needs option momentum"),
         ({"optimizer": "adam{lr=-1.0}"}, "learning rate"),

@@ -13,8 +13,8 @@ from boost_compile.ir.core.program import Entry, Program, Schedule
 from boost_compile.ir.core.types import TupleType, tensor
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.runtime.engine.draws import Draws
+from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
-from boost_compile.runtime.lowering.lowering import Context
 
 import boost_compile as bc
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 from boost_compile.ir.text import parse_program
+from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
-from boost_compile.runtime.lowering.lowering import Context
 
 import boost_compile as bc
 

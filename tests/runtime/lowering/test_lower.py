@@ -11,8 +11,8 @@ from boost_compile.ir.core.errors import VerifyError
 from boost_compile.ir.core.graph import Graph
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.runtime.lowering import clearing
+from boost_compile.runtime.lowering.context import Context, name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS, lower
-from boost_compile.runtime.lowering.lowering import Context, name_of
 from boost_compile.tools import compile as compile_command
 from boost_compile.tools import run as run_command
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from boost_compile.ir.core.graph import Graph
 from boost_compile.runtime.lowering import reciprocal
+from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
-from boost_compile.runtime.lowering.lowering import Context
 
 import boost_compile as bc
 from tests.networks import CASES

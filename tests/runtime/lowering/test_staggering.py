@@ -9,8 +9,8 @@ from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.runtime.engine.footprint import as_run
 from boost_compile.runtime.lowering import clearing, staggering
+from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
-from boost_compile.runtime.lowering.lowering import Context
 
 WEIGHTS = 8
 BYTES = 128 * 64 * 4

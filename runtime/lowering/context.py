@@ -9,7 +9,7 @@ from typing import Protocol
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.rewrite.ranks.shares import shared_states
-from .draw import Draw
+from .philox import Draw
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.program import Program
 from ..engine.live import LiveCell
 from ..engine.scratch import scratch_folder
+from .export import first_line, read_export
 
 HOW = (
     "Pass a training cell, bc.capture(nn.TrainOneStepCell(nn.WithLossCell(network, loss), optimizer), *inputs), or its "
@@ -46,7 +47,7 @@ def capture(cell: Any, *inputs: Any) -> Program:
     with scratch_folder() as folder, _in_training_mode(training):
         path = folder / "captured.mindir"
         _export(name, training, tensors, path)
-        program = _read(path)
+        program = read_export(path)
     missing = what_is_missing(program)
     if missing is not None:
         raise RuntimeFailure(f"{name} {missing}, so there is nothing to train.", python=f"{HOW}.")
@@ -62,20 +63,11 @@ def program_of(source: Any, inputs: Sequence[Any] = ()) -> Program:
     if inputs:
         kind = "a Program" if isinstance(source, Program) else f"the file {os.fspath(source)}"
         raise RuntimeFailure(f"inputs were given with {kind}, which needs none: they are for a live Cell.")
-    return source if isinstance(source, Program) else _load(source)
-
-
-def _load(path: str | os.PathLike[str]) -> Program:
+    if isinstance(source, Program):
+        return source
     from ...ir.formats.storage.load import load
 
-    return load(path)
-
-
-def _read(path: Path) -> Program:
-    program = _load(path)
-    for variable in program.state.values():
-        variable.data.view()  # maps the file, which goes away
-    return program
+    return load(source)
 
 
 # -- what was given ----------------------------------------------------------------------------------------------------
@@ -107,7 +99,7 @@ def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]
     """The training cell, made of its parts where those were given, and the inputs of one micro-batch."""
     from mindspore import nn
 
-    from ..differentiation.cells import LossOfLastInput
+    from .cells import LossOfLastInput
 
     at = next((i for i, value in enumerate(inputs) if isinstance(value, nn.Optimizer)), None)
     if at is None:
@@ -213,7 +205,7 @@ def _export(name: str, cell: Any, inputs: Sequence[Any], path: Path) -> None:
                 "line of a cell, then 'from network import …').",
             ) from error
         shapes = ", ".join(f"{str(t.dtype).lower()}{list(t.shape)}" for t in inputs)
-        sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        sentence = first_line(error)
         optimizers = (part for _, part in cell.cells_and_names() if isinstance(part, nn.Optimizer))
         remedy = "Do the inputs fit, one by one, what it takes?"
         if _lacks_sens(text):

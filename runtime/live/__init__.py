@@ -1,1 +1,0 @@
-"""From a live Cell to a program."""
