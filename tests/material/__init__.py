@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,12 @@ SIZES = {"float32": np.float32, "float16": np.float16, "int32": np.int32}
 
 
 def material(name: str) -> Program:
-    """The program, with its roles."""
+    """The program, with its roles; a copy of its own."""
+    return _read(name).copy()
+
+
+@cache
+def _read(name: str) -> Program:
     return assign_roles(load(str(HERE / f"{name}.ir")))
 
 
