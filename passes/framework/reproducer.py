@@ -29,7 +29,7 @@ def write_reproducer(program: Program, pipeline: str, what: str, directory: Path
                 variable.data = ZeroData(variable.nbytes)
         first = f"boost-compile crash reproducer; state over {KEPT_BYTES} bytes is set to zeros"
         header = "".join(f"// {line}\n" for line in (first, *what.splitlines()))
-        body = print_program(stripped, annotations=True, resources=True)
+        body = print_program(stripped)
     except Exception:
         return None
     name = f"boost-compile-crash-{hashlib.sha256((pipeline + body).encode()).hexdigest()[:12]}.ir"

@@ -125,8 +125,7 @@ def _uses(get: Node) -> list[tuple[Node, int]]:
         status = [user for user in waiting if without_order(user.operand(0)) is buffer]
     for value in walk(status, lambda v: [u for u, i in v.use_sites() if u.op.name == "Depend" and i == 0]):
         for user, i in value.use_sites():
-            depends = user.op.name == "Depend" and (i == 0 or value is get)
-            if not depends and not user.op.name.startswith("NPU"):
+            if not (user.op.name == "Depend" and i == 0) and not user.op.name.startswith("NPU"):
                 found.append((user, i))
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from boost_compile.passes.configuration.boost_document import LEVELS, SCHEMA
+from boost_compile.passes.configuration.configuration import Configuration, read_configuration
 
 import boost_compile as bc
 from tests.passes.configuration.documents import BASIS, EXAMPLE, Document, manual, notes, translated
@@ -298,3 +299,14 @@ def test_a_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({"boost": {"mode": 1}}))
     with pytest.raises(bc.Error, match=r"boost\.json: boost\.mode must be a string, not 1"):
         bc.from_boost_config(path)
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "ascend"])
+def test_a_document_of_our_own_names_any_target(target: str, tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text(json.dumps({"target": target}))
+    assert read_configuration(tmp_path / "own.json") == Configuration(None, target)
+
+
+def test_values_are_shown_as_they_were_written() -> None:
+    with pytest.raises(bc.Error, match='must be true or false, not "größer"'):
+        bc.from_boost_config({"boost": {"adasum": "größer"}})

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from boost_compile.ir.core.errors import AnatomyError, Error, NotApplicable, OptionError, PassError, VerifyError
 from boost_compile.ir.core.program import Program
@@ -202,6 +203,10 @@ def test_reports_and_pipeline_add_up(program: Program) -> None:
     assert all(r.seconds > 0 for r in twice.reports)
 
 
+def test_a_pass_is_timed(program: Program) -> None:
+    assert all(0 <= report.seconds < 60 for report in compile_program(program, "negate,idle").reports)
+
+
 def test_an_empty_pipeline_copies(program: Program) -> None:
     result = compile_program(program, "")
     assert result is not program
@@ -348,8 +353,6 @@ def test_a_crash_leaves_a_file_that_repeats_it(program: Program, tmp_path: Path)
 
 
 def test_a_reproducer_holds_no_weights(tmp_path: Path) -> None:
-    import numpy as np
-
     trained = parse_program(TEXT).with_values({"big": np.full(1000, 0.125, "float32")})
     with pytest.raises(InternalError) as caught:
         compile_program(trained, "crash", reproducer_directory=tmp_path)
@@ -357,6 +360,19 @@ def test_a_reproducer_holds_no_weights(tmp_path: Path) -> None:
     again = parse_program(caught.value.reproducer.read_text())
     assert not again.state["big"].initial.any()
     assert again.state["w"].initial.tolist() == [1.0, 2.0]
+
+
+def test_small_state_stays_in_a_reproducer(tmp_path: Path) -> None:
+    """A kilobyte: hyperparameters and counters, which may matter."""
+    sizes = {"small": 256, "large": 257}
+    states = "".join(f"state %{name}: float32[{n}]<zeros>\n" for name, n in sizes.items())
+    source = parse_program(f"{states}graph @g(%x: float32[2]) {{\n  %y = Neg(%x)\n  return %y\n}}")
+    full = source.with_values({name: np.ones(n, "float32") for name, n in sizes.items()})
+    with pytest.raises(InternalError) as caught:
+        compile_program(full, "crash", reproducer_directory=tmp_path)
+    assert caught.value.reproducer is not None
+    again = parse_program(caught.value.reproducer.read_text())
+    assert {name: again.state[name].initial.any() for name in sizes} == {"small": True, "large": False}
 
 
 def test_a_reproducer_goes_elsewhere_if_it_must(program: Program, tmp_path: Path) -> None:
@@ -407,6 +423,18 @@ def test_dumps_around_every_pass(program: Program) -> None:
 def test_dumps_around_one_pass(program: Program, selection: Any) -> None:
     _, text = compiled(program, "idle,negate,idle", print_ir_before=selection)
     assert headers(text) == ["IR Dump Before negate"]
+
+
+def test_what_dumps_show() -> None:
+    """Scopes unless they are not wanted; never large data."""
+    body = '%y = Neg(%x) scope("Default/layer")\n  %z = Add(%y, %w)\n  return %z'
+    source = parse_program(f"state %w: float32[4000]<zeros>\ngraph @g(%x: float32[4000]) {{\n  {body}\n}}")
+    source = source.with_values({"w": np.full(4000, 0.125, "float32")})
+    _, text = compiled(source, "negate", print_ir_before=True)
+    assert "Default/layer" in text
+    assert len(text) < 4000
+    _, text = compiled(source, "negate", print_ir_before=True, annotations=False)
+    assert "Default/layer" not in text
 
 
 def test_a_dump_reads_back(program: Program) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
+from boost_compile.ir.core.errors import OptionError
+from boost_compile.passes.framework.base import Pass
 from boost_compile.passes.framework.manager import canonical_order
 from boost_compile.passes.framework.pipeline import parse_pipeline
-from boost_compile.passes.framework.registry import CLASSES, REGISTRY
+from boost_compile.passes.framework.registry import CLASSES, REGISTRY, register
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -38,3 +41,55 @@ def test_the_order_in_which_passes_run() -> None:
     assert {name for name in CLASSES if REGISTRY[name].may_match_nothing} == {
         *("common-subexpression-elimination", "dead-code-elimination", "effect-chain-minimization", "legalize"),
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "run"),
+    [
+        (
+            "common-subexpression-elimination,gradient-freeze,dead-code-elimination",
+            "gradient-freeze,common-subexpression-elimination,dead-code-elimination",
+        ),
+        (
+            "gradient-freeze,dead-code-elimination,overflow-check,common-subexpression-elimination,less-bn",
+            "less-bn,dead-code-elimination,overflow-check,gradient-freeze,common-subexpression-elimination",
+        ),
+    ],
+)
+def test_clean_ups_at_the_end_see_what_late_passes_made(asked: str, run: str) -> None:
+    assert [p.name for p in canonical_order(parse_pipeline(asked))] == run.split(",")
+
+
+def test_names_are_taken_once() -> None:
+    class Fresh(Pass):
+        name = "fresh"
+
+    class Nameless(Pass):
+        pass
+
+    assert Fresh.summary() == ""
+    try:
+        assert register(Fresh) is Fresh
+        assert register(Fresh) is REGISTRY["fresh"]
+        assert len(REGISTRY) == len(CLASSES) + sum(name not in CLASSES for name in REGISTRY)
+        assert "fresh" in set(REGISTRY)
+    finally:
+        del REGISTRY["fresh"]
+    with pytest.raises(OptionError, match="cannot register Nameless: the name '' is empty"):
+        register(Nameless)
+
+
+def test_a_pass_cannot_be_changed() -> None:
+    (made,) = parse_pipeline("gradient-freeze")
+    with pytest.raises(FrozenInstanceError):
+        made.groups = 3  # type: ignore[attr-defined]
+
+
+def test_options_that_do_not_fit_each_other_are_told_where_they_stand() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_pipeline("overflow-check,batch-size")
+    assert str(caught.value).splitlines() == [
+        "pass 'batch-size': give either size or dynamic=true",
+        "  overflow-check,batch-size",
+        "                 ^",
+    ]
