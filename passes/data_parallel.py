@@ -264,18 +264,18 @@ class _Rewrite:
         """As the backward part has them ready, as far as the graph says; else the last layer's first."""
         depth: dict[Value, int] = {}
         for node in self.graph:
-            depth[node] = 1 + max((depth.get(v, 0) for v in node.operands if not is_monad(v.type)), default=0)
-        last_first = terms[::-1]
-        return sorted(last_first, key=lambda term: depth.get(term.value, 0))
+            depth[node] = 1 + max((depth.get(v, 0) for v in node.operands), default=0)
+        return sorted(terms[::-1], key=lambda term: depth[term.value])
 
     def _buckets(self, terms: Sequence[Start], wide: Sequence[Value]) -> list[list[int]]:
         items = []
         for i, (term, value) in enumerate(zip(terms, wide, strict=True)):
             type_ = tensor_type(value)
-            number = self.program.state[term.weights[0]].info.get(FUSION) if type_.is_static else None
-            # What has no fixed shape cannot be taken out of a bucket.
-            nbytes = type_.nbytes if type_.is_static else 2**62
-            items.append(Item(i, type_.dtype, nbytes, number if isinstance(number, int) else None))
+            if type_.is_static:
+                number = self.program.state[term.weights[0]].info.get(FUSION)
+                items.append(Item(i, type_.dtype, type_.nbytes, number))
+            else:  # it cannot be taken out of a bucket again
+                items.append(Item(i, type_.dtype, self.limit))
         return plan_buckets(items, self.limit)
 
     # -- what they are divided by ----------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def _sum_flags(graph: Graph, target: str, group: str) -> None:
     parts = network_parts(graph)
     own = [n for n in graph if n.op.name == "AllReduce" and n not in parts and not isinstance(n.operand(0), Constant)]
     for node in list(graph):
-        if node.op.name == "NPUGetFloatStatus" and node.origin is None and not own:
+        if node.op.name == "NPUGetFloatStatus" and not own:
             raise PassError(
                 f"graph '{graph.name}' asks this device alone for overflows (by {node!r}), so ranks would skip updates "
                 "apart from each other: export the training cell in DATA_PARALLEL mode"

@@ -141,13 +141,6 @@ CROSSING = but(
     ),
 )
 """The update side takes a value of the backward part that is no gradient."""
-ALONE = "program @alone {\n  target ascend\n  schedule @step\n}\n" + but(
-    (
-        "  %up1 = ",
-        "  %status = NPUAllocFloatStatus() : float32[8]\n  %asked = NPUGetFloatStatus(%status) : float32[8]\n  %up1 = ",
-    ),
-)
-"""The file asks an Ascend's flag for overflows."""
 ONE_LAYER = but(("ApplyGradientDescent(%w, %rate, %dw, %t)", "Neg(%w0)"))
 TWICE = but(
     (
@@ -169,6 +162,38 @@ MEASURED = IN_PARTS.replace("role=weight\nstate %w", "role=weight\nstate %log: f
 MEASURED = MEASURED.replace("  %sum = ", "  %squares = Square(%dv)\n  %sum = ")
 MEASURED = MEASURED.replace("%end = ", "%seen = Assign(%log, %squares, %t)\n  %end = ").replace("%up2)", "%up2, %seen)")
 """One of them is measured by itself."""
+DECLARED_LAST = but(
+    ("state %v: float32[2] role=weight\nstate %w: float32[2] role=weight", "state %w: float32[2] role=weight"),
+    ("state %rate", "state %v: float32[2] role=weight\nstate %rate"),
+    ("  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]\n", ""),
+    ("  %end = ", "  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]\n  %end = "),
+)
+"""%w stands in front of %v, and its gradient is ready earlier all the same."""
+FLAG = "program @flag {\n  target ascend\n  schedule @step\n}\n" + but(
+    ("role=weight\nstate %w", "role=weight\nstate %log: int32[8] role=slot\nstate %w"),
+    (
+        "  %t = ",
+        """  %cleared = NPUClearFloatStatusV2(int32[8]<zeros>) : int32[8]
+  %after = MakeTuple(%dv, %dw)
+  %waited = Depend(int32[8]<zeros>, %after)
+  %flag = NPUGetFloatStatusV2(%waited) : int32[8]
+  %t = """,
+    ),
+    ("%end = ", "%seen = Assign(%log, %flag, %t)\n  %end = "),
+    ("%up1, %up2)", "%up1, %up2, %seen)"),
+)
+"""The file asks an Ascend's flag, and keeps the answer."""
+SUM = """%sum = AllReduce(%FLAG) {group = "hccl_world_group", op = "sum"}"""
+FLAG_SUMMED = FLAG.replace("  %t = ", f"  {SUM.replace('FLAG', 'flag')}\n  %t = ").replace("%log, %flag", "%log, %sum")
+"""It sums the answers of all ranks itself."""
+ALONE = "program @alone {\n  target ascend\n  schedule @step\n}\n" + but(
+    (
+        "  %up1 = ",
+        "  %status = NPUAllocFloatStatus() : float32[8]\n  %asked = NPUGetFloatStatus(%status) : float32[8]\n  %up1 = ",
+    ),
+)
+"""The file asks an Ascend's flag for overflows."""
+ALONE_SUMMED = ALONE.replace("  %up1 = ", f"  {SUM.replace('FLAG', 'asked')}\n  %up1 = ")
 SUMS = but(
     (
         "  %t = ",

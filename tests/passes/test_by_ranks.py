@@ -83,6 +83,20 @@ def test_what_the_file_counts_over_ranks_it_still_counts(target: str, dtype: str
     np.testing.assert_array_equal(on_ranks(program, state, given)["log"], [2, 2])
 
 
+@pytest.mark.parametrize("name", ["FLAG", "FLAG_SUMMED"])
+def test_a_flag_that_the_file_asks_is_that_of_all_ranks(name: str) -> None:
+    """It is summed once, by the file or by the pass; only the first rank overflows."""
+    program = compiled(name, "data-parallel")
+    given = [[[np.array(x, np.float32)]] for x in ([3e38, 1], [2, 3])]
+    for _, memory in train_ranks(program, {"w": np.full(2, 1e30)}, given):
+        np.testing.assert_array_equal(memory["log"], [1] * 8)
+    assert sum(n.op.name == "AllReduce" and n.type.shape == (8,) for n in program.graphs["step"]) == 1
+
+
+def test_an_older_flag_is_left_to_a_file_that_sums_it() -> None:
+    assert compiled("ALONE_SUMMED", "data-parallel").reports[-1].changed == 2
+
+
 def test_gradients_are_exchanged_in_the_order_in_which_they_are_ready() -> None:
     """The last layer's first."""
     graph = compiled("mlp", "data-parallel").graphs["step"]
@@ -90,6 +104,17 @@ def test_gradients_are_exchanged_in_the_order_in_which_they_are_ready() -> None:
     sizes = [part.type.size for part in joined.operands]
     assert sorted(sizes[:2]) == [4, 4 * 16]
     assert sorted(sizes[2:]) == [16, 16 * 8]
+    graph = compiled("DECLARED_LAST", "data-parallel").graphs["step"]
+    (joined,) = [n.operand(0) for n in graph if n.op.name == "Concat"]
+    assert [part.operand(0).name for part in joined.operands] == ["dw", "dv"]
+
+
+def test_a_gradient_whose_shape_is_not_known_is_exchanged_by_itself() -> None:
+    program = source("OPEN")
+    state, given = values(program), batches(source("STEP"), 4)
+    wanted = train(compiled("STEP", "gradient-accumulation{steps=2}"), state, given)[1]
+    for pipeline in ("data-parallel", "parameter-groups{fusion=1},data-parallel"):
+        close(on_ranks(compiled("OPEN", pipeline), state, given), wanted, ["v", "w"])
 
 
 TWO, FOUR = "gradient-accumulation{steps=2}", "gradient-accumulation{steps=4}"

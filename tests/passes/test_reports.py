@@ -67,6 +67,8 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
             "frozen": "nothing updates it from a gradient",
         },
     ),
+    ("UNTRAINED", "parameter-groups{fusion=1}", 2, 2, "2 weights get fusion 1", {}, {}),
+    ("mlp", "parameter-groups{match=[*.bias],fusion=1}", 2, 2, "2 weights get fusion 1", {}, {}),
     (
         "FROZEN", "parameter-groups{lr_factor=0.5}", 3, 2, "3 weights get lr_factor 0.5", {},
         {"frozen": "nothing updates it from a gradient"},
