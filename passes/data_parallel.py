@@ -265,7 +265,8 @@ class _Rewrite:
         depth: dict[Value, int] = {}
         for node in self.graph:
             depth[node] = 1 + max((depth.get(v, 0) for v in node.operands), default=0)
-        return sorted(terms[::-1], key=lambda term: depth[term.value])
+        last_first = terms[::-1]
+        return sorted(last_first, key=lambda term: depth[term.value])
 
     def _buckets(self, terms: Sequence[Start], wide: Sequence[Value]) -> list[list[int]]:
         items = []
