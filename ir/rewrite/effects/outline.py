@@ -175,7 +175,6 @@ def _move(graph: Graph, function: Graph, moved: set[Node]) -> list[Value]:
         for user, i in node.use_sites():
             if user not in moved:
                 user.set_operand(i, graph.constant(True))
-        node.set_operands(())
     graph.erase_all(nodes)
     arguments: list[Value] = []
     formals: dict[Value, Value] = {}

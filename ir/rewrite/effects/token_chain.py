@@ -126,13 +126,13 @@ class TokenChain:
             self._readers[e.node] = readers
 
     def _readers_of(self, effect: Effect) -> list[Node]:
-        """Live nodes that may read, through memory shared with it, the state that a Load names."""
+        """Nodes that may read, through memory shared with it, the state that a Load names."""
         found: dict[Node, None] = {}
         stack: list[Value] = [effect.node]
         seen: set[Value] = set(stack)
         while stack:
             for user in stack.pop().uses:
-                if user in self.live and user not in seen and user.op.name != "UpdateState":
+                if user not in seen and user.op.name != "UpdateState":
                     seen.add(user)
                     if user.op.name not in BINDING:  # the call reads, not the binding (which may hold its own token)
                         found[user] = None
@@ -142,7 +142,8 @@ class TokenChain:
 
     def _comes_later(self, reader: Node, write: Node) -> bool:
         """Whether the source graph runs ``reader`` after ``write``."""
-        return self._order.get(reader, -1) > self._order.get(write, len(self._order))
+        place = self._order
+        return reader in place and write in place and place[reader] > place[write]
 
     def _read_later(self, memory: Sequence[Node], late: set[Node], write: Node) -> None:
         """Makes those who run after a write of a state, and take a Load of it or a view from before the write
@@ -170,7 +171,7 @@ class TokenChain:
             here = stack.pop()
             for user in here.uses:
                 name = user.op.name
-                if user in seen or user not in self.live or user in but or user.op is RETURN:
+                if user in seen or user in but or user.op is RETURN:
                     continue
                 if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
                     continue
