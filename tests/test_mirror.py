@@ -57,8 +57,6 @@ ELSEWHERE = {
     "passes/step/update_side.py": "tests/passes/gradient_accumulation.ir",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",
-    "passes/step/step.py": "tests/passes/framework/test_manager.py",
-    "passes/step/exported_reductions.py": "tests/passes/data_parallel_export.ir",
 }
 
 

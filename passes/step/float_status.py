@@ -28,10 +28,10 @@ def float_status(graph: Graph, loss: Value | None, *, scope: str) -> Value:
 
     gradients = dict.fromkeys(user.operand(i) for user, i in crossings(graph))
     parts = network_parts(graph)
-    first: dict[Node, list[Node]] = {}
+    first: dict[Node, list[Node | Input]] = {}
     for node in graph:
-        operands = [v for v in node.operands if isinstance(v, Node)] if parts.get(node) == BACKWARD else []
-        if operands and not any(parts.get(v) == BACKWARD for v in operands):
+        operands = [v for v in node.operands if isinstance(v, (Node, Input))] if parts.get(node) == BACKWARD else []
+        if operands and not any(isinstance(v, Node) and parts.get(v) == BACKWARD for v in operands):
             first[node] = [v for v in operands if isinstance(v.type, TensorType)]
     if loss is None:
         begins = list(dict.fromkeys(v for operands in first.values() for v in operands))

@@ -56,11 +56,10 @@ class _Rule(Nodes):
         blamed = self._blamed(overflow, self._gradients(group_of))
         for k in self.order:
             value, steps = self.loaded[k]
-            (value_state, steps_state), shrinks = self.states[k], blamed[k]
             smaller, larger = self._smaller(value, steps), self._larger(value, steps)
-            new = [self.op("Select", shrinks, a, b) for a, b in zip(smaller, larger, strict=True)]
-            self.fx.append("Assign", [value_state, new[0]], scope=SCOPE)
-            self.fx.append("Assign", [steps_state, new[1]], scope=SCOPE)
+            for i, state in enumerate(self.states[k]):
+                new = self.op("Select", blamed[k], smaller[i], larger[i])
+                self.fx.append("Assign", [state, new], scope=SCOPE)
         self.fx.commit()
 
     # -- whose overflow it is ----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def find_weight(anatomy: TrainingAnatomy, name: str) -> Value:
     graph = anatomy.graph
     candidates: dict[str, Value] = {}
     for node in graph:
-        if anatomy.part(node) == FORWARD and isinstance(node.type, TensorType):
+        if anatomy.part(node) == FORWARD:
             candidates[node.name] = node
             candidates.setdefault(node.name.rpartition(":")[0] or node.name, node)
     candidates.update(split_outputs(anatomy).network)

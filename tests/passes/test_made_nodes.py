@@ -48,6 +48,12 @@ ON_THE_WAY = [
         HALF, f"{TWO},overflow-check{{policy=skip-micro}},loss-scale",
         {"gradient-accumulation", "loss-scale", "overflow-check"},
     ),
+    *(
+        ("step/clip_each_rank.ir", f"{FUSED},clip-gradients{{each_rank=true,by={by}}},loss-scale{{mode=static}}",
+         {"gradient-accumulation", "clip-gradients", "loss-scale"})
+        for by in ("global-norm", "tensor-norm", "value")
+    ),
+    ("WEIGHTED", WEIGHED.replace("=n", "=mask"), {"gradient-accumulation"}),
     (MANY, "clip-gradients{by=value,report_norm=true}", {"clip-gradients"}),
     (MANY, "clip-gradients{by=tensor-norm}", {"clip-gradients"}),
     (DYNAMIC, "overflow-check", {"legalize", "overflow-check"}),

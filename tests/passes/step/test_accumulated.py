@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boost_compile.passes.step.accumulated import added_terms, gradients_in
+from boost_compile.passes.step.accumulated import added_terms, adding_nodes, gradients_in
 
 from tests.graphs import graph, node
 
@@ -36,6 +36,11 @@ def test_terms_and_their_gradients() -> None:
     assert gradients_in(terms["acc"], parts) == [node(g, "g")]
     assert gradients_in(terms["other"], parts) == [node(g, "h")]
     assert gradients_in(g.inputs[0], parts) == []
+
+
+def test_what_only_reads_a_sum_adds_nothing() -> None:
+    text = TEXT.replace("%o = Load(%other, %u)", '%o = Load(%other, %u) marks {stage = "accumulate"}')
+    assert [n.name for n in adding_nodes(graph(text))] == ["a", "sum"]
 
 
 def test_marks_stand_for_gradients_after_a_cut() -> None:

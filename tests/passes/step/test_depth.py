@@ -10,6 +10,7 @@ from boost_compile.ir.text import parse_program
 from boost_compile.passes.step.depth import layers_by_depth
 
 import boost_compile as bc
+from tests.graphs import program
 
 Exported = Callable[[str], Path]
 
@@ -46,3 +47,34 @@ def test_a_convolution_and_its_normalisation_stay_together(exported: Exported) -
     place = {name: k for k, layer in enumerate(layers) for name in layer}
     stages = [place[f"layer{k}.0.conv1.weight"] for k in (1, 2, 3, 4)]
     assert stages == sorted(stages)
+
+
+DEEP = """
+state %last: float32[2,2] role=weight
+state %b: float32[2] role=weight
+state %first: float32[2,2] role=weight
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[2,2]) -> (loss) {
+  %l0 = Load(%last, umonad) @f
+  %b0 = Load(%b, umonad) @f
+  %f0 = Load(%first, umonad) @f
+  %y = MatMul(%x, %f0) : float32[2,2] @f
+  %z = Add(%y, %b0) @f
+  %o = MatMul(%z, %l0) : float32[2,2] @f
+  %loss = ReduceSum(%o, (), false) @f
+  %gl = Mul(%z, %x) @b
+  %gf = Mul(%x, %x) @b
+  %gb = ReduceSum(%x, (0,), false) : float32[2] @b
+  %u = UpdateState(umonad, %y, %z, %o)
+  %s1 = ApplyGradientDescent(%last, %rate, %gl, %u) : float32[2,2]
+  %s2 = ApplyGradientDescent(%b, %rate, %gb, %u) : float32[2]
+  %s3 = ApplyGradientDescent(%first, %rate, %gf, %u) : float32[2,2]
+  %end = UpdateState(%u, %s1, %s2, %s3)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+
+
+def test_layers_in_the_order_of_the_data_whatever_that_of_the_weights() -> None:
+    """The vector belongs to the matrix in front of it."""
+    assert layers_by_depth(program(DEEP)) == [["first", "b"], ["last"]]

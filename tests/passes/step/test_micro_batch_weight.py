@@ -33,11 +33,15 @@ def test_inputs_outputs_and_forward_nodes(name: str, found: str) -> None:
         ("row", "has no input, output or forward node of that name.*'rows'.*Inputs are x, n, mask"),
         ("g", "has no input, output or forward node"),
         ("wave", "holds no numbers that can be summed"),
+        ("pair", "holds no numbers that can be summed"),
+        ("slope", "does not depend on the micro-batch, so it weighs nothing"),
     ],
 )
 def test_what_weighs_nothing(name: str, says: str) -> None:
+    text = WEIGHTED.replace("-> (loss)", "-> (loss, slope)").replace("Depend(%loss", "Depend(%both")
+    text = text.replace("  %r =", "  %pair = MakeTuple(%y, %x) @f\n  %both = MakeTuple(%loss, %g)\n  %r =")
     with pytest.raises(PassError, match=says):
-        find_weight(anatomy(step()), name)
+        find_weight(anatomy(graph(text)), name)
 
 
 def test_the_sum_of_the_elements() -> None:

@@ -165,3 +165,5 @@ def test_the_division_that_makes_a_gradient() -> None:
     assert division_of(node(g, "a")) is None
     other = g.create("RealDiv", [node(g, "a"), g.inputs[0]])
     assert division_of(other) is None  # by something else
+    by_a_node = g.create("RealDiv", [node(g, "a"), node(g, "c")])
+    assert division_of(by_a_node) is None

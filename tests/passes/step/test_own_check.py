@@ -91,6 +91,20 @@ def test_skips_says_what_the_check_says(switch: str) -> None:
         assert bool(run_graph(g, [x, fine], {n: v.copy() for n, v in state.items()})) is wanted
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize("third", [True, False])
+def test_any_of_several_checks_skips(first: bool, second: bool, third: bool) -> None:
+    g = graph(
+        "graph @step(%a: bool[], %b: bool[], %c: bool[]) {\n%n = LogicalNot(%c)\n%r = LogicalAnd(%a, %n)\nreturn %r\n}"
+    )
+    a, b, _ = g.inputs
+    g.result = skips(g, OwnCheck([], [(a, True), (b, False), (node(g, "n"), False)]), scope="")
+    g.sort()
+    found = run_graph(g, [np.array(v) for v in (first, second, third)], {})
+    assert bool(found) == (first or not second or third)
+
+
 @pytest.mark.parametrize(
     ("asks", "switch"),
     [

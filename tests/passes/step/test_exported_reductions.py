@@ -1,0 +1,26 @@
+"""The reductions over ranks that a file brings itself."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.passes.step.exported_reductions import is_inverse
+
+from tests.graphs import graph, node
+
+
+@pytest.mark.parametrize("number", ["1.0", "0.5", "0.125", "0.333333343", "0.3335", "1.52587891e-05"])
+@pytest.mark.parametrize("operands", ["%x, float32[]<{}>", "float32[]<{}>, %x", "%x, float16[1]<{}>"])
+def test_a_factor_that_makes_a_sum_over_ranks_a_mean(number: str, operands: str) -> None:
+    """2^-16 is the smallest: of 65,536 ranks. What MindSpore computed in half precision may lie beside."""
+    if number != "1.52587891e-05" or "float16" not in operands:
+        assert is_inverse(node(graph(f"%m = Mul({operands.format(number)}) : float32[2]\nreturn %m"), "m"))
+
+
+@pytest.mark.parametrize("number", ["0.0", "-0.5", "0.4", "0.335", "2.0", "1.001", "1.5e-05"])
+def test_other_factors(number: str) -> None:
+    assert not is_inverse(node(graph(f"%m = Mul(%x, float32[]<{number}>)\nreturn %m"), "m"))
+
+
+@pytest.mark.parametrize("operands", ["%x, %x", "%x, int32[]<1>", "%x, float32[2]<0.5, 0.5>"])
+def test_a_product_with_something_else(operands: str) -> None:
+    assert not is_inverse(node(graph(f"%m = Mul({operands}) : float32[2]\nreturn %m"), "m"))
