@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .runtime.data.sources import Shard
     from .runtime.differentiation.capture import capture
     from .runtime.differentiation.differentiate import differentiate
+    from .runtime.engine.device_check import check_device
     from .runtime.training.callback import Callback
     from .runtime.training.retention import load_newest
     from .runtime.training.saving import SaveEvery
@@ -48,6 +49,7 @@ _HOMES = {
     "Shard": ".runtime.data.sources",
     "boost": ".boost",
     "capture": ".runtime.differentiation.capture",
+    "check_device": ".runtime.engine.device_check",
     "differentiate": ".runtime.differentiation.differentiate",
     "from_boost_config": ".passes.configuration.boost_document",
     "load_newest": ".runtime.training.retention",
@@ -65,6 +67,7 @@ __all__ = [
     "__version__",
     "boost",
     "capture",
+    "check_device",
     "compile",
     "diff",
     "differentiate",

@@ -19,6 +19,7 @@ from typing import Any
 from boost_compile.ir.analysis.compare.difference import ProgramDiff
 from boost_compile.ir.analysis.cost.footprint import Footprint
 from boost_compile.ir.core.report import Miss, PassResult
+from boost_compile.runtime.engine.device_check import DeviceReport
 from boost_compile.runtime.evaluation.evaluate import evaluate
 from boost_compile.runtime.training.fit import fit
 from boost_compile.runtime.training.history import Cycle, Epoch, History
@@ -31,9 +32,10 @@ import boost_compile as bc
 
 PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = ["capture", "load", "compile", "verify", "differentiate", "from_boost_config", "plan_memory", "memory"]
-FUNCTIONS += ["diff", "evaluation_network", "load_newest"]
+FUNCTIONS += ["diff", "evaluation_network", "load_newest", "check_device"]
 CLASSES = [bc.Session, bc.Program, bc.Callback, bc.SaveEvery, bc.Shard]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
+RESULTS += [DeviceReport]
 """What functions and methods return."""
 
 HEAD = """# API

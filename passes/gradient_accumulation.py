@@ -9,6 +9,7 @@ from ..ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..ir.analysis.training.divisor import find_divisor
 from ..ir.analysis.training.gradient_path import gradient_paths
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.results import asks_for_overflow, name_results
 from ..ir.analysis.training.stages import Point
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
@@ -25,6 +26,7 @@ from ..ir.rewrite.settle_results import settle_results
 from ..ir.rewrite.stages import mark, mark_gradient
 from .framework.base import Pass
 from .framework.options import option
+from .step.device_status import clear_behind_reading
 from .step.micro_batch_weight import find_weight, scalar_weight, weighted_term
 from .step.names import EACH, SKIPPED, WEIGHT
 from .step.normalisation import declare_divisor, divide, forget_divisor
@@ -76,7 +78,8 @@ class GradientAccumulation(Pass):
 
     Preserves training: with N equal micro-batches the weights after a cycle are those of one original step; with
     different ones, those of native accumulation with averaged gradients. BatchNorm statistics advance once a
-    micro-batch; step count, learning rate and slots once a cycle.
+    micro-batch; step count, learning rate and slots once a cycle. An Ascend chip's overflow flag is read once a cycle
+    and cleared behind that, so it tells of all its micro-batches.
 
     Source: MindSpore's tutorial "Gradient accumulation", which sums without dividing (``reduction=sum``), and
     ``mindspore.boost.GradientAccumulation``, which divides by N.
@@ -111,6 +114,9 @@ class GradientAccumulation(Pass):
                 f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
             )
         settle_results(step, network_parts(step))
+        clear_behind_reading(step, network_parts(step), scope=SCOPE)
+        if asks_for_overflow(step):  # for those who ask the parts of the step for its loss scale
+            name_results(program, step)
         plan = self._plan(program, step)
         accumulate(program, plan)
         return self._report(plan, program.graphs)
@@ -163,9 +169,6 @@ class GradientAccumulation(Pass):
         for name, role in found.roles.items():
             if role == "weight" and name not in trained:
                 result.miss(name, "frozen: nothing updates it, so there is no gradient to accumulate")
-        for node in found.graph:
-            if "FloatStatus" in node.op.name and node.op.name.startswith("NPU"):
-                result.miss(node.name, f"{node.op.name} sees only the last micro-batch's overflow state")
         for info in found.weights:
             if not info.gradient:
                 result.miss(info.name, "the same for every batch: its update takes a constant for a gradient")

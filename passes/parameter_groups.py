@@ -145,32 +145,37 @@ class _Group:
         self.rates: dict[tuple[Graph, Value], Value] = {}
 
     def run(self) -> list[str]:
-        updates = {name: list(self._updates(name)) for name in self.graph.states if name in self.names}
+        places = {name: self._places(name) for name in self.graph.states if name in self.names}
+        updates = {name: list(self._updates(found)) for name, found in places.items()}
         paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
         for name, found in updates.items():
             if self.weight_decay is not None and found:
-                self._decay(name, found, paths.get(name))
+                self._decay(name, found, places[name], paths.get(name))
             if self.lr_factor is not None:
                 self._rate(name, found)
         for fx in self.effects.values():
             fx.commit()
         return [name for name, found in updates.items() if found]
 
-    def _updates(self, name: str) -> Iterator[Node]:
+    def _places(self, name: str) -> list[Value]:
+        """A weight, and the inputs of functions that stand for it."""
+        start: list[Value] = [self.graph.states[name]]
+        places = dict.fromkeys(
+            walk(start, lambda place: [f for use in place.use_sites() for f in self.formals.get(use, ())])
+        )
+        for formal in places:
+            for call, at in self.closures.bound.get(formal, ()) if isinstance(formal, Input) else ():
+                if call.operand(at) not in places:
+                    raise PassError(
+                        f"graph '{self.graph.name}' updates weight '{name}' and others by one function "
+                        f"(by {call!r}), in which no weight has a learning rate or a decay of its own"
+                    )
+        return list(places)
+
+    @staticmethod
+    def _updates(places: list[Value]) -> Iterator[Node]:
         """The nodes that write a weight, in the main graph or in functions."""
-
-        def formals(place: Value) -> Iterator[Input]:
-            for user, i in place.use_sites():
-                for formal in self.formals.get((user, i), ()):
-                    if any(call.operand(at) is not place for call, at in self.closures.bound[formal]):
-                        raise PassError(
-                            f"graph '{self.graph.name}' updates weight '{name}' and others by one function "
-                            f"(by {user!r}), in which no weight has a learning rate or a decay of its own"
-                        )
-                    yield formal
-
-        start: Value = self.graph.states[name]
-        for place in walk([start], formals):
+        for place in places:
             yield from (user for user, i in place.use_sites() if i in written_operands(user))
 
     # -- learning rate ---------------------------------------------------------------------------------------
@@ -223,7 +228,7 @@ class _Group:
 
     # -- weight decay ----------------------------------------------------------------------------------------
 
-    def _decay(self, name: str, updates: list[Node], path: GradientPath | None) -> None:
+    def _decay(self, name: str, updates: list[Node], places: list[Value], path: GradientPath | None) -> None:
         assert self.weight_decay is not None
         if all(node.op.name in _DECAY_OPERAND for node in updates):
             for node in updates:
@@ -233,7 +238,7 @@ class _Group:
                 coefficient = scalar_tensor("float32", self.weight_decay) if is_tensor else self.weight_decay
                 node.set_operand(at, node.graph.constant(coefficient))
         elif path is not None and path.has("weight-decay"):
-            self._replace_decay(path, updates)
+            self._replace_decay(path, name, places)
             for node in updates:  # which would decay once more
                 if node.op.name in _DECAY_ATTRIBUTE:
                     node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], 0.0)
@@ -242,32 +247,31 @@ class _Group:
                 node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
         elif path is not None and all(facts(node.op).gradient is not None for node in updates):
             if self.weight_decay:
-                put(path, "weight-decay", lambda body, value: self._decayed(body, value, updates))
+                put(path, "weight-decay", lambda body, value: self._decayed(body, value, name, places))
         else:
             raise PassError(
                 f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays "
                 "inside the update, if at all: set its weight decay when you build it, or export a fused optimizer"
             )
 
-    def _replace_decay(self, path: GradientPath, updates: list[Node]) -> None:
+    def _replace_decay(self, path: GradientPath, name: str, places: list[Value]) -> None:
         at = next(i for i, p in enumerate(path.points) if p.stage == "weight-decay")
         before, decayed = path.points[at - 1], path.points[at]
         body = decayed.graph
         assert body is not None
         total = summed(before, scope=SCOPE)
-        new = self._decayed(body, total, updates) if self.weight_decay else total
+        new = self._decayed(body, total, name, places) if self.weight_decay else total
         rewire(decayed.takers, new)
 
-    def _decayed(self, body: Graph, gradient: Value, updates: list[Node]) -> Value:
+    def _decayed(self, body: Graph, gradient: Value, name: str, places: list[Value]) -> Value:
         """gradient + decay * weight, in the gradient's type."""
-        node = next((n for n in updates if n.graph is body), None)
-        where = location(node.operand(written_operands(node)[0])) if node is not None else None
+        here = body.inputs if body is not self.graph else ()
+        where = next((p for p in places if (isinstance(p, State) if body is self.graph else p in here)), None)
         if where is None:
-            where = location(updates[0].operand(written_operands(updates[0])[0]))
-            if isinstance(where, Input):  # the update stands in a function, its gradient is made ready outside
-                (site,) = self.closures.bound[where]
-                where = location(site[0].operand(site[1]))
-        assert where is not None
+            raise PassError(
+                f"function '{body.name}' decays the gradient of weight '{name}' without being given the weight: set "
+                "its weight decay when you build the optimizer"
+            )
         dtype = tensor_type(gradient).dtype
         weight = cast(body, self.effects[body].load(where, scope=SCOPE), dtype, scope=SCOPE)
         factor = body.constant(scalar_tensor(DType.FLOAT32, self.weight_decay or 0.0))

@@ -21,7 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "Where to": "--output --force --open",
         "Compare": "--original --diff --computation",
         "The trained network": "--forward --standard --result --state --batch-size --dim",
-        "Check": "--doctor --data --memory --check",
+        "Check": "--doctor --data --targets --memory --check",
         "Help": "--help --version",
     },
     "boost-run": {
@@ -30,7 +30,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "State": "--load --partial --set --resume --save --save-every --save-minutes --keep",
         "Evaluation": "--val --val-split --metric --label --eval",
         "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
-        "Report": "--print-lowered --quiet --json",
+        "Report": "--check-device --print-lowered --quiet --json",
         "Help": "--help --version",
     },
     "boost-verify": {

@@ -75,6 +75,7 @@ class Job:
     )
     memory: bool = option("What a session will have in memory, estimated (with summary or json).")
     doctor: bool = option("What is probably wrong, with the remedy: exit 1 if anything is.")
+    targets: bool = option("Which devices have kernels for it, and what runs on the CPU instead.")
     data: str | None = place("With --doctor: look at this training data too.", metavar="FILE.npz")
     checksums: bool = option("Also read all state, and compare it with its checksums.", "--check")
     force: bool = option("Replace FILE of -o though it is of another kind.")
@@ -131,6 +132,7 @@ class Job:
             (self.other, "--diff", ("text", "json", "html")),
             (self.memory, "--memory", ("summary", "json")),
             (self.doctor, "--doctor", ("summary", "json")),
+            (self.targets, "--targets", ("summary", "json")),
         ):
             if given and self.format not in formats:
                 *others, last = formats
@@ -147,8 +149,13 @@ class Job:
         ):
             if given and piece:
                 raise click.UsageError(f"{what}: leave out --graph, --scope and --around")
-        if self.doctor and (self.memory or self.predicts or piece or self.other is not None):
-            raise click.UsageError("--doctor looks at the whole program: leave out what selects or shows parts of it")
+        for given, flag in ((self.doctor, "--doctor"), (self.targets, "--targets")):
+            if given and (self.memory or self.predicts or piece or self.other is not None):
+                raise click.UsageError(
+                    f"{flag} looks at the whole program: leave out what selects or shows parts of it"
+                )
+        if self.doctor and self.targets:
+            raise click.UsageError("--doctor and --targets are two questions: ask one after the other")
         if self.predicts and (self.graph_name or self.original or self.other is not None):
             raise click.UsageError("--forward shows one graph, the network: leave out --graph, --original and --diff")
         if self.standard and piece:
@@ -218,7 +225,9 @@ def inspect(job: Job) -> None:
         program = network.program
     if job.doctor:
         _doctor(job, program)
-    if job.memory:
+    if job.targets:
+        _targets(job, program)
+    elif job.memory:
         _memory(job, program)
     else:
         _show(job, program)
@@ -259,6 +268,16 @@ def _memory(job: Job, program: Program) -> None:
     else:
         with cli.console_to(job.output) as out:
             print_memory(document, out)
+
+
+def _targets(job: Job, program: Program) -> None:
+    from .views.targets import describe_targets, lines_of_targets
+
+    found = describe_targets(program)
+    if job.format == "json":
+        _write(cli.json_text(found), job.output)
+    else:
+        _write("".join(f"{line}\n" for line in lines_of_targets(found)), job.output)
 
 
 def _doctor(job: Job, program: Program) -> NoReturn:

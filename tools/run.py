@@ -39,6 +39,13 @@ def command(arguments: list[str], /, **options: Any) -> None:
     if rank.role() == "MS_SCHED":
         schedule()
         return
+    if options["check_device"] is not None:
+        from .training.device import report_device
+
+        report_device(options["check_device"], options["program"], as_json=options["as_json"])
+        return
+    if options["program"] is None:
+        raise click.UsageError("Missing argument 'PROGRAM'.")
     job = Job(arguments=tuple(arguments), **options)
     interruption.ends_with(partial(outcome, job, time.time_ns()))
     job.check()

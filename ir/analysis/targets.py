@@ -93,14 +93,18 @@ def refusal(node: Node, graph: str, target: str) -> str:
     """The message about a node that the target has no kernel for and that nothing replaces."""
     where = f"graph '{graph}'" if node.graph is None or node.graph.owner is None else f"function '{node.graph.name}'"
     scope = f", scope {node.scope}" if node.scope else ""
-    name, advice = node.op.name, ADVICE.get(node.op.name, "Export the training cell without it.")
-    others = [other for other in targets_of(name) if other != target and has_kernel(node, other)]
+    others = [other for other in targets_of(node.op.name) if other != target and has_kernel(node, other)]
     have = "has" if len(others) == 1 else "have"
     elsewhere = f" Or compile for {' and '.join(others)}, which {have} it." if others else ""
     return (
         f"MindSpore has no {target} kernel for {described(node, target)} (node %{node.name}{scope}, {where}), and no "
-        f"rule replaces it. {advice}{elsewhere}"
+        f"rule replaces it. {advice(node)}{elsewhere}"
     )
+
+
+def advice(node: Node) -> str:
+    """What to do about a primitive that nothing replaces."""
+    return ADVICE.get(node.op.name, "Export the training cell without it.")
 
 
 def described(node: Node, target: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .graph import Constant, Input, Node, State, Value
 from .op import CALL
-from .primitives import facts
+from .primitives import Family, facts
 from .types import TensorType, is_monad
 
 
@@ -25,6 +25,11 @@ def is_ordering(node: Node) -> bool:
 def is_random(node: Node) -> bool:
     """Whether two equal nodes may differ in result: never merge, duplicate or hoist them."""
     return facts(node.op).random or bool(node.op.attributes.get("side_effect_hidden"))
+
+
+def draws(node: Node) -> bool:
+    """Whether the node takes random numbers: not so the flag of a device, which merely says another thing each time."""
+    return is_random(node) and facts(node.op).family not in (Family.DEVICE_STATUS, Family.DEVICE_FLAG)
 
 
 def is_effect(node: Node) -> bool:

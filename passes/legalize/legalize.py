@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.targets import lacking, refusal
-from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.network import network_parts
-from ...ir.analysis.training.results import name_outputs
-from ...ir.core.errors import AnatomyError, PassError
+from ...ir.analysis.training.results import name_results
+from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.primitives import ASCEND, CPU, GPU, PRIMITIVES
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
-from ...ir.core.types import TupleType
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
@@ -119,7 +116,7 @@ class Legalize(Pass):
             for body in graph.all_graphs():
                 copied += copy_constants(body)
             replaced += _replace_writes(graph)
-            _name_outputs(program, graph)
+            name_results(program, graph)
         program.target = target
         result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
@@ -129,12 +126,6 @@ class Legalize(Pass):
         what += [f"{counted(copied, 'constant')} copied before they are written"] if copied else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
-
-
-def _name_outputs(program: Program, graph: Graph) -> None:
-    if graph.has_result and isinstance(graph.result.type, TupleType):
-        with suppress(AnatomyError):
-            name_outputs(program, graph, anatomy(graph))
 
 
 def _writes_values(graph: Graph) -> bool:

@@ -7,6 +7,7 @@ whichever comes second puts the rule.
 from __future__ import annotations
 
 from ...ir.analysis.training.gradient_path import updating_graphs
+from ...ir.analysis.training.results import asks_for_overflow, name_results
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Value
@@ -25,6 +26,8 @@ def refuse_second_scale(program: Program, asked: str) -> None:
     if SCALE in program.state or value_of(0) in program.state:
         raise PassError("the program scales its loss already: ask for loss-scale or group-loss-scale, and once")
     for name, graph in program.graphs.items():
+        if len(program.graphs) == 1 and asks_for_overflow(graph):  # where legalize was not needed, nobody has named it
+            name_results(program, graph)
         if "loss_scale" in graph.outputs:
             raise PassError(f"graph '{name}' scales its loss by itself: leave {asked} out, or export without it")
 

@@ -14,16 +14,16 @@ from ...ir.core.data import MappedData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
 from ...ir.core.naming import result_names
-from ...ir.core.predicates import is_random
+from ...ir.core.predicates import draws
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TupleType, Type
 from ...ir.core.walk import result_value
-from ...ir.core.wording import sentence
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
 from ..lowering.lower import FOR_ANY_GRAPH, lower
+from .device import DEVICES, choose_device, first_paragraph
 from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
@@ -32,8 +32,6 @@ from .ranks import create_group, join_ranks
 from .scratch import scratch_folder
 
 log = logging.getLogger("boost_compile")
-
-DEVICES = ("CPU", "GPU", "Ascend")
 
 
 class Engine:
@@ -52,7 +50,7 @@ class Engine:
         _refuse_foreign_code(program)
         _refuse_too_large(program)
         _refuse_without_kernel(program, device)
-        prepare_environment(program.graphs.values())
+        prepare_environment(program.graphs.values() if device == "CPU" else ())
         _set_device(device)
         self.device = device
         self.ranks = join_ranks()
@@ -113,7 +111,7 @@ class Engine:
         for node in self.context.unseeded.get(graph.name, ()):
             log.warning("the session's seed does not reach %s of graph '%s'", node, graph.name)
         self.draws.add(graph.name, self.context.draws.get(graph.name, ()))
-        random = [node for part in lowered.all_graphs() for node in part if is_random(node)]
+        random = [node for part in lowered.all_graphs() for node in part if draws(node)]
         self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
         return self._compiled(self.context.program, lowered)
 
@@ -215,7 +213,7 @@ class Engine:
             primitive = found[1]
             return _no_kernel(graph, primitive, self.device)
         return RuntimeFailure(
-            f"graph '{graph.name}': MindSpore could not run it on {self.device}: {_first_paragraph(text)}"
+            f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
         )
 
 
@@ -267,20 +265,9 @@ def _refuse_too_large(program: Program) -> None:
 
 
 def _set_device(device: str) -> None:
-    if device not in DEVICES:
-        raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
-    try:
-        import mindspore
-    except Exception as e:  # a protobuf of another version raises its own class
-        raise RuntimeFailure(f"MindSpore cannot be imported: {sentence(e)} Repair its installation.") from e
-    if mindspore.get_context("device_target") != device:
-        try:
-            mindspore.set_device(device)
-        except Exception as e:
-            raise RuntimeFailure(
-                f"device {device} cannot be used: {_first_paragraph(str(e))} "
-                f"Choose another device, or start a new process where another one is in use already."
-            ) from e
+    choose_device(device)
+    import mindspore
+
     if mindspore.get_context("enable_compile_cache"):
         mindspore.set_context(enable_compile_cache=False)
         log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
@@ -295,13 +282,6 @@ def _parameter(variable: StateVariable) -> Any:
     if variable.dtype is DType.BFLOAT16:
         parameter.set_dtype(mindspore.bfloat16)
     return parameter
-
-
-def _first_paragraph(text: str) -> str:
-    """The sentence of a MindSpore message that says what happened, without rules, headings and C++ stacks."""
-    lines = [line.strip() for line in text.splitlines()]
-    kept = [line for line in lines if line and not set(line) <= {"-"} and not line.startswith("- ")]
-    return kept[0] if kept else "no reason given"
 
 
 def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ process that is alone.
 from __future__ import annotations
 
 from ...ir.core.graph import Graph, Node
-from ...ir.core.predicates import is_random
+from ...ir.core.predicates import draws
 from ...ir.core.wording import counted
 from ...ir.rewrite.seeds import derive, set_seeds
 from .context import Context
@@ -26,4 +26,4 @@ def run(graph: Graph, context: Context) -> str:
 
 
 def _random(graph: Graph) -> list[Node]:
-    return [node for part in graph.all_graphs() for node in part if is_random(node)]
+    return [node for part in graph.all_graphs() for node in part if draws(node)]

@@ -231,3 +231,13 @@ def test_clean_ups_leave_the_rule_to_the_pass_that_comes_second(exported: Export
     for number, batch in enumerate(CASES["mlp"].batches(3), 1):
         session.step(*batch)
         assert session.state()["loss_scale.clean_cycles"] == number
+
+
+@pytest.mark.parametrize("passes", ["loss-scale{mode=static}", "gradient-accumulation,loss-scale{mode=static}"])
+@pytest.mark.parametrize(("name", "target"), [("scaled_tensor_of_one", "ascend"), ("scaled_gpu", "gpu")])
+def test_a_cell_that_scales_its_loss_is_refused_on_its_own_device_too(
+    exported: Exported, name: str, target: str, passes: str
+) -> None:
+    """There nothing has to be legalized, which is where the scale among the results is told elsewhere."""
+    with pytest.raises(bc.Error, match="scales its loss by itself"):
+        bc.compile(bc.load(str(exported(name))), passes, target=target)

@@ -140,6 +140,22 @@ def test_the_decay_of_the_file_is_replaced_where_its_optimizer_has_one_too(decay
         np.testing.assert_allclose(ours[name], reference[name], rtol=0, atol=1e-6)
 
 
+def test_the_decay_of_an_optimizer_of_many_functions_is_replaced(exported: Any, tmp_path: Path) -> None:
+    """MindSpore exports ASGD as dozens of functions, several of which are called with each weight."""
+    case = CASES["mlp_asgd_decay"]
+    decayed = replace(case, name="decayed", optimizer=lambda weights: nn.ASGD(weights, 0.01, weight_decay=0.3))
+    ours = bc.compile(bc.load(str(exported(case.name))), "parameter-groups{weight_decay=0.3}")
+    sessions = [bc.Session(program) for program in (ours, bc.load(str(export(decayed, tmp_path))))]
+    before = sessions[0].state()
+    for batch in case.batches(3):
+        for session in sessions:
+            session.step(*batch)
+    ours_state, native = (session.state() for session in sessions)
+    for name in ("hidden.weight", "output.weight"):
+        assert np.abs(native[name] - before[name]).max() > 1e-3
+        np.testing.assert_allclose(ours_state[name], native[name], rtol=0, atol=1e-7)
+
+
 def test_groups_come_on_top_of_each_other(exported: Any) -> None:
     source = bc.load(str(exported("mlp_sgd")))
     twice = bc.compile(source, "parameter-groups{lr_factor=4.0},parameter-groups{match=[hidden.*],lr_factor=0.5}")

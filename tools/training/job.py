@@ -24,7 +24,7 @@ class Job:
     resumes it."""
 
     arguments: tuple[str, ...]
-    program: str = argument()
+    program: str = argument(required=False)
     data: str | None = place("Arrays by input name (or in order), a row a sample.", metavar="FILE.npz")
     epochs: int = option("Passes over the data.", type=click.IntRange(1), default=1)
     device: str = option("", type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False), default="CPU")
@@ -79,6 +79,10 @@ class Job:
     )
     master_port: int | None = option("Where ranks meet [a free port].", type=click.IntRange(1024, 65535), metavar="P")
     log_dir: str | None = place("Keep what each rank printed there.", metavar="DIR")
+    check_device: str | None = option(
+        "Say whether this device can be used, and what is missing; with PROGRAM, whether for it. Trains nothing.",
+        type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False),
+    )
     print_lowered: bool = option("Print what MindSpore will run to stderr; without data only that.")
     quiet: bool = option("Show nothing of the training on stderr.", "-q")
     as_json: bool = option("One JSON document on stdout instead of the report.", "--json")

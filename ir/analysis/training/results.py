@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ...core.errors import AnatomyError
 from ...core.graph import Graph, GraphRef, Node, State, Value
 from ...core.naming import result_names
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
-from ...core.types import DType, ScalarType, TensorType, Type, leaves
+from ...core.types import DType, ScalarType, TensorType, TupleType, Type, leaves
 from ...core.walk import walk
 from ..effects.state_access import Summary, state_behind, summarize
 from ..functions.calls import called_functions
-from .anatomy import TrainingAnatomy
+from .anatomy import TrainingAnatomy, anatomy
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
 from .origins import Origins
 
@@ -27,6 +30,18 @@ def default_names(type_: Type) -> tuple[str, ...]:
     if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
         return ("loss", "overflow", "loss_scale")
     return result_names(len(kinds))
+
+
+def name_results(program: Program, graph: Graph) -> None:
+    """:func:`name_outputs` of a graph that need not be a whole training graph."""
+    if graph.has_result and isinstance(graph.result.type, TupleType):
+        with suppress(AnatomyError):
+            name_outputs(program, graph, anatomy(graph))
+
+
+def asks_for_overflow(graph: Graph) -> bool:
+    """Whether a training cell tests anything for overflow by itself; then its results may be a flag and a scale."""
+    return any(node.op.name in TESTING for body in graph.all_graphs() for node in body)
 
 
 def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:

@@ -67,6 +67,7 @@ class Family(Enum):
     OVERFLOWED = auto()  # True where x is not finite, or is infinite, or is NaN
     STATUS = auto()  # A number: not zero where x is not finite
     DEVICE_STATUS = auto()  # The device's own flag: not zero after an overflow
+    DEVICE_FLAG = auto()  # Clears that flag, or makes memory to read it into
     # Between ranks, and out of the program
     COLLECTIVE = auto()
     CODE = auto()  # runs code that its attributes or operands name: neither run nor written, files are not trusted

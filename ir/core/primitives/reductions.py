@@ -17,5 +17,5 @@ TABLE: Table = {
     "AllFinite": Facts(Family.OVERFLOWED),
     "FloatStatus": Facts(Family.STATUS, kind=1),
     **each("NPUGetFloatStatus NPUGetFloatStatusV2", Facts(Family.DEVICE_STATUS, random=True)),
-    **each("NPUClearFloatStatus NPUAllocFloatStatus NPUClearFloatStatusV2", Facts(random=True)),
+    **each("NPUClearFloatStatus NPUAllocFloatStatus NPUClearFloatStatusV2", Facts(Family.DEVICE_FLAG, random=True)),
 }

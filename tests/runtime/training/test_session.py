@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.data.inputs import to_tensors
+from boost_compile.runtime.engine import engine
 
 import boost_compile as bc
 from tests.native import train_steps
@@ -132,7 +133,7 @@ def test_a_missing_kernel_names_primitive_device_and_place(exported):
             bc.Session(source)
 
 
-def test_a_device_that_is_not_there_is_a_clear_error(exported, monkeypatch):
+def test_a_device_that_is_not_there_is_a_clear_error(exported, monkeypatch, tmp_path):
     program = bc.load(exported("mlp"))
     with pytest.raises(bc.Error, match="no device 'TPU': give one of CPU, GPU, Ascend"):
         bc.Session(program, device="TPU")
@@ -141,8 +142,13 @@ def test_a_device_that_is_not_there_is_a_clear_error(exported, monkeypatch):
         raise RuntimeError(f"Unsupported device target {device}.\n\n-----\n- C++ Call Stack\n-----\ncontext.cc:7")
 
     monkeypatch.setattr(ms, "set_device", refuse)
-    with pytest.raises(bc.Error, match=r"device Ascend cannot be used: Unsupported device target Ascend\. Choose"):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    reason = r"device Ascend cannot be used: Unsupported device target Ascend\. CANN: ASCEND_HOME_PATH is not set\."
+    with pytest.raises(bc.Error, match=reason + r".*bc\.check_device\('Ascend'\) looks at all that it needs"):
         bc.Session(program, device="Ascend")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(bc.Error, match=r"Unsupported device target GPU\. CUDA_HOME: .* has no bin/nvcc"):
+        bc.Session(program, device="GPU")
 
 
 def test_no_files_are_left_behind(exported, tmp_path, monkeypatch):
@@ -241,6 +247,15 @@ def test_the_convolution_setting_is_for_the_releases_and_the_networks_that_need_
     done = run(code, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")
     assert done.stdout.strip() == expected
     assert done.stderr.count("ONEDNN_MAX_CPU_ISA=AVX2") == (expected == "AVX2")
+
+
+@pytest.mark.parametrize(("device", "graphs"), [("CPU", 1), ("GPU", 0)])
+def test_the_settings_of_a_cpu_are_not_for_other_devices(exported, monkeypatch, device, graphs):
+    seen = []
+    monkeypatch.setattr(engine, "prepare_environment", lambda given: seen.append(list(given)))
+    monkeypatch.setattr(engine, "choose_device", lambda device: None)
+    bc.Session(bc.load(exported("mlp")), device=device)
+    assert [len(given) for given in seen] == [graphs]
 
 
 def test_a_convolution_setting_of_the_user_stays():
