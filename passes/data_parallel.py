@@ -13,7 +13,7 @@ from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Constant, Graph, Node, Value, rewire, tensor_type
-from ..ir.core.names import LOCAL, PART, STAGE
+from ..ir.core.names import LOCAL, STAGE
 from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
@@ -252,7 +252,7 @@ class _Rewrite:
         for name, summands in several.items():
             if any(t.weights != (name,) for t in summands) or not _meets_in_sum(paths.get(name)):
                 continue
-            first, *others = sorted(summands, key=lambda t: int(t.value.marks.get(PART, 0)))
+            first, *others = summands
             for other in others:
                 operands = [_widened(self.graph, t.value) for t in (first, other)]
                 first.value = self.graph.create("Add", operands, scope=SCOPE, sources=operands)
@@ -314,7 +314,6 @@ class _Rewrite:
         graph = self.graph
         if divisor is not None:
             total = divide(graph, total, divisor, scope=SCOPE)
-            mark(total, {STAGE: "unscale"})  # type: ignore[arg-type]
         wide = tensor_type(total).dtype
         for user, i in term.uses:
             if user.op.name == "Cast" and tensor_type(user).dtype is wide:
@@ -358,9 +357,9 @@ def _undo(graph: Graph) -> None:
             for user, i in node.use_sites():
                 if i == 1:
                     remaining = user.operand(0)
+                    assert isinstance(remaining, Node)
                     user.replace_uses(remaining)
-                    if user.marks.get(STAGE) == NORMALISATION and isinstance(remaining, Node):
-                        move_marks(user, remaining, (STAGE,))
+                    move_marks(user, remaining, (STAGE,))
         elif is_collective(node):
             source = node.operand(0)
             node.replace_uses(source)

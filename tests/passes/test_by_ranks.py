@@ -328,3 +328,17 @@ def test_an_overflow_on_one_rank_skips_the_update_of_all(name: str, pipeline: st
     moved = train_ranks(found, state, [given[0:1], given[2:3]])[0][1]
     assert all(np.abs(moved[weight] - state[weight]).max() > 1e-4 for weight in role(program, "weight"))
     assert moved.get("overflow.skipped_cycles", 0) == 0
+
+
+@pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
+@pytest.mark.parametrize("cycle", ["", TWO, FUSED, f"{TWO},{STATIC}", f"{FUSED},{MICRO}"])
+def test_ranks_that_clip_their_own_go_by_the_mean_of_what_is_left(cycle: str, by: str) -> None:
+    """A rank's own is the mean of what it has: the slots hold what the optimizer got."""
+    program = material("mlp")
+    state, given = stepping(program, values(program)), batches(program, 4 if "steps" in cycle else 2)
+    clip = f"{cycle},clip-gradients{{by={by},limit=0.03125}}".strip(",")
+    alone = [train(compiled("mlp", clip), state, given[rank::RANKS])[1] for rank in range(RANKS)]
+    names = role(program, "slot")
+    wanted = {name: np.mean([memory[name] for memory in alone], axis=0) for name in names}
+    found = on_ranks(compiled("mlp", f"{clip[:-1]},each_rank=true}},data-parallel"), state, given)
+    close(found, wanted, names)
