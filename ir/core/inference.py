@@ -108,21 +108,9 @@ def _unary(op: Op, operands: Sequence[Operand]) -> Type:
     return _plain(_tensor(operands[0]))
 
 
-def _predicate(op: Op, operands: Sequence[Operand]) -> Type:
-    return TensorType(DType.BOOL, _tensor(operands[0]).shape)
-
-
-def _same_as_first(op: Op, operands: Sequence[Operand]) -> Type:
-    return operands[0].type
-
-
 def _in_place(op: Op, operands: Sequence[Operand]) -> Type:
     t = _tensor(operands[0])
     return TensorType(t.dtype, t.shape, ref=operands[0].name)
-
-
-def _make_tuple(op: Op, operands: Sequence[Operand]) -> Type:
-    return TupleType(tuple(v.type for v in operands), dynamic=False)
 
 
 def _item(op: Op, operands: Sequence[Operand]) -> Type:
@@ -168,28 +156,20 @@ def _switch(op: Op, operands: Sequence[Operand]) -> Type:
     return FunctionType(tuple(names), union=True)
 
 
-def _update_state(op: Op, operands: Sequence[Operand]) -> Type:
-    return operands[0].type if isinstance(operands[0].type, SimpleType) else UMONAD
-
-
-def _scalar(op: Op, operands: Sequence[Operand]) -> Type:
-    return TensorType(_tensor(operands[0]).dtype, ())
-
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
     **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
     **dict.fromkeys(("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign"), _unary),
     **dict.fromkeys(("ZerosLike", "OnesLike", "LogicalNot", "Load", "AllReduce", "TensorMove"), _unary),
-    **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), _predicate),
+    **dict.fromkeys(("IsFinite", "IsNan", "IsInf"), lambda op, v: TensorType(DType.BOOL, _tensor(v[0]).shape)),
     **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
     **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
-    **dict.fromkeys(("Broadcast", "Depend", "Partial"), _same_as_first),
-    "MakeTuple": _make_tuple,
+    **dict.fromkeys(("Broadcast", "Depend", "Partial"), lambda op, v: v[0].type),
+    "MakeTuple": lambda op, v: TupleType(tuple(operand.type for operand in v), dynamic=False),
     "TupleGetItem": _item,
     "AddN": _add_n,
     "Select": _select,
     "Switch": _switch,
-    "UpdateState": _update_state,
-    "L2Loss": _scalar,
+    "UpdateState": lambda op, v: v[0].type if isinstance(v[0].type, SimpleType) else UMONAD,
+    "L2Loss": lambda op, v: TensorType(_tensor(v[0]).dtype, ()),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .graph import Constant, Input, Node, State, Value
+from .graph import Input, Node, State, Value
 from .op import CALL
 from .primitives import Family, facts
 from .types import TensorType, is_monad
@@ -70,8 +70,7 @@ def rests(node: Node) -> bool:
         return False
     if at >= node.num_operands:
         return node.op.attributes.get("is_training") is False
-    mode = node.operand(at)
-    return isinstance(mode, Constant) and mode.value is False
+    return node.operand(at).literal is False
 
 
 def is_optimizer(node: Node) -> bool:

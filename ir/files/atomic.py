@@ -6,18 +6,20 @@ writes to the same place next removes what nobody holds any more.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from ..core.errors import Error
-from .rename_exchange import exchange
 
 TEMPORARY, OLD = "tmp", "old"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
 
 
 def scratch_name(path: Path, role: str = TEMPORARY) -> Path:
@@ -111,6 +113,17 @@ def replacing_directory(path: Path) -> Iterator[Path]:
                 raise
             shutil.rmtree(old, ignore_errors=True)
         sync_directory(path.parent)
+
+
+def exchange(a: Path, b: Path) -> bool:
+    """Whether two names were exchanged at once (Linux: ``renameat2``); False, and nothing done, where none can."""
+    if sys.platform != "linux":
+        return False
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # a C library from before 2018
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(a), _AT_FDCWD, os.fsencode(b), _RENAME_EXCHANGE) == 0)
 
 
 def unfinished(path: Path) -> Path | None:

@@ -442,7 +442,7 @@ def _is_summed(node: Node) -> bool:
 
 
 def _is_positive(value: Value) -> bool:
-    content = value.value if isinstance(value, Constant) else None
+    content = value.literal
     if isinstance(content, TensorValue) and content.type.size == 1:
         content = to_numpy(content.type, content.data).item()
     return isinstance(content, (int, float)) and content > 0

@@ -306,7 +306,8 @@ class _Sweeper:
     def _writes(self, node: Node, token: bool) -> None:
         """In-place writes go to state, and a token says when."""
         known = facts(node.op)
-        if known.any_tensor or not known.writes or not _is_training(node):
+        at_rest = rests(node) and not has_token(node)  # a BatchNorm that was told to leave its statistics alone
+        if known.any_tensor or not known.writes or at_rest:
             return
         operands = node._operands
         for i in known.writes:
@@ -387,11 +388,6 @@ _CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
 def _profile(op: Op) -> _Profile:
     effect = bool(op.attributes.get("side_effect_mem") or facts(op).writes)
     return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), effect)
-
-
-def _is_training(node: Node) -> bool:
-    """BatchNorm leaves the statistics alone when told so; every other primitive with writes always writes."""
-    return not rests(node) or has_token(node)
 
 
 def agree(expected: Type, found: Type) -> bool:

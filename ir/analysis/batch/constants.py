@@ -10,7 +10,7 @@ from .spans import Stuck
 
 def integer(node: Node, i: int) -> int:
     """Operand ``i`` as an int; Stuck where it is computed."""
-    value = getattr(node.operand(i), "value", None) if isinstance(node.operand(i), Constant) else None
+    value = node.operand(i).literal
     if isinstance(value, Number):
         value = value.value
     if not isinstance(value, int) or isinstance(value, bool):
@@ -20,8 +20,7 @@ def integer(node: Node, i: int) -> int:
 
 def values(node: Node, i: int) -> tuple[int, ...]:
     """Operand ``i``, a tuple of ints or a tensor of them."""
-    operand = node.operand(i)
-    value = operand.value if isinstance(operand, Constant) else None
+    value = node.operand(i).literal
     if isinstance(value, TensorValue):
         return tuple(map(int, to_numpy(value.type, value.data).ravel()))
     return integers(node, i)

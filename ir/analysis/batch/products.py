@@ -14,9 +14,7 @@ from .sweep import Analysis, Label, shape_of
 def _matmul_axes(node: Node) -> tuple[int, int, int, int]:
     """(row of a, contraction of a, contraction of b, column of b), as axes from the end."""
     transposed = [
-        bool(
-            node.op.attributes.get(name) or (node.num_operands > i and getattr(node.operand(i), "value", False) is True)
-        )
+        bool(node.op.attributes.get(name) or (node.num_operands > i and node.operand(i).literal is True))
         for name, i in (("transpose_a", 2), ("transpose_b", 3))
     ]
     row, inner = (-1, -2) if transposed[0] else (-2, -1)
@@ -81,7 +79,7 @@ def reduced_axes(node: Node) -> tuple[set[int], bool]:
     if name in ("Max", "Min") or node.num_operands < 2:
         return set(range(rank)), False
     axes = integers(node, 1)
-    keep = node.num_operands > 2 and getattr(node.operand(2), "value", False) is True
+    keep = node.num_operands > 2 and node.operand(2).literal is True
     return ({k % rank for k in axes} or set(range(rank))) if rank else set(), keep
 
 

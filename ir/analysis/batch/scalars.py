@@ -160,9 +160,10 @@ class _Search:
             divides = self._divides(node, i, count) if node.op.name in SCALES else count < 0
             if not count or not (node.op.name in SCALES or i in linear):
                 continue
-            if divides and any(abs(count) == self._averaged(mean) for mean in self._means(node)):
+            means = self._means(node)
+            if divides and any(abs(count) == self._averaged(mean) for mean in means):
                 self.found.counts[node, i] = count
-            elif abs(value) not in self.literal and not self._means_without_batch(node):
+            elif abs(value) not in self.literal and (not means or any(map(self._averaged, means))):
                 known = {abs(c) for c in self.found.counts.values()}
                 if abs(count) in known:
                     self.found.counts[node, i] = count
@@ -180,10 +181,6 @@ class _Search:
         shape = shape_of(mean.operand(0).type)
         held = self.batch.labels.get(mean.operand(0)) or NONE
         return prod(shape[k] for k in axes) if axes & set(held) else 0
-
-    def _means_without_batch(self, node: Node) -> bool:
-        means = self._means(node)
-        return bool(means) and not any(map(self._averaged, means))
 
 
 def numbers(node: Node) -> Iterator[tuple[int, float]]:

@@ -230,17 +230,30 @@ def _padded(node: Node) -> set[int]:
     return {rank - 1 - k for k in padded} if node.op.name.startswith("PadV3") else padded  # it begins with the last
 
 
-def _pad(a: Analysis, node: Node) -> Label:
-    axes = a.of(node, 0)
-    if set(axes) & _padded(node):
-        raise Stuck("it pads the batch")
-    return axes
+def _moved_along(dims: int) -> Callable[[Node], set[int]]:
+    """The axes that operand ``dims`` names."""
+    return lambda node: {k % len(shape_of(node.operand(0).type)) for k in integers(node, dims)}
 
 
-def _grow_pad(a: Analysis, node: Node, axes: Axes) -> None:
-    if set(axes) & _padded(node):
-        raise Stuck(f"%{node.name} (Pad) pads what would have to grow with the batch")
-    a.demand(node, 0, axes)
+def _unless(touched: Callable[[Node], set[int]], why: str) -> Callable[[Analysis, Node], Label]:
+    """A primitive that leaves an axis as it is, unless it is one of those ``touched``: then the batch is stuck."""
+
+    def rule(a: Analysis, node: Node) -> Label:
+        axes = a.of(node, 0)
+        if touched(node) & set(axes):
+            raise Stuck(why)
+        return axes
+
+    return rule
+
+
+def _grow_unless(touched: Callable[[Node], set[int]], verb: str) -> Callable[[Analysis, Node, Axes], None]:
+    def rule(a: Analysis, node: Node, axes: Axes) -> None:
+        if touched(node) & set(axes):
+            raise Stuck(f"%{node.name} ({node.op.name}) {verb} what would have to grow with the batch")
+        a.demand(node, 0, axes)
+
+    return rule
 
 
 def _sliced_whole(node: Node, first: int) -> set[int]:
@@ -250,17 +263,8 @@ def _sliced_whole(node: Node, first: int) -> set[int]:
     return {k for k, d in enumerate(shape) if begin[k] == 0 and size[k] in (d, -1)}
 
 
-def _plain_slice(a: Analysis, node: Node) -> Label:
-    axes = a.of(node, 0)
-    if not set(axes) <= _sliced_whole(node, 1):
-        raise Stuck("it takes a part of the batch")
-    return axes
-
-
-def _grow_plain_slice(a: Analysis, node: Node, axes: Axes) -> None:
-    if not set(axes) <= _sliced_whole(node, 1):
-        raise Stuck(f"%{node.name} (Slice) takes a part of what would have to grow with the batch")
-    a.demand(node, 0, axes)
+def _cut(node: Node) -> set[int]:
+    return set(range(len(shape_of(node.type)))) - _sliced_whole(node, 1)
 
 
 def _plain_slice_grad(a: Analysis, node: Node) -> Label:
@@ -272,19 +276,9 @@ def _plain_slice_grad(a: Analysis, node: Node) -> Label:
     return axes
 
 
-def _within(dims: int) -> Callable[[Analysis, Node], Label]:
-    """A primitive that moves elements along the axes that operand ``dims`` names."""
-
-    def rule(a: Analysis, node: Node) -> Label:
-        axes, rank = a.of(node, 0), len(shape_of(node.operand(0).type))
-        if set(axes) & {k % rank for k in integers(node, dims)}:
-            raise Stuck("it moves samples of the batch to other places")
-        return axes
-
-    return rule
-
-
 _MOVES = ("Transpose", "ExpandDims", "Squeeze")
+_PADS = ("Pad", "PadV3", "PadV3Grad", "MirrorPad", "MirrorPadGrad")
+_ELSEWHERE = "it moves samples of the batch to other places"
 _FILLS = ("Zeros", "Ones", "FillV2", "FillScalar", "UniformReal", "StandardNormal")
 SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     **dict.fromkeys(_MOVES, _move),
@@ -297,11 +291,11 @@ SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     "Stack": _stack,
     "StridedSlice": _slice,
     "StridedSliceGrad": _slice_grad,
-    "Slice": _plain_slice,
+    "Slice": _unless(_cut, "it takes a part of the batch"),
     "SliceGrad": _plain_slice_grad,
-    **dict.fromkeys(("Pad", "PadV3", "PadV3Grad", "MirrorPad", "MirrorPadGrad"), _pad),
-    "Roll": _within(2),
-    "ReverseV2": _within(1),
+    **dict.fromkeys(_PADS, _unless(_padded, "it pads the batch")),
+    "Roll": _unless(_moved_along(2), _ELSEWHERE),
+    "ReverseV2": _unless(_moved_along(1), _ELSEWHERE),
 }
 SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     **dict.fromkeys(_MOVES, _grow_move),
@@ -312,6 +306,6 @@ SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     "StridedSlice": _grow_slice,
     "Concat": _grow_concat,
     "Stack": _grow_stack,
-    "Slice": _grow_plain_slice,
-    "Pad": _grow_pad,
+    "Slice": _grow_unless(_cut, "takes a part of"),
+    "Pad": _grow_unless(_padded, "pads"),
 }

@@ -167,7 +167,7 @@ class _Bodies:
             self._by_notes()
             self._by_name()
             self._by_state()
-            for weaker in (self._same_sig, self._same_op):
+            for weaker in (self._same_sig, lambda x, y: x.op.name == y.op.name):
                 self._by_neighbours(weaker)
             self._in_place()
         return self.found
@@ -369,9 +369,6 @@ class _Bodies:
 
     def _same_sig(self, x: Node, y: Node) -> bool:
         return self.key_a.sig(x) == self.key_b.sig(y)
-
-    def _same_op(self, x: Node, y: Node) -> bool:
-        return x.op.name == y.op.name
 
     def _left_a(self) -> list[Node]:
         return [x for x in self.a if x not in self.m.nodes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from ...core.graph import Constant, Node, Value
+from ...core.graph import Node, Value
 from ...core.op import CALL
 from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, TupleType, Type
@@ -41,9 +41,8 @@ def _flops(node: Node) -> int:
 
 def _inner(node: Node) -> int:
     shape = _shape(node.operand(0))
-    transposed = node.operand(2) if node.num_operands > 2 else None
-    flipped = isinstance(transposed, Constant) and transposed.value is True and len(shape) > 1
-    return shape[-2] if flipped else shape[-1]
+    transposed = node.num_operands > 2 and node.operand(2).literal is True
+    return shape[-2] if transposed and len(shape) > 1 else shape[-1]
 
 
 def _shape(value: Value) -> tuple[int, ...]:

@@ -202,8 +202,7 @@ class _Lives:
 
     def _element(self, item: Node, end: int) -> bool:
         """Whether a TupleGetItem keeps a known element of a tuple alive, and not all of it."""
-        source, index = without_order(item.operand(0)), item.operand(1)
-        at = index.value if isinstance(index, Constant) else None
+        source, at = without_order(item.operand(0)), item.operand(1).literal
         if not isinstance(at, int) or not isinstance(source, Node) or not isinstance(source.type, TupleType):
             return False
         if source.op.name in VIEWS and source.op.name != "MakeTuple":

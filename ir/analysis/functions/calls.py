@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...core.graph import Constant, Graph, GraphRef, Input, Node, Value
+from ...core.graph import Graph, GraphRef, Input, Node, Value
 from ...core.op import CALL
 from ...core.types import is_monad
 from ...core.walk import walk, without_order
@@ -153,8 +153,7 @@ def picked_within(
     """As :func:`picked`, for a value reached by entering ``calls``; with the calls that each item is behind."""
     if not (isinstance(value, Node) and value.op.name == "TupleGetItem"):
         return None
-    index = value.operand(1)
-    i = index.value if isinstance(index, Constant) else None
+    i = value.operand(1).literal
     return items_within(value.operand(0), i, calls, bound) if isinstance(i, int) else None
 
 

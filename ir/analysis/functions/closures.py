@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.graph import Constant, Graph, GraphRef, Input, Node, Value
+from ...core.graph import Graph, GraphRef, Input, Node, Value
 from ...core.op import CALL
 
 Path = tuple[int, ...]
@@ -106,10 +106,8 @@ def unpacked(value: Value, path: Path) -> Value:
 
 def element(item: Node) -> int | None:
     """The constant index of a TupleGetItem, counted from the front; None where it is not constant."""
-    index = item.operand(1)
-    if not isinstance(index, Constant) or not isinstance(index.value, int):
-        return None
-    if index.value >= 0:
-        return index.value
+    index = item.operand(1).literal
+    if not isinstance(index, int) or index >= 0:
+        return index if isinstance(index, int) else None
     elements = getattr(item.operand(0).type, "elements", ())
-    return index.value + len(elements) if -len(elements) <= index.value else None
+    return index + len(elements) if -len(elements) <= index else None

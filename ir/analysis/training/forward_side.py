@@ -34,7 +34,8 @@ def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summ
             cones[node] = cone
     settled = False
     while not settled:
-        needed = _ancestors((n for nodes in writers.values() for n in nodes if n not in cones), parts)
+        others = (n for nodes in writers.values() for n in nodes if n not in cones)
+        needed = set(walk(others, lambda n: untied_operands(n) if n not in parts else []))
         for state, nodes in writers.items():
             own = [n for n in nodes if n in cones]
             if own and (len(own) < len(nodes) or any(u in needed for u in state.uses)):
@@ -113,8 +114,3 @@ def _cone(
         else:
             stack.extend(carried_operands(value))
     return list(cone)
-
-
-def _ancestors(nodes: Iterable[Node], parts: Mapping[Node, str]) -> set[Node]:
-    """The nodes and the unmarked ones that they need."""
-    return set(walk(nodes, lambda n: untied_operands(n) if n not in parts else []))

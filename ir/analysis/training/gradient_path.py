@@ -104,11 +104,7 @@ def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
     for node in graph:
         for weight in weights_of(node):
             found.setdefault(weight, []).append(node)
-    return {w: tuple(sorted(nodes, key=_part)) for w, nodes in found.items()}
-
-
-def _part(node: Node) -> int:
-    return int(node.marks.get(PART, 0))
+    return {w: tuple(sorted(nodes, key=lambda n: int(n.marks.get(PART, 0)))) for w, nodes in found.items()}
 
 
 class _Walk:
@@ -217,7 +213,8 @@ class _Walk:
             summands = list(node.operands)
             if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
                 summands = list(summands[0].operands)
-            others = [s for s in summands if s not in values and not _is_zeros(s)]
+            zeros = {s for s in summands if isinstance(s, Node) and s.op.name == "ZerosLike"}
+            others = [s for s in summands if s not in values and s not in zeros]
             if not others:
                 return ""
             return "weight-decay" if any(self._comes_from(o, weight) for o in others) else None
@@ -287,7 +284,3 @@ def _claim(points: Sequence[Point]) -> None:
             return
         if point.stage and any(p.measures for p in points):
             point.stage = "clip"
-
-
-def _is_zeros(value: Value) -> bool:
-    return isinstance(value, Node) and value.op.name == "ZerosLike"

@@ -186,7 +186,7 @@ class _Weights:
         for name, found in hits.items():
             for g in found:
                 other = owners.setdefault(g, name)
-                if other != name and not _same_summands(hits[other], found):
+                if other != name and hits[other].keys() != found.keys():  # a weight and its tied copy share one sum
                     nodes = ", ".join(f"%{n.name}" for n in found)
                     raise AnatomyError(
                         f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})"
@@ -215,8 +215,3 @@ class _Weights:
             if len(owners) == 1:
                 slots.setdefault(owners.pop(), []).append(name)
         return slots
-
-
-def _same_summands(a: dict[Node, None], b: dict[Node, None]) -> bool:
-    """Two states that one sum updates alike, as a weight and its tied copy."""
-    return a.keys() == b.keys()

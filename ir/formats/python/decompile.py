@@ -13,7 +13,6 @@ from ...core.program import Program
 from ...core.types import DType, TensorType
 from ...core.wording import counted
 from .source import write_source
-from .templates import Templates
 
 
 @dataclass
@@ -38,7 +37,8 @@ class Decompiled:
 def decompile(program: Program, trained: frozenset[str] | set[str] = frozenset()) -> Decompiled:
     """The only graph of a program as Python. ``trained``: names of the state whose Parameters require gradients."""
     source, templates = write_source(only_graph(program))
-    tensors = _tensors(program, templates)
+    tensors = {f"parameter:{v.name}": (v.type, v.data) for v in program.state.values()}
+    tensors |= {f"constant:{i}": (c.type, c.data) for i, c in enumerate(templates.constants)}
     half = [key for key, (type_, _) in tensors.items() if type_.dtype is DType.BFLOAT16]
     notes = json.dumps({"trained": sorted(trained), "bfloat16": half})
     return Decompiled(source, tensors, {"format": "boost-compile", "notes": notes})
@@ -51,8 +51,3 @@ def only_graph(program: Program) -> Graph:
             "written as Python: give the MindIR that it was compiled from"
         )
     return next(iter(program.graphs.values()))
-
-
-def _tensors(program: Program, templates: Templates) -> dict[str, tuple[TensorType, Data]]:
-    tensors = {f"parameter:{v.name}": (v.type, v.data) for v in program.state.values()}
-    return {**tensors, **{f"constant:{i}": (c.type, c.data) for i, c in enumerate(templates.constants)}}

@@ -18,8 +18,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import token_slots
 from ...core.errors import VerifyError
-from ...core.graph import Constant, Graph, Node, Value
-from ...core.op import CALL, RETURN, Op
+from ...core.graph import Graph, Node, Value
+from ...core.op import CALL, RETURN
 from ...core.predicates import is_effect
 from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS
 from ...core.types import IOMONAD, UMONAD, TensorType, TupleType, holds_function
@@ -29,11 +29,6 @@ SEQUENCE, READER, MUST = range(3)
 
 Path = list[tuple[Node, int, Iterator[tuple[Node, int]]]]
 """A walk along requirements: each node, the reason why the one before it requires it, and what it still requires."""
-
-
-def _stands_for_itself(op: Op) -> bool:
-    """Whether an effect must not stand in a tuple of what a token waits for."""
-    return op.name not in PRIMITIVES or PRIMITIVES[op.name].any_tensor
 
 
 def _aliases(value: Value) -> bool:
@@ -302,13 +297,14 @@ class TokenChain:
         together: dict[Value, None] = {}
         alone: list[Value] = []
         for node in nodes:
+            known = PRIMITIVES.get(node.op.name)
             if isinstance(node.type, TupleType) and holds_function(node.type):
                 data = [i for i, t in enumerate(node.type.elements) if not holds_function(t)]
                 if data:
                     together[self._item(node, data[0])] = None
             elif holds_function(node.type):
                 continue
-            elif is_effect(node) and node.op is not CALL and _stands_for_itself(node.op):
+            elif is_effect(node) and node.op is not CALL and (known is None or known.any_tensor):
                 alone.append(node)
             else:
                 together[node] = None
@@ -318,8 +314,7 @@ class TokenChain:
 
     def _item(self, node: Node, index: int) -> Node:
         for user, i in node.use_sites():
-            picked = user.operand(1) if user.op.name == "TupleGetItem" and i == 0 else None
-            if isinstance(picked, Constant) and picked.value == index:
+            if user.op.name == "TupleGetItem" and i == 0 and user.operand(1).literal == index:
                 return user
         return self.graph.create("TupleGetItem", [node, self.graph.constant(index)])
 

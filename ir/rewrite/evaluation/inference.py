@@ -8,7 +8,7 @@ from ...analysis.effects.state_access import Effect, location
 from ...analysis.functions.calls import callees_first
 from ...analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...core.errors import PassError
-from ...core.graph import Constant, Graph, Input, Node, State, Value
+from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import Op
 from ...core.predicates import is_effect, is_random
 from ...core.primitives import Family, facts, make_op
@@ -57,8 +57,7 @@ def _drop_dropout(graph: Graph) -> None:
                 node.replace_uses(node.operand(0))
                 continue
             for user in list(node.uses):
-                index = user.operand(1) if user.op.name == "TupleGetItem" else None
-                if isinstance(index, Constant) and index.value == 0:
+                if user.op.name == "TupleGetItem" and user.operand(1).literal == 0:
                     user.replace_uses(node.operand(0))
 
 
@@ -67,29 +66,19 @@ def _learns(node: Node) -> bool:
     at = facts(node.op).training
     if at is None or at >= node.num_operands:
         return node.op.name == "SyncBatchNorm"
-    mode = node.operand(at)
-    return not (isinstance(mode, Constant) and mode.value is False)
+    return node.operand(at).literal is not False
 
 
 def _rest_norms(graph: Graph, fx: Effects) -> None:
     for node in [n for n in graph if _learns(n)]:
         if node.op.name == "SyncBatchNorm":
-            _replace_sync(graph, fx, node)
-        else:
-            _replace_norm(graph, fx, node)
-
-
-def _replace_norm(graph: Graph, fx: Effects, node: Node) -> None:
-    """By the form that an export in inference mode gives it: no token, and every state read by a Load."""
-    operands = list(node.operands[:-1] if is_effect(node) else node.operands)
-    operands[facts(node.op).training or 0] = graph.constant(False)
-    _put(graph, fx, node, node.op.name, operands)
-
-
-def _replace_sync(graph: Graph, fx: Effects, node: Node) -> None:
-    attributes = node.op.attributes
-    values = [False, attributes.get("epsilon", 1e-5), attributes.get("momentum", 0.1), 0]
-    _put(graph, fx, node, "BatchNorm", [*node.operands[:5], *map(graph.constant, values)])
+            attributes = node.op.attributes
+            values = [False, attributes.get("epsilon", 1e-5), attributes.get("momentum", 0.1), 0]
+            _put(graph, fx, node, "BatchNorm", [*node.operands[:5], *map(graph.constant, values)])
+        else:  # the form that an export in inference mode gives it: no token, and every state read by a Load
+            operands = list(node.operands[:-1] if is_effect(node) else node.operands)
+            operands[facts(node.op).training or 0] = graph.constant(False)
+            _put(graph, fx, node, node.op.name, operands)
 
 
 def _put(graph: Graph, fx: Effects, node: Node, name: str, operands: list[Value]) -> None:

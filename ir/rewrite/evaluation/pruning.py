@@ -41,7 +41,9 @@ class _Needed:
             if isinstance(value, Node) and value.op.name == "MakeTuple":
                 self.returned[value] = number
         self.whole = {
-            number for f, number in self.group.items() if (v := _stripped(f)) not in self.returned and not _calls(v)
+            number
+            for function, number in self.group.items()
+            if (v := _stripped(function)) not in self.returned and not (isinstance(v, Node) and v.op is CALL)
         }
         """Groups with a function that returns something else."""
         self.live: set[Node] = set()
@@ -140,10 +142,6 @@ def _groups(main: Graph, closures: Closures) -> dict[Graph, int]:
 def _stripped(function: Graph) -> Value | None:
     """The result of a function, without the Depends that only order."""
     return without_order(function.result) if function.has_result else None
-
-
-def _calls(value: Value | None) -> bool:
-    return isinstance(value, Node) and value.op is CALL
 
 
 def _call_behind(value: Value) -> Node | None:

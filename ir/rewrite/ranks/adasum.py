@@ -105,18 +105,14 @@ class Job:
             return 0
         groups, rest = divmod(self.ranks, devices)
         if rest or groups & (groups - 1):
+            below = 1 << (max(groups, 1).bit_length() - 1)
             have = counted(groups, "group") + (f" and {counted(rest, 'rank')} over" if rest else "")
             raise RuntimeFailure(
                 f"adasum combines groups of {counted(devices, 'rank')} pairwise, so their number must be a power of "
                 f"two, and {counted(self.ranks, 'rank')} {agreed(self.ranks, 'is', 'are')} {have}: start "
-                f"{_nearest_powers(self.ranks, devices)} ranks, or compile with another {DEVICES}."
+                f"{below * devices} or {2 * below * devices} ranks, or compile with another {DEVICES}."
             )
         return groups.bit_length() - 1
-
-
-def _nearest_powers(ranks: int, devices: int) -> str:
-    below = 1 << (max(ranks // devices, 1).bit_length() - 1)
-    return f"{below * devices} or {2 * below * devices}"
 
 
 def expand_adasum(graph: Graph, job: Job) -> bool:

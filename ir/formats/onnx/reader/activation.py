@@ -14,14 +14,6 @@ from .call import Call, Rule
 from .emitter import Emitter, plain
 
 
-def _leaky_relu(c: Call) -> Value:
-    return _two_slopes(c, c.emitter.scalar(c.value(0), c.attribute("alpha", 0.01)))
-
-
-def _prelu(c: Call) -> Value:
-    return _two_slopes(c, c.parameter(1))
-
-
 def _two_slopes(c: Call, slope: Value) -> Value:
     e, x = c.emitter, c.value(0)
     zero = e.scalar(x, 0.0)
@@ -50,11 +42,6 @@ def _celu(c: Call) -> Value:
     e, x, alpha = c.emitter, c.value(0), c.attribute("alpha", 1.0)
     inner = e.mul(e.binary("Minimum", x, e.scalar(x, 0.0)), e.scalar(x, 1 / alpha))
     return e.add(e.unary("ReLU", x), e.mul(e.unary("Expm1", inner), e.scalar(x, alpha)))
-
-
-def _hard_sigmoid(c: Call) -> Value:
-    x = c.value(0)
-    return _line(c.emitter, x, c.attribute("alpha", 0.2), c.attribute("beta", 0.5))
 
 
 def _line(e: Emitter, x: Value, alpha: float, beta: float) -> Value:
@@ -154,12 +141,12 @@ def _dropout(c: Call) -> list[object]:
 
 
 RULES: dict[str, Rule] = {
-    "LeakyRelu": _leaky_relu,
-    "PRelu": _prelu,
+    "LeakyRelu": lambda c: _two_slopes(c, c.emitter.scalar(c.value(0), c.attribute("alpha", 0.01))),
+    "PRelu": lambda c: _two_slopes(c, c.parameter(1)),
     "Elu": _elu,
     "Selu": _selu,
     "Celu": _celu,
-    "HardSigmoid": _hard_sigmoid,
+    "HardSigmoid": lambda c: _line(c.emitter, c.value(0), c.attribute("alpha", 0.2), c.attribute("beta", 0.5)),
     "HardSwish": _hard_swish,
     "Swish": _swish,
     "ThresholdedRelu": _thresholded_relu,

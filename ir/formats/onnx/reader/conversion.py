@@ -127,7 +127,7 @@ class Conversion:
             results = self._if(node, inputs)
             if results is None:
                 return
-        elif self._is_constant(node, inputs):
+        elif node.op_type not in _RANDOM and not any(isinstance(item, (Value, Weight)) for item in inputs):
             results = fold(node, inputs, self.opset)
         else:
             if node.op_type not in RULES:
@@ -138,9 +138,6 @@ class Conversion:
         if not isinstance(results, (list, tuple)):
             results = [results]
         self._define(node, results)
-
-    def _is_constant(self, node: Any, inputs: Sequence[Item | None]) -> bool:
-        return not any(isinstance(item, (Value, Weight)) for item in inputs) and node.op_type not in _RANDOM
 
     def _define(self, node: Any, results: Sequence[Item | None]) -> None:
         for name, item in zip(node.output, [*results, *[None] * len(node.output)], strict=False):

@@ -50,8 +50,8 @@ def _max_pool(c: Call) -> Value | list[Value]:
     if c.wants(1):
         return _with_indices(c, x, w)
     x, w = _filled(e, x, w), w.unpadded()
-    if max(w.dilations) > 1:
-        return _dilated_max(e, x, w)
+    if max(w.dilations) > 1:  # the largest of the input shifted to every place of the window
+        return reduce(lambda a, b: e.binary("Maximum", a, b), _shifts(e, x, w))
     return _plain_pool(e, "MaxPool", x, w)
 
 
@@ -94,11 +94,6 @@ def _plain_pool3d(e: Emitter, name: str, x: Value, w: Window, shape: Sequence[in
         }  # fmt: skip
         return e.emit("AvgPool3D", [x], shape, {**common, **own}, CLASS)
     return e.emit("MaxPool3D", [x], shape, {**common, "input_names": ["x"], "ceil_mode": 0}, CLASS)
-
-
-def _dilated_max(e: Emitter, x: Value, w: Window) -> Value:
-    """The largest of the input shifted to every place of the window."""
-    return reduce(lambda a, b: e.binary("Maximum", a, b), _shifts(e, x, w))
 
 
 def _shifts(e: Emitter, x: Value, w: Window) -> list[Value]:

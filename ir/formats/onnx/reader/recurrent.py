@@ -47,10 +47,6 @@ class _Direction:
         return self.e.part(x, 1, i * self.hidden, (i + 1) * self.hidden)
 
 
-def _rnn_step(d: _Direction, x: Value, state: list[Value]) -> list[Value]:
-    return [d.activate(0, d.e.add(x, d.gates(state[0], d.recurrent, d.hidden_bias)))]
-
-
 def _lstm_step(d: _Direction, x: Value, state: list[Value]) -> list[Value]:
     """Gates in the order input, output, forget, cell."""
     e, (h, c) = d.e, state
@@ -87,7 +83,11 @@ def _gru_step(d: _Direction, x: Value, state: list[Value]) -> list[Value]:
     return [e.add(e.mul(e.sub(e.scalar(update, 1.0), update), candidate), e.mul(update, h))]
 
 
-_STEPS: dict[str, Step] = {"LSTM": _lstm_step, "GRU": _gru_step, "RNN": _rnn_step}
+_STEPS: dict[str, Step] = {
+    "LSTM": _lstm_step,
+    "GRU": _gru_step,
+    "RNN": lambda d, x, state: [d.activate(0, d.e.add(x, d.gates(state[0], d.recurrent, d.hidden_bias)))],
+}
 
 
 def _recurrent(c: Call) -> list[Value]:

@@ -53,18 +53,6 @@ def _square(w: Writing, node: Node) -> Names:
     return w.add("Mul", [x, x])
 
 
-def _expm1(w: Writing, node: Node) -> Names:
-    return w.add("Sub", [w.add("Exp", w.inputs(node, 1)), w.scalar(node, 1.0)])
-
-
-def _log1p(w: Writing, node: Node) -> Names:
-    return w.add("Log", [w.add("Add", [*w.inputs(node, 1), w.scalar(node, 1.0)])])
-
-
-def _clipped(low: float, high: float, w: Writing, node: Node) -> Names:
-    return w.add("Clip", [*w.inputs(node, 1), w.scalar(node, low), w.scalar(node, high)])
-
-
 def _clamp(w: Writing, node: Node) -> Names:
     x = w.name(node.operand(0))
     for i, op in ((1, "Max"), (2, "Min")):
@@ -183,9 +171,9 @@ RULES: dict[str, Rule] = {
     "Mod": partial(_same, "Mod", 2, fmod=1),
     "Square": _square,
     "Rsqrt": partial(_chain, "Sqrt", "Reciprocal", 1),
-    "Expm1": _expm1,
-    "Log1p": _log1p,
-    "ReLU6": partial(_clipped, 0.0, 6.0),
+    "Expm1": lambda w, node: w.add("Sub", [w.add("Exp", w.inputs(node, 1)), w.scalar(node, 1.0)]),
+    "Log1p": lambda w, node: w.add("Log", [w.add("Add", [*w.inputs(node, 1), w.scalar(node, 1.0)])]),
+    "ReLU6": lambda w, node: w.add("Clip", [*w.inputs(node, 1), w.scalar(node, 0.0), w.scalar(node, 6.0)]),
     "ClampScalar": _clamp,
     "Elu": _elu,
     "PReLU": _prelu,
