@@ -82,10 +82,6 @@ class Removal:
         self.closures = Closures(self.graph)
         self.known = summarize(self.graph)
         self._slots = {info.name: info.slots for info in weights}
-        self._formals: dict[Site, list[Input]] = {}
-        for formal, sites in self.closures.bound.items():
-            for site in sites:
-                self._formals.setdefault(site, []).append(formal)
         self._unpacked: dict[Value, tuple[dict[int, list[Node]], list[Site]]] = {}
 
     # -- planning --------------------------------------------------------------------------------------------
@@ -113,9 +109,8 @@ class Removal:
     def plan(
         self, states: Iterable[str], values: Iterable[Value], own: Collection[Node], *, kept: bool = False
     ) -> Plan:
-        """The removal that takes away ``states`` and ``values`` (their gradients) if the nodes ``own``, which the
-        caller removes, are all of the network that uses them. ``kept``: the states stay, only their updates go. Linear
-        in what goes away."""
+        """The removal of ``states`` and ``values`` (their gradients) if the nodes ``own``, which the caller removes,
+        are all of the network that uses them. ``kept``: only the updates of the states go. Linear in what goes."""
         plan = Plan(frozenset(states), frozenset(own))
         self._pending: list[Item] = []
         try:
@@ -280,7 +275,7 @@ class Removal:
             if user.op is not CALL:
                 plan.dead[user, ()] = None  # the Switch that takes it goes with the calls
             return
-        formals = self._formals.get((user, i), ())
+        formals = self.closures.formals.get((user, i), ())
         if not formals or any(call in self.closures.open for call in calls):
             raise _Obstacle(f"{_show(user)} passes it on to where it cannot be followed")
         for formal in formals:

@@ -39,10 +39,10 @@ def summed(point: Point, *, scope: str = "") -> Value:
     return value
 
 
-def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value], graph: Graph | None = None) -> Graph:
+def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value]) -> Graph:
     """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on; the last node is
     marked. Only for what is linear in the gradient where that has several summands. Returns the graph changed."""
-    point = path.at(stage, graph)
+    point = path.at(stage)
     owner = point.graph
     if owner is None:
         raise AnatomyError(f"the gradient of weight '{path.weight}' is used by nothing")

@@ -118,16 +118,13 @@ def _kinds(graph: Graph) -> Counter[tuple[str, str]]:
 
 
 def _split(pairs: list[tuple[str, str]]) -> list[Detail]:
-    found = []
-    for x in dict.fromkeys(x for x, _ in pairs):
-        became = [y for x_, y in pairs if x_ == x]
-        if len(became) > 1:
-            found.append(Detail("graph", f"'{x}'", ", ".join(f"'{y}'" for y in became)))
-    for y in dict.fromkeys(y for _, y in pairs):
-        came_from = [x for x, y_ in pairs if y_ == y]
-        if len(came_from) > 1:
-            found.append(Detail("graph", ", ".join(f"'{x}'" for x in came_from), f"'{y}'"))
-    return found
+    became: dict[str, list[str]] = {}
+    came_from: dict[str, list[str]] = {}
+    for x, y in pairs:
+        became.setdefault(x, []).append(f"'{y}'")
+        came_from.setdefault(y, []).append(f"'{x}'")
+    found = [Detail("graph", f"'{x}'", ", ".join(several)) for x, several in became.items() if len(several) > 1]
+    return found + [Detail("graph", ", ".join(many), f"'{y}'") for y, many in came_from.items() if len(many) > 1]
 
 
 def _compare_graphs(m: Matching, found: GraphDiff, computation: bool) -> None:

@@ -41,9 +41,7 @@ class Detail:
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeDiff:
     """A node that is not the same in both programs. ``by``: the pass that made the difference, as far as origins tell.
-
-    ``order``: only the order of effects differs (UpdateState, token operands), not what is computed.
-    """
+    ``order``: only the order of effects differs (UpdateState, token operands), not what is computed."""
 
     kind: Kind
     before: Node | None

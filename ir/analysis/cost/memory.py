@@ -30,8 +30,7 @@ TEMPORARY = "temporary values"
 class GraphMemory:
     """Bytes while one graph runs, state apart. ``inputs`` and ``constants`` are there all the time. ``timeline`` holds,
     by kind of value, the bytes alive while each node runs, in the graph's order; what a called function needs in itself
-    counts as the kind of its call. ``peak`` is the largest sum at one node, ``at`` that node (None: a graph without
-    nodes)."""
+    counts as the kind of its call. ``peak`` is the largest sum at one node, ``at`` that node (None: no nodes)."""
 
     inputs: int
     constants: int

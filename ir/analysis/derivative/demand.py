@@ -41,10 +41,7 @@ class Plan:
 
 class Demand:
     """One attempt: every use that must be multiplied, and every component that comes out multiplied by itself.
-
-    ``refused`` holds the functions and nodes through which earlier attempts could not pass, and what they guessed
-    wrongly.
-    """
+    ``refused``: where earlier attempts could not pass (functions, nodes), and what they guessed wrongly."""
 
     def __init__(self, plan: Plan, refused: AbstractSet[object]):
         self.plan = plan

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ...core.graph import Graph, GraphRef, Input, Node, Use, Value
+from ...core.graph import Graph, GraphRef, Node, Use, Value
 from ...core.op import RETURN
 from ...core.predicates import is_effect, is_float_tensor
 from ...core.walk import walk
@@ -66,11 +66,6 @@ class _Counting:
         self.zeros = zeros
         self.wanted = wanted
         self.live = _live(main) | {user for user, _ in wanted}
-        self.formals: dict[Use, list[Input]] = {}
-        """The inputs that a use of a value binds."""
-        for formal, sites in closures.bound.items():
-            for site in sites:
-                self.formals.setdefault(site, []).append(formal)
         self.counts: dict[Value, dict[Path, int]] = {}
         self.taken: dict[Graph, dict[Path, None]] = {}
 
@@ -122,6 +117,7 @@ class _Counting:
             return bool(self.counts[user].get(path))
         if user.op is RETURN and user.graph is not None:
             return user.graph is self.main or path in self.taken.get(user.graph, ())
-        if (user, i) in self.formals and user not in self.closures.open:
-            return any(self.counts.get(formal, {}).get(path) for formal in self.formals[user, i])
+        formals = self.closures.formals.get((user, i))
+        if formals is not None and user not in self.closures.open:
+            return any(self.counts.get(formal, {}).get(path) for formal in formals)
         return not is_float_tensor(user) or is_effect(user) or bool(self.counts[user].get(()))

@@ -23,9 +23,8 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One function that a call may reach. ``arguments`` are values of the caller, in the order of the function's
-    inputs; ``binder`` is the Partial or call node whose operands end with the function's effect token, if it takes
-    one."""
+    """One function that a call may reach. ``arguments``: values of the caller, in the order of the function's inputs.
+    ``binder``: the Partial or call whose operands end with the function's effect token, if it takes one."""
 
     function: Graph
     arguments: tuple[Value, ...]
@@ -139,10 +138,7 @@ def actuals(formal: Input, calls: Calls, bound: Mapping[Input, Sequence[Value]])
 
 def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
     """The values that a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see
-    :func:`bindings`).
-
-    None where ``value`` is no TupleGetItem or where the tuple cannot be followed.
-    """
+    :func:`bindings`); None where ``value`` is none, or the tuple cannot be followed."""
     found = picked_within(value, (), bound)
     return None if found is None else list(dict.fromkeys(item for item, _ in found))
 

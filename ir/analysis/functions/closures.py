@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.graph import Graph, GraphRef, Input, Node, Value
+from ...core.graph import Graph, GraphRef, Input, Node, Use, Value
 from ...core.op import CALL
 
 Path = tuple[int, ...]
@@ -19,7 +19,8 @@ Path = tuple[int, ...]
 class Closures:
     """``bound``: for every function input the (node, operand index) that it is bound to, by a Partial or a call.
     ``targets``: for every call the functions that it may reach; it reaches more than these if it is in ``open``.
-    ``callers``: the calls that may reach a function. Linear in nodes for each level of nested closures."""
+    ``callers``: the calls that may reach a function. ``formals``: the inputs that a use of a value binds. Linear in
+    nodes for each level of nested closures."""
 
     def __init__(self, main: Graph):
         self.bound: dict[Input, dict[tuple[Node, int], None]] = {}
@@ -45,6 +46,10 @@ class Closures:
                     self.targets[call][function] = None
                     changed |= self._bind(function, taken, call)
         self.open = {call for call in calls if any(function is None for function, _ in self._reached(call))}
+        self.formals: dict[Use, list[Input]] = {}
+        for formal, sites in self.bound.items():
+            for site in sites:
+                self.formals.setdefault(site, []).append(formal)
 
     def step(self, value: Value, path: Path) -> list[tuple[Value, Path]] | None:
         """The sources of element ``path`` of ``value``, one step up; None where ``value`` computes it itself."""

@@ -171,7 +171,6 @@ def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]])
 
 
 def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary]) -> dict[str, str]:
-    """The role of each state."""
     trained = {w.name for w in weights}
     slots = {s for w in weights for s in w.slots}
     statistics: set[str] = set()

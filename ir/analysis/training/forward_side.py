@@ -22,9 +22,8 @@ FORWARD = "forward"
 
 
 def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summary]) -> None:
-    """Adds to ``parts``, which holds the marked nodes: results of the graph that are computed from forward values
-    alone, and writes of such values to state that the update side does not read. Linear in nodes for each round of
-    adopted writes."""
+    """Adds to ``parts``, the marked nodes: results that are computed from forward values alone, and writes of such
+    values to state that the update side does not read. Linear in nodes for each round of adopted writes."""
     fed = _fed(graph)
     writers = _writers(graph, parts, known)
     cones: dict[Node, list[Node]] = {}

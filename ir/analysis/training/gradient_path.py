@@ -79,9 +79,8 @@ def updating_graphs(program: Program) -> list[Graph]:
 
 
 def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[GradientPath]:
-    """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), in the order of the
-    weights, those whose gradient is a constant other than zero too. ``found``: its anatomy, if at hand. Linear in
-    nodes."""
+    """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), constants other than
+    zero too, in the order of the weights. ``found``: its anatomy, if at hand. Linear in nodes."""
     parts: Mapping[Node, str] = {}
     starts: dict[str, tuple[Value, ...]] = {**_marked(graph)}
     if not starts:

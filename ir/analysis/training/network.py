@@ -7,7 +7,7 @@ follows from what is belongs to the update side, or only orders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ...core.graph import Graph, GraphRef, Input, Node, Value
 from ...core.names import BACKWARD_ID, FORWARD_ID
@@ -35,12 +35,6 @@ def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict
     parts = _Marking(graph).run()
     adopt_forward(graph, parts, summarize(graph) if known is None else known)
     return parts
-
-
-def image(graph: Graph, parts: Mapping[Node, str], bound: Mapping[Input, list[Value]], value: Value) -> Value | None:
-    """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the
-    calls of the update side); None where the update side computes it. ``bound``: :func:`.calls.bindings`."""
-    return _image(graph, parts, bound, value, set())
 
 
 def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
@@ -140,9 +134,16 @@ class _Marking:
                 pending.extend(v.graph for v in node._operands if isinstance(v, GraphRef))
 
 
-def _image(
-    graph: Graph, parts: Mapping[Node, str], bound: Mapping[Input, list[Value]], value: Value, seen: set[Value]
+def image(
+    graph: Graph,
+    parts: Mapping[Node, str],
+    bound: Mapping[Input, list[Value]],
+    value: Value,
+    met: Collection[Value] = (),
 ) -> Value | None:
+    """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the
+    calls of the update side); None where the update side computes it. ``bound``: :func:`.calls.bindings`."""
+    seen = set(met)
     while value not in seen:
         seen.add(value)
         if isinstance(value, Node) and value.graph is graph and parts.get(value) in (FORWARD, BACKWARD):
@@ -162,7 +163,7 @@ def _image(
         if not passed:
             return None
         if len(passed) > 1:
-            images = {_image(graph, parts, bound, v, set(seen)) for v in passed}
+            images = {image(graph, parts, bound, v, seen) for v in passed}
             return images.pop() if len(images) == 1 else None
         value = passed[0]
     return None

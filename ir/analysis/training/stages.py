@@ -22,8 +22,7 @@ STAGES = (
 @dataclass(slots=True)
 class Point:
     """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), who takes
-    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" for the raw gradient and what merely
-    passes it on."""
+    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" where it is still the raw one."""
 
     stage: str
     values: tuple[Value, ...]

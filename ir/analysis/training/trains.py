@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...core.errors import AnatomyError
-from ...core.graph import Node
 from ...core.predicates import is_optimizer
 from ...core.program import Program
 from ..effects.state_access import states_behind, summarize
@@ -62,7 +61,9 @@ def what_is_missing(program: Program) -> str | None:
             return None
     if has_backward and updates:
         return None
-    if (optimizer := _optimizer(program)) is not None:
+    bodies = (body for graph in program.graphs.values() for body in graph.all_graphs())
+    optimizer = next((node for body in bodies for node in body if is_optimizer(node)), None)
+    if optimizer is not None:
         return (
             f"updates state by {optimizer.op.name} (%{optimizer.name}) but has no backward part: what it updates from "
             "is no gradient of a loss that MindSpore derived"
@@ -70,9 +71,3 @@ def what_is_missing(program: Program) -> str | None:
     if has_backward:
         return "computes gradients, but no optimizer takes them"
     return "is a forward graph: it has no backward part and no optimizer"
-
-
-def _optimizer(program: Program) -> Node | None:
-    """An optimizer's primitive, if the program holds one."""
-    graphs = (part for graph in program.graphs.values() for part in graph.all_graphs())
-    return next((node for part in graphs for node in part if is_optimizer(node)), None)

@@ -42,8 +42,7 @@ from .update_side import UpdateSide
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
     write it. ``slots``: state that the same update keeps. A weight on which the loss does not depend, or depends
-    linearly, has no ``gradient``: its update takes the ``fixed`` constants. What stands between gradient and update:
-    gradient_path.py."""
+    linearly, has no ``gradient``: its update takes the ``fixed`` constants."""
 
     name: str
     gradient: tuple[Node, ...]

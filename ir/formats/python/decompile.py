@@ -12,6 +12,8 @@ from ...core.graph import Graph
 from ...core.program import Program
 from ...core.types import DType, TensorType
 from ...core.wording import counted
+from ...files.atomic import replacing_file
+from ...files.tensor_file import write_data
 from .source import write_source
 
 
@@ -25,9 +27,6 @@ class Decompiled:
 
     def write(self, folder: Path, name: str = "network") -> Path:
         """Writes ``NAME.py`` and ``NAME.safetensors`` into a folder that exists; the path of the module."""
-        from ...files.atomic import replacing_file
-        from ...files.tensor_file import write_data
-
         write_data(folder / f"{name}.safetensors", self.tensors, self.notes)
         with replacing_file(folder / f"{name}.py") as file:
             file.write(self.source.encode("ascii"))

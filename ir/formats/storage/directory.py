@@ -24,6 +24,7 @@ from ...core.wording import counted
 from ...files.atomic import replacing_directory, replacing_file
 from ...files.checksums import check_seal, checksum_of_file, noted, shown
 from ...files.document import Document
+from ...files.tensor_file import write_data
 from .program_json import FORMAT, build_program, describe_program, lay_out, restore_origins
 
 PROGRAM, STATE = "program.json", "state.safetensors"
@@ -50,8 +51,6 @@ def write_directory(program: Program, path: Path) -> None:
 
 def _save_state(program: Program, path: Path) -> dict[str, int]:
     """Writes what is not all zero, and returns the checksum of each such variable."""
-    from ...files.tensor_file import write_data
-
     tensors: dict[str, tuple[TensorType, Data]] = {}
     stored: dict[str, int] = {}
     for name, variable in program.state.items():

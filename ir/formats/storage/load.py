@@ -29,7 +29,12 @@ def load(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = No
 
         _refuse_dimensions(dimensions, f"{path} is a program, whose sizes are set")
         return assign_roles(read_directory(path))
-    _check_unfinished(path)
+    left = unfinished(path)
+    if left is not None:
+        raise FormatError(
+            f"{path}: a process was stopped while it replaced this; what stood here is whole, as '{left}'. "
+            f"Rename it to '{path.name}', or write {path.name} again."
+        )
     form = form_of(path)
     if form == "onnx":
         from ..onnx.reader import read_onnx
@@ -69,15 +74,6 @@ def _refuse_dimensions(dimensions: Mapping[str, int] | None, why: str) -> None:
             f"{why}: sizes can be given for what an ONNX model leaves open.",
             python="Leave dimensions out; pass batch-size changes the batch of a training graph",
             command="boost-compile --dim is for those alone; pass batch-size changes the batch of a training graph",
-        )
-
-
-def _check_unfinished(path: Path) -> None:
-    left = unfinished(path)
-    if left is not None:
-        raise FormatError(
-            f"{path}: a process was stopped while it replaced this; what stood here is whole, as '{left}'. "
-            f"Rename it to '{path.name}', or write {path.name} again."
         )
 
 

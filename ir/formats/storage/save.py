@@ -9,6 +9,7 @@ from ...core.errors import Error
 from ...core.program import Program
 from ...files.atomic import explained, replacing_file
 from ...files.heads import is_like_its_name
+from ...rewrite.ranks.adasum import needs_job
 from .compiled import note_compiled
 from .suffixes import form_to_write
 
@@ -52,7 +53,6 @@ def refuse_inside_program(path: Path) -> None:
 
 
 def _save_mindir(program: Program, path: Path) -> None:
-    from ...rewrite.ranks.adasum import needs_job
     from ..mindir.writer import write_mindir
 
     cycle = program.schedule.cycle

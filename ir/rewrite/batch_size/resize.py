@@ -19,8 +19,7 @@ _MOST_SHOWN = 20
 
 def batch_inputs(graph: Graph, axis: int = 0, inputs: Collection[str] = ()) -> tuple[int, dict[str, int]]:
     """The batch size, and the inputs that hold it with the axis: those of ``inputs``, or without them all whose
-    ``axis`` is as long as that of the first input that has one. PassError where there is no such input, or one of
-    ``inputs`` has another size."""
+    ``axis`` is as long as that of the first that has one. PassError where there are none, or their sizes differ."""
     have = {v.name: _extent(v, axis) for v in graph.inputs}
     for name in inputs:
         if name not in have:

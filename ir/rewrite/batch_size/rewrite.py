@@ -12,7 +12,7 @@ from ...analysis.batch.shapes import SHAPE_OPERAND
 from ...analysis.batch.spans import Axes, Stuck
 from ...analysis.batch.sweep import Batch, Label, Site, element, holds, shape_of
 from ...core.attributes import Attribute, Number, TensorValue
-from ...core.data import BytesData
+from ...core.data import BytesData, from_numpy, to_numpy
 from ...core.graph import Constant, Graph, Node
 from ...core.primitives import Family, named
 from ...core.types import TensorType, TupleType, Type
@@ -154,8 +154,6 @@ class Rewrite:
     def _grown(self, value: TensorValue, axes: Axes) -> TensorValue:
         import numpy as np
 
-        from ...core.data import from_numpy, to_numpy
-
         array = to_numpy(value.type, value.data)
         for k in axes:
             array = np.repeat(array.take([0], axis=k), self._extent(axes, k), axis=k)
@@ -187,8 +185,6 @@ def _like(old: Attribute, shape: list[int]) -> Attribute:
 
 def _everywhere(value: TensorValue, magnitude: float) -> BytesData:
     import numpy as np
-
-    from ...core.data import to_numpy
 
     old = to_numpy(value.type, value.data)
     return BytesData(np.where(old < 0, -magnitude, magnitude).astype(old.dtype).tobytes())

@@ -287,8 +287,7 @@ class TokenChain:
         return token if alive else None
 
     def _waits(self, nodes: Iterable[Node]) -> list[Value]:
-        """The nodes as second operands of UpdateState, where MindSpore looks for effects; what follows there is mere
-        order.
+        """The nodes as second operands of UpdateState, where MindSpore looks for effects; behind them is mere order.
 
         They stand in one tuple, but for effects on any tensor and those that we know nothing of: MindSpore drops some
         of them (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a

@@ -88,9 +88,8 @@ class Evaluation:
         )
 
     def with_values(self, values: Mapping[str, Any], origin: str) -> Evaluation:
-        """The network with other weights: arrays by name, float32 for bfloat16. ``origin`` says in errors where they
-        come from. PassError where one is missing or of another shape or type; names that it does not have are
-        skipped."""
+        """The network with other weights: arrays by name, float32 for bfloat16; names that it lacks are skipped.
+        PassError where one is missing or of another shape or type; ``origin`` says there where they come from."""
         import numpy as np
 
         state = {}
