@@ -26,10 +26,10 @@ def save(program: Program, path: str | os.PathLike[str], *, force: bool = False)
     if not path.name:
         raise Error(f"'{path}' names no file: give a name such as program.boost")
     form = form_to_write(path)
-    refuse_inside_program(path)
-    if path.is_file() and not force and not is_like_its_name(path):
-        raise Error(f"{path}: what stands there is not what its name says; remove it or choose another name")
     with explained(path):
+        refuse_inside_program(path)
+        if path.is_file() and not force and not is_like_its_name(path):
+            raise Error(f"{path}: what stands there is not what its name says; remove it or choose another name")
         if form == "mindir":
             _save_mindir(program, path)
         elif form == "text":

@@ -321,6 +321,7 @@ def test_header_fields_survive(exported, tmp_path):
     assert differences(source, tmp_path / "before.mindir") == []
 
 
+@pytest.mark.mindspore
 def test_mindspore_loads_what_text_was_written_as(tmp_path: Path) -> None:
     """A program that no MindIR file was read for has a header of its own, which MindSpore asks for."""
     import mindspore as ms
