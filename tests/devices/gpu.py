@@ -36,12 +36,11 @@ def environment() -> dict[str, str]:
 def _make(folder: Path) -> None:
     names = _by_library(plugins() / PLUGIN)
     for vendor in VENDOR:
-        source = SOURCES / f"{'cuda_driver' if vendor == DRIVER else _short(vendor)}.c"
-        sources = [source] if source.exists() else []
+        sources = sorted([*SOURCES.glob(f"{_short(vendor)}.c*"), *SOURCES.glob(f"{_short(vendor)}/*.cc")])
         library(folder / vendor, sources, names[vendor], "" if vendor == DRIVER else vendor)
     own = {symbol.name for symbol in given(plugins() / "gpu" / OPERATORS) if symbol.kind in "TW"}
     called = {symbol.name for symbol in asked(plugins() / PLUGIN)}
-    library(folder / OPERATORS, [], own & called)
+    library(folder / OPERATORS, sorted(SOURCES.glob("kernels/*.cc")), own & called)
     compiler = folder / "cuda" / "bin" / "nvcc"
     compiler.parent.mkdir(parents=True)
     compiler.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {RELEASE}, V{RELEASE}.0"\n')
@@ -60,6 +59,6 @@ def _by_library(plugin: Path) -> dict[str, set[str]]:
 
 
 def _short(name: str) -> str:
-    """`cudnn` of `libcudnn.so.8`; `cuda_runtime` of `libcudart.so.11.0`."""
+    """`cudnn` of `libcudnn.so.8`; `cuda_runtime` of `libcudart.so.11.0`: where the sources of a library stand."""
     stem = name.partition(".")[0].removeprefix("lib")
-    return {"cudart": "cuda_runtime"}.get(stem, stem)
+    return {"cudart": "cuda_runtime", "cuda": "cuda_driver"}.get(stem, stem)

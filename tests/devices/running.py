@@ -48,12 +48,13 @@ def run(
     limit: float = 100.0,
     processes: int = 1,
     worker: str = WORKER,
+    keep: Path | None = None,
 ) -> list[Outcome]:
     """What became of each job on a device; `source(network)` is the exported file.
 
-    `limit` is in seconds for one program. Raises NotPossible where the stand-ins cannot be built.
+    `limit` is in seconds for one program. In `keep` worker.py leaves the losses and the final state of each. Raises NotPossible where the stand-ins cannot be built.
     """
-    environment = ENVIRONMENTS[device]()
+    environment = ENVIRONMENTS[device]() | ({} if keep is None else {"DEVICES_KEEP": str(keep)})
     rows = [(job, source(job.network)) for job in sorted(jobs)]
     parts = []
     for ranks in (False, True):

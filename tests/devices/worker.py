@@ -18,9 +18,14 @@ import numpy as np
 
 import boost_compile as bc
 
-from .programs import BATCH, DEVICES, NATIVE, Job, compiled
+from .programs import BATCH, DEVICES, NATIVE, Job, compiled, passes
 
-CYCLES = 2
+Batch = tuple[np.ndarray, ...]
+CYCLES = 3
+OVERFLOWING = 1
+KEEP = "DEVICES_KEEP"
+"""The environment variable with the folder for the final states and losses; without it they are not kept."""
+LOSSES = "losses of all micro-batches"
 
 
 def main() -> None:
@@ -63,11 +68,15 @@ def _done(job: Job, source: Path, device: str, folder: Path) -> tuple[str, str]:
 
 def _run(session: bc.Session, job: Job) -> None:
     """Whole cycles; the values are read, so that everything was run by the end."""
-    for batch in _batches(job, CYCLES * session.cycle_length):
+    losses = []
+    for batch in batches(job, CYCLES * session.cycle_length):
         result = session.step(*batch)
+        losses.append(np.asarray(result.loss))
         for value in result.outputs.values():
             np.asarray(value)
-    session.state()
+    state = session.state()
+    if KEEP in os.environ:
+        np.savez(Path(os.environ[KEEP], f"{job}.npz"), **state, **{LOSSES: np.stack(losses)})
 
 
 def _run_export(source: Path, job: Job) -> None:
@@ -75,18 +84,24 @@ def _run_export(source: Path, job: Job) -> None:
     import mindspore
 
     cell = mindspore.nn.GraphCell(mindspore.load(str(source)))
-    for batch in _batches(job, CYCLES):
+    for batch in batches(job, CYCLES):
         cell(*map(mindspore.Tensor, batch))
     mindspore.runtime.synchronize()
 
 
-def _batches(job: Job, count: int) -> list[tuple[np.ndarray, ...]]:
+def batches(job: Job, count: int) -> list[Batch]:
+    """The micro-batches of a job; where the pipeline checks for overflows, one has infinities."""
     from tests.networks import CASES  # runs something at once, so the device must be set
+    from tests.reference import overflowing
 
     case = CASES[job.network]
-    size = BATCH if job.pipeline == "batch" else case.batch_size
-    rng = np.random.default_rng(0)
-    return [case.batch(rng, size) for _ in range(count)]
+    if job.pipeline == "batch":
+        rng = np.random.default_rng(0)
+        return [case.batch(rng, BATCH) for _ in range(count)]
+    found = case.batches(count)
+    if "overflow-check" in passes(job) and any(array.dtype.kind == "f" for array in found[0]):
+        found[OVERFLOWING] = overflowing(found[OVERFLOWING])
+    return found
 
 
 def _set_device(device: str) -> None:
