@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 folder = Path(sys.argv[2])
-for _, pipeline, _ in json.loads((folder / "jobs.json").read_text()):
+for _, pipeline, _ in json.loads((folder / "jobs.json").read_text())["jobs"]:
     with open(folder / "outcomes.jsonl", "a") as outcomes:
         outcomes.write('{"begun": true}\n')
         outcomes.flush()

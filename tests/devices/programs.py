@@ -59,7 +59,9 @@ class Job:
 
 
 def passes(job: Job) -> set[str]:
-    """The names of the passes of a job's pipeline."""
+    """The names of the passes of a job's pipeline; none where it runs the exported file."""
+    if job.pipeline == NATIVE:
+        return set()
     return set(re.sub(r"{[^}]*}", "", PIPELINES[job.pipeline]).split(","))
 
 

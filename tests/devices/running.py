@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS: dict[str, Callable[[], dict[str, str]]] = {"GPU": gpu.environment, "Ascend": ascend.environment}
 IN_A_PROCESS = 60
 """So many programs a process: MindSpore keeps what it has compiled."""
+STUBS = "stubs"
 WORKER = "tests.devices.worker"
 RANKS = {"RANK_SIZE": "8", "RANK_ID": "3"}
 """MindSpore's simulation of a job of ranks, of which the process is one; the simulated Ascend alone knows it."""
@@ -48,13 +49,17 @@ def run(
     limit: float = 100.0,
     processes: int = 1,
     worker: str = WORKER,
+    cycles: int = 2,
     keep: Path | None = None,
 ) -> list[Outcome]:
     """What became of each job on a device; `source(network)` is the exported file.
 
-    `limit` is in seconds for one program. In `keep` worker.py leaves the losses and the final state of each. Raises NotPossible where the stand-ins cannot be built.
+    `limit` is in seconds for one program. In `keep` worker.py leaves the losses and the final state of each, and
+    the file STUBS there names what was called that does nothing. Raises NotPossible where nothing can be built.
     """
-    environment = ENVIRONMENTS[device]() | ({} if keep is None else {"DEVICES_KEEP": str(keep)})
+    environment = ENVIRONMENTS[device]()
+    if keep is not None:
+        environment |= {"DEVICES_KEEP": str(keep), "DEVICE_STUBS_LOG": str(keep / STUBS)}
     rows = [(job, source(job.network)) for job in sorted(jobs)]
     parts = []
     for ranks in (False, True):
@@ -68,7 +73,7 @@ def run(
         outcomes: list[Outcome] = []
         while len(outcomes) < len(part_rows):
             command = [sys.executable, "-m", worker, device]
-            outcomes += _run_process(command, part_rows[len(outcomes) :], environment | ranks, limit)
+            outcomes += _run_process(command, part_rows[len(outcomes) :], cycles, environment | ranks, limit)
         return outcomes
 
     with ThreadPoolExecutor(processes) as pool:
@@ -78,13 +83,17 @@ def run(
 
 
 def _run_process(
-    command: Sequence[str], rows: Sequence[tuple[Job, Path]], environment: Mapping[str, str], limit: float
+    command: Sequence[str],
+    rows: Sequence[tuple[Job, Path]],
+    cycles: int,
+    environment: Mapping[str, str],
+    limit: float,
 ) -> list[Outcome]:
     """The outcomes as far as the process came; the last one tells how it ended, unless it did all."""
     with tempfile.TemporaryDirectory(prefix="devices-") as name:
         folder = Path(name)
         jobs = [(job.network, job.pipeline, str(source)) for job, source in rows]
-        (folder / "jobs.json").write_text(json.dumps(jobs))
+        (folder / "jobs.json").write_text(json.dumps({"cycles": cycles, "jobs": jobs}))
         (folder / "outcomes.jsonl").touch()
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from boost_compile.passes.framework.registry import REGISTRY
 
-from .build import NotPossible
+from .available import built
 from .cover import CHOSEN, NETWORKS, Signature, chosen, cover, every
 from .known import fails, judge, refusal
 from .programs import DEVICES, NATIVE, PIPELINES, Job, passes
-from .running import ENVIRONMENTS, Outcome, run
+from .running import Outcome, run
 
 Exported = Callable[[str], Path]
 
@@ -21,15 +21,6 @@ Exported = Callable[[str], Path]
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
     return built(request.param)
-
-
-def built(device: str) -> str:
-    """The device; skips the test where its stand-ins cannot be built."""
-    try:
-        ENVIRONMENTS[device]()
-    except NotPossible as reason:
-        pytest.skip(str(reason))
-    return device
 
 
 def test_the_chosen_programs(device: str, exported: Exported) -> None:

@@ -1,7 +1,7 @@
 """A process that compiles and runs programs on one device, one after the other (`running.py` starts it).
 
-`python -m tests.devices.worker DEVICE FOLDER` takes the jobs of FOLDER/jobs.json and writes a line of
-FOLDER/outcomes.jsonl when it begins one and when it ends it, so that what began and did not end is known.
+`python -m tests.devices.worker DEVICE FOLDER` runs the jobs of FOLDER/jobs.json, each for the cycles that it tells.
+It writes a line of FOLDER/outcomes.jsonl when it begins one and when it ends it: what began and did not end is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import boost_compile as bc
 from .programs import BATCH, DEVICES, NATIVE, Job, compiled, passes
 
 Batch = tuple[np.ndarray, ...]
-CYCLES = 3
 OVERFLOWING = 1
 KEEP = "DEVICES_KEEP"
 """The environment variable with the folder for the final states and losses; without it they are not kept."""
@@ -38,15 +37,16 @@ def main() -> None:
             outcomes.write(json.dumps(line) + "\n")
             outcomes.flush()
 
-        for network, pipeline, source in json.loads((folder / "jobs.json").read_text()):
+        asked = json.loads((folder / "jobs.json").read_text())
+        for network, pipeline, source in asked["jobs"]:
             write(begun=True)
             began = time.perf_counter()
-            end, message = _done(Job(network, pipeline), Path(source), device, folder)
+            end, message = _done(Job(network, pipeline), asked["cycles"], Path(source), device, folder)
             write(end=end, message=message, seconds=time.perf_counter() - began)
     os._exit(0)  # the stand-ins do not know how a device is given back
 
 
-def _done(job: Job, source: Path, device: str, folder: Path) -> tuple[str, str]:
+def _done(job: Job, cycles: int, source: Path, device: str, folder: Path) -> tuple[str, str]:
     """The outcome of a job and the message that goes with it."""
     program = None
     if job.pipeline != NATIVE:
@@ -58,18 +58,18 @@ def _done(job: Job, source: Path, device: str, folder: Path) -> tuple[str, str]:
             return "compiler failed", repr(error)
     try:
         if program is None:
-            _run_export(source, job)
+            _run_export(source, job, cycles)
         else:
-            _run(bc.Session(program, device=device), job)
+            _run(bc.Session(program, device=device), job, cycles)
     except Exception as error:
         return "failed", f"{error}\n{error.__cause__ or ''}"
     return "ran", ""
 
 
-def _run(session: bc.Session, job: Job) -> None:
+def _run(session: bc.Session, job: Job, cycles: int) -> None:
     """Whole cycles; the values are read, so that everything was run by the end."""
     losses = []
-    for batch in batches(job, CYCLES * session.cycle_length):
+    for batch in batches(job, cycles * session.cycle_length):
         result = session.step(*batch)
         losses.append(np.asarray(result.loss))
         for value in result.outputs.values():
@@ -79,12 +79,12 @@ def _run(session: bc.Session, job: Job) -> None:
         np.savez(Path(os.environ[KEEP], f"{job}.npz"), **state, **{LOSSES: np.stack(losses)})
 
 
-def _run_export(source: Path, job: Job) -> None:
+def _run_export(source: Path, job: Job, cycles: int) -> None:
     """The exported file in plain MindSpore."""
     import mindspore
 
     cell = mindspore.nn.GraphCell(mindspore.load(str(source)))
-    for batch in batches(job, CYCLES):
+    for batch in batches(job, cycles):
         cell(*map(mindspore.Tensor, batch))
     mindspore.runtime.synchronize()
 

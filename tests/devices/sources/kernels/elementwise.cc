@@ -66,7 +66,7 @@ auto unary(T x) {
   if constexpr (OP == E::Exp) return std::exp(x);
   if constexpr (OP == E::Sigmoid) return 1 / (1 + std::exp(-x));
   if constexpr (OP == E::LogicalNot) return !x;
-  if constexpr (OP == E::ReLU) return x > 0 || x != x ? x : T(0);
+  if constexpr (OP == E::ReLU) return x > 0 ? x : T(0);  // of NaN 0, as on MindSpore's CPU
   if constexpr (OP == E::Log) return std::log(x);
   if constexpr (OP == E::Neg) return -x;
   if constexpr (OP == E::Reciprocal) return 1 / x;
@@ -186,6 +186,13 @@ cudaError CalReLUGrad(int n, T *dy, T *y, T *dx, Stream stream) {
 }
 template cudaError CalReLUGrad(int, float *, float *, float *, Stream);
 template cudaError CalReLUGrad(int, __half *, __half *, __half *, Stream);
+
+template <typename T>
+cudaError GetMaxWithEpsAndValue(size_t n, float epsilon, T *x, Stream stream) {
+  for (size_t i = 0; i < n; i++) x[i] = std::max(x[i], T(epsilon));
+  return cudaSuccess;
+}
+template cudaError GetMaxWithEpsAndValue(size_t, float, float *, Stream);
 
 // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 static double gelu_tanh(double x) { return std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)); }
