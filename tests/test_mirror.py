@@ -54,7 +54,6 @@ ELSEWHERE = {
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",
     "passes/step/clipping.py": "tests/passes/clip_gradients.ir",
-    "passes/step/update_side.py": "tests/passes/gradient_accumulation.ir",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",
 }

@@ -73,23 +73,21 @@ def _needed_by(graph: Graph, parts: Mapping[Node, str], updates: Sequence[Effect
             if node.op is CALL:
                 for function in called_functions(node):
                     callers.setdefault(function.name, []).append(node)
-    functions = {e.node.graph.name for e in updates if e.node.graph is not None}
-    starts: list[Value] = [e.node for e in updates]
-    starts.extend(call for name in functions for call in callers.get(name, ()))
 
-    def is_unmarked(value: Value) -> bool:
-        return isinstance(value, Node) and value not in parts and value.op.name != "UpdateState"
+    def is_unmarked(node: Node) -> bool:
+        return node not in parts and node.op.name != "UpdateState"
 
     def following(value: Value) -> list[Value]:
         if not isinstance(value, Node) or not is_unmarked(value):
             return []
         needed = list(value._operands)
-        if value.graph is not None and value.graph is not graph:
+        if value.graph is not None:
             needed.extend(callers.get(value.graph.name, ()))
         if value.op is CALL:
             needed.extend(f.result for f in called_functions(value) if f.has_result)
         return needed
 
+    starts: list[Value] = [e.node for e in updates]
     return [v for v in walk(starts, following) if isinstance(v, Node) and is_unmarked(v)]
 
 

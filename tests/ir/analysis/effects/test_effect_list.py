@@ -56,6 +56,14 @@ def test_effects_stand_in_the_order_of_their_tokens() -> None:
     assert names(step(REREAD)) == ["old", "new", "shown"]
 
 
+def test_a_node_may_stand_behind_what_its_token_comes_before() -> None:
+    text = REREAD.replace("state %w", "state %v: float32[2]\nstate %w")
+    body = "  %first = Assign(%w, %x, umonad)\n  %t1 = UpdateState(umonad, %first)\n  %second = Assign(%v, %x, %t1)\n"
+    body += "  %t = UpdateState(%t1, %second)\n  %early = Load(%v, umonad)\n  %result = Depend(%early, %t)\n"
+    start, end = text.index("  %old"), text.index("  return")
+    assert names(step(text[:start] + body + text[end:])) == ["first", "early", "second"]
+
+
 def test_a_call_writes_what_its_function_writes() -> None:
     listed = list_effects(step(CALLS))
     assert [e.node.name for e in listed.effects] == ["after", "early", "late"]

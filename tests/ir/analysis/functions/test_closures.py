@@ -202,3 +202,27 @@ graph @step(%x: float32[2], %go: bool[]) {
     assert reached(found, node(g, "s")) == {"body", "end"}
     loop = next(f for f in g.all_graphs() if f.name == "loop")
     assert set(found.callers[loop]) == {node(g, "r"), node(g, "t")}
+
+
+def test_what_is_bound_later_in_the_file_is_followed_too() -> None:
+    """The call in @apply stands before the one that tells what its closure is."""
+    g = graph("""
+  %k = NPUAllocFloatStatus() : float32[8]
+  %r = call(@outer, %x) : float32[2]
+  return %r
+  func @apply(%f: fn<@body>, %v: float32[2]) {
+    %s = call(%f, %v) : float32[2]
+    return %s
+  }
+  func @outer(%o: float32[2]) {
+    %t = call(@apply, @body, %o) : float32[2]
+    return %t
+  }
+  func @body(%a: float32[2]) {
+    %n = Neg(%a)
+    return %n
+  }""")
+    found = Closures(g)
+    assert reached(found, node(g, "s")) == {"body"}
+    assert bound(found, g, "body", 0) == {"v"}
+    assert found.open == set()

@@ -17,6 +17,8 @@ graph @step(%x: float32[2]) {
   %wide = Cast(%half, 43) : float32[2]
   %y = Mul(%wide, %x) @f
   %z = Sub(%x, %w0) @f
+  %pair = MakeTuple(%x, %w0) @f
+  %many = AddN(%pair) @f
   %c = call(@inner, %b, %y) : float32[2] @f
   %loss = Mul(%c, %z) @f
   %g = Mul(%w0, %x) @b
@@ -34,7 +36,7 @@ graph @step(%x: float32[2]) {
   }
 }""")
     found = {name: {(user.name, i) for user, i in uses} for name, uses in forward_uses(g).items()}
-    assert found == {"w": {("y", 0), ("z", 1)}, "b": {("s", 1)}}
+    assert found == {"w": {("y", 0), ("z", 1), ("many", 0)}, "b": {("s", 1)}}
 
 
 def test_a_graph_without_forward_has_none() -> None:

@@ -130,6 +130,12 @@ def test_commit_says_how_many_nodes_went_away() -> None:
     assert "idle" not in {n.name for n in g}
 
 
+def test_a_new_result_may_take_the_old_one_with_all_that_it_waited_for() -> None:
+    g = graph(BODY)
+    Effects(g).commit(g.create("Neg", [g.result]))
+    computes(g, [3, 5], a=[4, 7], b=[4, 6])
+
+
 def test_tokens_start_where_the_graph_is_given_one() -> None:
     g = graph(HEAD + "%c = call(@f, %a, %x, umonad) : float32[2]\nreturn %c\n"
               "func @f(%s: float32[2], %v: float32[2], %u: umonad) {\n"
