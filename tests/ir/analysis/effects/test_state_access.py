@@ -220,3 +220,17 @@ def test_an_effect_in_a_clone(g: Graph) -> None:
     assert moved.node is twin[found.node]
     assert moved.writes == {copy.states["a"]}
     assert moved.reads == {copy.states["a"], copy.inputs[0]}
+
+
+def test_a_function_that_writes_its_own_tensor_writes_no_input() -> None:
+    g = graph("""
+  %r = call(@own, %x, umonad) : float32[2]
+  return %r
+  func @own(%v: float32[2], %u: umonad) {
+    %n = Neg(%v)
+    %w = InplaceAddExt(%n, %v, 1, %u) : float32[2]
+    %t = UpdateState(%u, %w)
+    %d = Depend(%n, %t)
+    return %d
+  }""")
+    assert summarize(g)["own"].writes == set()

@@ -95,6 +95,13 @@ def test_inputs_and_all_that_they_stand_for() -> None:
     assert bound == {"a": ["x"], "b": ["y"], "c": ["x", "s"]}
 
 
+def test_a_call_with_an_argument_too_many_binds_the_others() -> None:
+    """The verifier says what is wrong with it."""
+    g = graph(CHOICE)
+    node(g, "s").set_operands([*node(g, "s").operands, g.inputs[2]])
+    assert {formal.name for formal in bindings(g)} == {"a", "b", "c", "u"}
+
+
 def test_one_caller_or_all() -> None:
     g = graph(CHOICE)
     bound = bindings(g)
