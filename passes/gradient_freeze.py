@@ -156,7 +156,7 @@ class GradientFreeze(Pass):
             sequence = tuple(numbers[k] for k in listed)
             again = self.after == "repeat" or not self.strategy
             return Choice(variants, LISTED, 0.0, len(sequence), 0, CYCLE, sequence, again)
-        cycles = max(int(self.total_steps * 1.01), 1)
+        cycles = int(self.total_steps * 1.01)
         return Choice(variants, self.type, self.probability, cycles, self.seed, CYCLE, repeat=self.after == "repeat")
 
 

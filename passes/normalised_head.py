@@ -310,15 +310,13 @@ class _Builder:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.backward = False
-        self.count = 0
 
     def make(self, op: Op | str, operands: Sequence[Value], type_: TensorType, source: Value) -> Node:
         node = self.graph.create(op, operands, type_, scope=SCOPE, sources=[source])
         return self.mark(node)
 
     def mark(self, node: Node) -> Node:
-        self.count += 1
-        node.primal = {BACKWARD_ID if self.backward else FORWARD_ID: f"{SCOPE}.{self.count}"}
+        node.primal = {BACKWARD_ID if self.backward else FORWARD_ID: f"{SCOPE}.{node.name}"}
         return node
 
     def through_length(self, gradient: Node, value: Value, unit: Value, axis: int) -> Node:

@@ -159,6 +159,9 @@ REFUSED = {
     "%more (Neg) takes the gradient of its result too": {
         DZ: f'{DZ}\n  %more = Neg(%dy) primal {{forward_unique_id = "5"}}',
     },
+    "%more (MatMul) takes the gradient of its result too": {
+        DZ: f'{DZ}\n  %more = MatMul(%dy, %hidden, true, false) : float32[4,3] primal {{forward_unique_id = "5"}}',
+    },
     "%more (Neg) of the backward part takes its weight too": {
         DZ: f'{DZ}\n  %more = Neg(%l2) primal {{forward_unique_id = "5"}}',
     },
@@ -246,6 +249,15 @@ def test_a_product_of_weights_is_no_layer() -> None:
     """It stands behind the last layer, but nothing is put through it."""
     more = """
   %both = MatMul(%l1, %l1, false, true) : float32[3,3] primal {unique_id = "60"}
+  %loss ="""
+    (report,) = compiled(edited(TWO_LAYERS, {"\n  %loss =": more})).reports
+    assert report.statistics["weight"] == "head.weight"
+
+
+def test_a_product_with_a_vector_is_no_layer() -> None:
+    more = """
+  %row = Reshape(%l3, (4, 1)) : float32[4,1] primal {unique_id = "60"}
+  %score = MatMul(%y, %row, false, false) : float32[5,1] primal {unique_id = "61"}
   %loss ="""
     (report,) = compiled(edited(TWO_LAYERS, {"\n  %loss =": more})).reports
     assert report.statistics["weight"] == "head.weight"

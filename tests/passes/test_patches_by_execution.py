@@ -84,6 +84,7 @@ KEPT = [
     (changed("stride = (1, 1, 4, 2)", "stride = (1, 1, 4, 1)"), (8, 6), (4, 2), OVERLAP),
     (changed("stride = (1, 1, 4, 2)", "stride = (1, 1, 2, 2)"), (8, 6), (4, 2), OVERLAP),
     (changed("kernel_size = (4, 2), ", ""), (8, 6), (4, 2), OVERLAP),
+    (changed("stride = (1, 1, 4, 2), ", "").replace("(4, 2)", "2"), (8, 6), (2, 2), OVERLAP),
     (changed("kernel_size = (4, 2)", "kernel_size = (4,)"), (8, 6), (4, 2), OVERLAP),
     (changed("dilation = (1, 1, 1, 1)", "dilation = (1, 1, 1, 2)"), (8, 6), (4, 2), "its kernel is dilated"),
     (changed("dilation = (1, 1, 1, 1)", "dilation = (1, 1, 2, 1)"), (8, 6), (4, 2), "its kernel is dilated"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ...core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...core.types import is_monad
@@ -101,9 +102,7 @@ def match(a: Graph, b: Graph) -> Matching:
                 if (
                     isinstance(v, GraphRef)
                     and isinstance(w, GraphRef)
-                    and v.graph.name in a.functions
                     and v.graph.name not in matching.functions
-                    and w.graph.name in b.functions
                     and w.graph.name not in taken
                 ):
                     taken.add(w.graph.name)
@@ -116,8 +115,6 @@ def match(a: Graph, b: Graph) -> Matching:
 def _match_functions(matching: Matching) -> None:
     """Functions that do the same; then those of one name; then those of the same inputs and primitives."""
     sides = (matching.a.functions, matching.b.functions)
-    if not (sides[0] and sides[1]):
-        return
     exact = (_body_hashes(sides[0]), _body_hashes(sides[1]))
     rough = tuple({name: shape_hash(f) for name, f in side.items()} for side in sides)
     free = (dict(sides[0]), dict(sides[1]))
@@ -156,7 +153,6 @@ class _Bodies:
         self.a, self.b = a, b
         self.key_a, self.key_b = matching.keys
         self.found: list[Pair] = []
-        self.names_count = False
 
     def run(self) -> list[Pair]:
         self.m.nodes[self.a._return] = self.b._return
@@ -231,22 +227,13 @@ class _Bodies:
 
     def _tokens(self, x: Node) -> list[Node | int] | None:
         """The operands of a node in the second graph; None if one of them is not known there."""
-        tokens: list[Node | int] = []
-        for v in x._operands:
-            if isinstance(v, Node):
-                w = self.m.nodes.get(v)
-                if w is not None and not is_monad(v.type):
-                    tokens.append(w)
-                elif not is_monad(v.type):
-                    return None
-            elif not is_monad(v.type):
-                tokens.append(self.key_a.leaf(v))
-        return tokens
+        tokens = [self.m.nodes.get(v) if isinstance(v, Node) else self.key_a.leaf(v) for v in self._plain(x)]
+        return None if None in tokens else tokens  # type: ignore[return-value]
 
     def _most_alike(self, x: Node, group: Iterable[Node]) -> Node:
         """Of a group that is not all taken."""
-        some = [y for y, _ in zip((y for y in group if y not in self.m.back), range(_ALIKE), strict=False)]
-        return some[0] if len(some) == 1 else max(some, key=lambda y: (self._agreement(x, y), x.name == y.name))
+        some = islice((y for y in group if y not in self.m.back), _ALIKE)
+        return max(some, key=lambda y: (self._agreement(x, y), x.name == y.name))
 
     def _by_notes(self) -> None:
         """Nodes that share primitive, type and notes alone: scopes tell layers apart, links the nodes of a layer."""
@@ -260,12 +247,12 @@ class _Bodies:
         and never against all that is known of operands and users."""
         named = sum(x.name == y.name for x, y in self.found)
         if self.found:
-            self.names_count = named * 10 >= len(self.found) * 9
+            names_count = named * 10 >= len(self.found) * 9
         else:
             known = {(y.name, y.op.name) for y in self.b}
             common = sum((x.name, x.op.name) in known for x in self.a)
-            self.names_count = common * 2 >= min(len(self.a), len(self.b))
-        if not self.names_count:
+            names_count = common * 2 >= min(len(self.a), len(self.b))
+        if not names_count:
             return
         start = len(self.found)
         self._unique(lambda n: (n.op.name, n.name, n.scope), lambda n: (n.op.name, n.name, n.scope), self._related)

@@ -215,15 +215,15 @@ class _Lives:
         """The memory of a node's result: (bytes, position of the last use) of each part."""
         if node.op.name in VIEWS:
             return []
-        whole = max(self.last.get(node, -1), at)
+        whole = self.last.get(node, at)
         ends = self.elements.get(node, {})
         if node.op is CALL and holds_function(node.type):
             # A closure holds what the function that made it has bound.
             made = (known[f.name].kept for f in called_functions(node) if f.name in known)
-            return [(max(made, default=0), max(whole, *ends.values()) if ends else whole)]
+            return [(max(made, default=0), max((whole, *ends.values())))]
         if isinstance(node.type, TupleType):
             if facts(node.op).gradient is not None:
                 return []  # an optimizer: its results are the weight and slots that it writes
             return [(nbytes(t), max(whole, ends.get(i, -1))) for i, t in enumerate(node.type.elements)]
-        in_place = is_effect(node) and node.op is not CALL and bool(written_operands(node))
+        in_place = is_effect(node) and written_operands(node)
         return [] if in_place else [(nbytes(node.type), whole)]

@@ -10,6 +10,7 @@ import pytest
 from boost_compile.ir.core.errors import OptionError
 from boost_compile.passes.framework.base import Pass
 from boost_compile.passes.framework.manager import canonical_order
+from boost_compile.passes.framework.options import REQUIRED, declared_options
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.passes.framework.registry import CLASSES, REGISTRY, register
 
@@ -93,3 +94,16 @@ def test_options_that_do_not_fit_each_other_are_told_where_they_stand() -> None:
         "  overflow-check,batch-size",
         "                 ^",
     ]
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_options_are_checked_in_python_too(name: str) -> None:
+    cls = REGISTRY[name]
+    options = declared_options(cls).values()
+    needed = {option.name: "x" for option in options if option.default is REQUIRED}
+    for option in options:
+        beyond = [] if option.minimum is None else [option.minimum - 1 - abs(option.minimum)]
+        beyond += [] if option.maximum is None else [option.maximum + 1 + abs(option.maximum)]
+        for wrong in map(option.element, beyond):
+            with pytest.raises(OptionError, match=f"pass '{name}': option '{option.name}' must be at"):
+                cls(**{**needed, option.name: (wrong,) if option.is_list else wrong})

@@ -6,12 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.analysis.cost.memory import ACTIVATION, GRADIENT, graph_memory, value_kinds
+from boost_compile.ir.analysis.cost.memory import (
+    ACTIVATION,
+    BACKWARD_VALUE,
+    GRADIENT,
+    UPDATE_VALUE,
+    graph_memory,
+    value_kinds,
+)
 from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD
 from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import parse_program
+from boost_compile.passes import compile_program
 
+from tests.material import material
 from tests.synthetic import layers, wide
 
 K = 1024
@@ -232,3 +242,39 @@ graph @step(%x: float32[256]) {
   return %r
 }""")
     assert graph_memory(program.graphs["step"]).peak == 0
+
+
+def test_an_element_far_back_in_a_tuple_lives_until_its_own_use() -> None:
+    """It is the fourth of its tuple and used by the third node."""
+    types = ", ".join(["float32[256]"] * 4)
+    graph = step(
+        f"%t = Split(%x) : ({types})\n%i = TupleGetItem(%t, 3)\n%a = Neg(%i)\n%b = Neg(%a)\n%c = Neg(%b)\nreturn %c"
+    )
+    assert alive(graph) == [4 * K, K, 2 * K, 2 * K, 2 * K]
+
+
+def test_an_effect_that_writes_nothing_has_a_result_of_its_own() -> None:
+    graph = step("%a = Exp(%x)\n%s = Show(%a, umonad) : float32[256]\n%b = Neg(%s)\nreturn %b")
+    assert alive(graph) == [K, 2 * K, 2 * K]
+
+
+def test_a_size_that_no_machine_has_is_capped() -> None:
+    graph = step("%a = Show(%x) : float32[4611686018427387904]\nreturn %a")
+    assert graph_memory(graph).peak == 16 << 40
+
+
+def test_kinds_of_values_by_the_part_they_stand_in() -> None:
+    graph = material("mlp").graphs["step"]
+    found = kinds(graph)
+    by_op = {name: {kind for node, kind in found.items() if node.op.name == name} for name in ("ReLU", "ReluGrad")}
+    assert by_op == {"ReLU": {ACTIVATION}, "ReluGrad": {BACKWARD_VALUE}}
+    updates = [node for node in graph if node.op.name == "ApplyMomentum"]
+    assert {found[node] for node in updates} == {UPDATE_VALUE}
+    assert {node for node, kind in found.items() if kind == GRADIENT} == {node.operand(3) for node in updates}
+    split = compile_program(material("mlp"), "gradient-accumulation{steps=2}").graphs["accumulate"]
+    parts = {n: found[twin] for n in split for twin in graph if twin.name == n.name and twin.op is n.op}
+    known = {n: (FORWARD if kind == ACTIVATION else BACKWARD) for n, kind in parts.items() if kind != UPDATE_VALUE}
+    alone = value_kinds(split, known, None)
+    assert {n.operand(1) for n in split if n.op.name == "AssignAdd" and n.operand(1) in known} == {
+        n for n, kind in alone.items() if kind == GRADIENT
+    }
