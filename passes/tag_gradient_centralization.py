@@ -112,5 +112,5 @@ def _groups(convolution: Node) -> int:
     groups = attributes.get("group", attributes.get("groups"))
     if groups is None:
         last = convolution.operand(convolution.num_operands - 1)
-        groups = last.value if isinstance(last, Constant) else 1
+        groups = last.value if isinstance(last, Constant) else None
     return groups if isinstance(groups, int) else 1

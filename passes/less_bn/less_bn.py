@@ -76,7 +76,7 @@ class LessBN(Pass):
             )
         result.matched = len(chosen)
         nodes = step.total_nodes()
-        gone = [program.state[name] for name in sorted(plan.states)]
+        gone = [program.state[name] for name in plan.states]
         if not self.dry_run and chosen:
             removal.apply(plan, lambda: _rewire(step, chosen))
             program.drop_state(plan.states)

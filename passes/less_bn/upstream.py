@@ -92,7 +92,7 @@ def _chain(value: Value, removed: dict[Node, Node]) -> Iterator[Node]:
         above = value.operand(0) if value.operands else None
         if value in removed:
             value = value.operand(0)
-        elif value.op.name == "TupleGetItem" and above in removed:
+        elif above in removed:
             value = above
         else:
             yield value

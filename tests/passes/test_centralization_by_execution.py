@@ -66,6 +66,7 @@ CONV = "Conv2D(%image, %f) {group = 1}"
         ([(CONV, "DepthwiseConv2dNative(%image, %f)")], False, "weight of a grouped or depthwise convolution (%maps)"),
         ([(CONV, "Conv2DExt(%image, %f, none, 1, 0, 1, 2)")], False, STAYS["grouped"].replace("deep", "maps")),
         ([(CONV, "Conv2DExt(%image, %f, none, 1, 0, 1, 1)")], True, ""),
+        ([(CONV, "Conv2DExt(%image, %f, none, 1, 0, 1, %rows)")], True, ""),
         ([(CONV, "Conv2D(%image, %f) {groups = 2}")], False, STAYS["grouped"].replace("deep", "maps")),
         # As the image of a convolution it is no weight of one.
         ([(CONV, "Conv2D(%f, %image) {group = 2}")], False, "no convolution or matrix product takes it, but Conv2D"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from boost_compile.ir.analysis.training.gradient_path import gradient_paths, upd
 from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
+from boost_compile.passes.framework.registry import REGISTRY
 
 from tests.passes.graphs import source
 
@@ -96,6 +98,42 @@ def test_new_nodes_stand_in_the_scope_of_the_pass(name: str, pipeline: str, scop
     own = [node for node in own if not node.scope.startswith("Default/optimizer")]  # of an update that is repeated
     assert {node.scope for node in own} == scopes
     assert all(node.origin and node.origin.passes for node in made)
+
+
+CSE = "common-subexpression-elimination"
+ORDERS = [
+    ("mlp", f"{CSE},{SEARCH}", f"dim-reduce {CSE}"),
+    ("WEIGHTED", f"{SEARCH},{WEIGHED}", "gradient-accumulation dim-reduce"),
+    ("mlp", f"{CSE},normalised-head", f"normalised-head {CSE}"),
+    (
+        "mlp_half_compute",
+        "lower-gradient-centralization,overflow-check,tag-gradient-centralization",
+        "tag-gradient-centralization overflow-check lower-gradient-centralization",
+    ),
+    ("mlp", f"{CSE},gradient-freeze", f"gradient-freeze {CSE}"),
+    ("legalize/legalize.ir", f"{CSE},legalize{{target=cpu}}", f"legalize {CSE}"),
+    ("patch_convolution.ir", f"{CSE},patch-convolution", f"patch-convolution {CSE}"),
+    ("residual", f"{CSE},less-bn", f"less-bn {CSE}"),
+]
+
+
+@pytest.mark.parametrize(("name", "pipeline", "order"), ORDERS)
+def test_passes_run_in_their_order_and_are_what_their_page_says(
+    name: str, pipeline: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    make, page = importlib.import_module("make_passes"), (docs / "passes.md").read_text(encoding="utf-8")
+    before = source(name)
+    size = sum(v.type.size for v in before.state.values() if v.role == "weight")
+    np.save(tmp_path / "basis.npy", np.eye(1, size, dtype=np.float32))
+    found = compile_program(before, pipeline.replace("BASIS", f"{tmp_path}/basis.npy"), reproducer_directory=None)
+    assert [report.name for report in found.reports] == order.split()
+    for report in found.reports:
+        cls = REGISTRY[report.name]
+        assert make.section(cls, "").rstrip() in page
+        assert make.overview(cls) in page
+        assert report.preserves == cls.preserves
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_a_dry_run_changes_nothing() -> None:
         ("float16", "float32", "float16", True),
         ("float16", "float32", "bfloat16", False),
         ("float32", "float16", "float32", False),
+        ("float16", "bfloat16", "float16", False),
     ],
 )
 def test_casts_that_cancel(given: str, between: str, result: str, folds: bool) -> None:

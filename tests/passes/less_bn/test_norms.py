@@ -77,6 +77,13 @@ def test_a_batch_norm_inside_a_function_stays() -> None:
     assert "kept: it stands inside function 'norm'" in str(caught.value)
 
 
+def test_where_upstream_knows_no_block() -> None:
+    """The main branch comes second here."""
+    assert compiled({}, "select=pattern-or-inner").reports[0].statistics["removed"] == ["gamma1"]
+    with pytest.raises(PassError, match=r"gamma0: kept: boost\.LessBN keeps it"):
+        compiled({}, "select=pattern")
+
+
 def test_frozen_statistics() -> None:
     """The gradient then takes nothing that forward saved; it is known by the input and gamma. All of it goes."""
     found = compiled(
@@ -108,7 +115,8 @@ def test_what_does_not_stand_in_the_way() -> None:
     found = compiled(
         {
             A1: f'{A1}\n  {over} primal {{unique_id = "70"}}',
-            "%t0 = UpdateState(umonad, %n0, %n1,": "%t0 = UpdateState(umonad, %n0, %n1, %s1, %over,",
+            "%t0 = UpdateState(umonad, %n0, %n1,": "%both = MakeTuple(%n1, %n2)\n"
+            "  %t0 = UpdateState(umonad, %n0, %n1, %s1, %over, %both,",
         }
     )
     assert found.reports[0].statistics["removed"] == ["gamma1"]

@@ -50,6 +50,14 @@ def test_normalisations_in_front_of_the_convolutions() -> None:
     assert joins(net, joined) == [(joined, {"last"}, {"entry"})]
 
 
+def test_a_branch_without_normalisations() -> None:
+    """What stands in front of the block is not the last of its branch."""
+    net = Network()
+    x = branch(net, "x", "stem")
+    joined = net.add(net.conv(x), branch(net, x, "one", "two"))
+    assert joins(net, joined) == [(joined, {"two"}, {"one"})]
+
+
 def test_three_branches() -> None:
     net = Network()
     joined = net.node("AddN", branch(net, "x", "a", "b"), branch(net, "x", "c", "d"), branch(net, "x", "e"))
