@@ -2,21 +2,26 @@
 
 The lists of kernels (``ir/core/kernels/``) are MindSpore's own. How it chooses one of them differs: on a CPU a kernel
 of float32 also serves float16 and float64, between casts that MindSpore inserts, and one of int32 serves int16 and
-int64; on a GPU one of int32 serves int64. Numbers, strings and tuples of unknown length are taken to fit. So is a node
-of which the list says another number of operands, if its tensors fit as far as both go: MindSpore turns operands into
-attributes and back. What no list knows is left alone: MindSpore replaces such primitives before it looks for kernels.
+int64; on a GPU one of int32 serves int64. Where a GPU or Ascend has no kernel, MindSpore takes that of the CPU if it
+fits without casts, and moves the data there and back.
+
+Numbers, strings and tuples of unknown length are taken to fit. So is a node of which the list says another number of
+operands, if its tensors fit as far as both go: MindSpore turns operands into attributes and back. What no list knows is
+left alone: MindSpore replaces such primitives before it looks for kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from ..core.graph import Graph, Node
+from ..core.graph import Graph, Node, State
 from ..core.kernels import Kernel, kernels
 from ..core.op import CALL
+from ..core.predicates import written_operands
 from ..core.primitives import CPU, EVERYWHERE, GPU, Family, facts
 from ..core.types import DType, TensorType, TupleType, Type, is_monad
+from ..core.walk import through
 
 ADVICE = {
     "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target.",
@@ -34,6 +39,8 @@ _SERVED = {
     GPU: {DType.INT32: {DType.INT64}},
 }
 """By target and the type of a kernel: the other types that MindSpore casts to it and back."""
+_PACKED = {"LSTMGrad": "LSTM"}
+"""Gradients of layers whose weights a CPU's kernels pack in their own way, with the layer: both must run there."""
 _NO_KERNEL = frozenset({Family.ORDER, Family.TUPLE, Family.CLOSURE})
 
 Item = DType | tuple | None
@@ -48,21 +55,51 @@ def lacking(main: Graph, target: str) -> list[Node]:
 
 def on_cpu(main: Graph, target: str) -> list[Node]:
     """Nodes that MindSpore runs on the CPU in a program for ``target``, which has no kernel for them."""
+    if target == CPU:
+        return []
+    return [node for graph in main.all_graphs() for node in graph if runs_on(node, target) == CPU]
+
+
+def torn(main: Graph, target: str) -> list[tuple[Node, str]]:
+    """Nodes that run on the CPU of a machine with a GPU and write a state in place that others of the same graph use on
+    the GPU, with that state. MindSpore 2.10 keeps a state in one place for each graph, and fails when it runs this."""
     found = []
-    if target != CPU:
-        for graph in main.all_graphs():
-            found += [node for node in graph if "cpu" in kernels(target).ways(node.op.name) or _asks_for_cpu(node)]
+    for node in on_cpu(main, target) if target == GPU else ():
+        for i in written_operands(node):
+            state = through(node.operand(i), ("Load", "Depend"))
+            others = (user for user, _ in state.use_sites() if user.op.name not in ("Load", "Depend", "UpdateState"))
+            read = (u for load, _ in state.use_sites() if load.op.name == "Load" for u, _ in load.use_sites())
+            if isinstance(state, State) and any(runs_on(user, target) == target for user in (*others, *read)):
+                found.append((node, state.name))
+                break
     return found
+
+
+def torn_apart(node: Node, state: str, graph: str) -> str:
+    """The message about such a node."""
+    return (
+        f"{node.op.name} (node %{node.name}, graph '{graph}') would run on the CPU, for want of a GPU kernel, and "
+        f"writes state '{state}', which the rest of the graph uses on the GPU. MindSpore 2.10 cannot do both in one "
+        "graph: gradient-accumulation with split=apply puts the update into a graph of its own. Or train on another "
+        "device."
+    )
 
 
 def has_kernel(node: Node, target: str) -> bool:
     """Whether MindSpore finds a kernel for the node, as far as is known."""
+    return runs_on(node, target) is not None
+
+
+def runs_on(node: Node, target: str) -> str | None:
+    """Where MindSpore runs the node in a program for ``target``: there, on the CPU, or nowhere (None)."""
     family = facts(node.op).family
     if node.op is CALL or family in _NO_KERNEL:
-        return True
+        return target
     if family is Family.COLLECTIVE:  # data-parallel casts what ranks sum, and a process by itself sums nothing
-        return runs(node.op.name, (), None, target)
-    return runs(node.op.name, operand_types(node), item(node.type), CPU if _asks_for_cpu(node) else target)
+        return place_of(node.op.name, (), None, target)
+    if node.op.attributes.get("primitive_target") == "CPU":  # so the file says, as that of nn.AdamOffload does
+        return place_of(node.op.name, operand_types(node), item(node.type), CPU)
+    return place_of(node.op.name, operand_types(node), item(node.type), target)
 
 
 def operand_types(node: Node) -> Types:
@@ -71,22 +108,32 @@ def operand_types(node: Node) -> Types:
 
 
 @lru_cache(maxsize=4096)
-def runs(name: str, operands: Types, result: Item, target: str) -> bool:
-    """Whether the target has a kernel for a primitive that takes and returns these element types."""
+def place_of(name: str, operands: Types, result: Item, target: str) -> str | None:
+    """Where a primitive runs that takes and returns these element types, as :func:`runs_on`."""
     known = kernels(target)
-    if name not in known:
-        return not any(name in kernels(other) for other in EVERYWHERE)
-    ways = known.ways(name)
-    if "cpu" in ways:
-        return runs(name, operands, result, CPU)
-    if ways:
-        return True
-    return any(_fits(kernel, operands, result, target, name) for kernel in known.of(name))
+    if not any(name in kernels(other) for other in EVERYWHERE) or known.ways(name) - {CPU}:
+        return target
+    served = {} if name == "Cast" else _SERVED.get(target, {})
+    if any(_fits(kernel, operands, result, served, returns=target != CPU) for kernel in known.of(name)):
+        return target
+    if target == CPU or _is_split(name, target):
+        return None
+    # Instead of a kernel of its own it takes one of the CPU, but casts nothing for it, and unfolds no tuple.
+    there = kernels(CPU)
+    usable = (kernel for kernel in there.of(name) if not kernel.repeated)
+    fits = there.ways(name) or any(_fits(kernel, operands, result, {}, returns=True) for kernel in usable)
+    return CPU if fits else None
 
 
 def targets_of(name: str) -> list[str]:
-    """The targets that have a kernel for the primitive, whatever the types."""
-    return sorted(target for target in EVERYWHERE if name in kernels(target))
+    """The targets that run the primitive, whatever the types."""
+    own = {target for target in EVERYWHERE if name in kernels(target)}
+    return sorted(own | {t for t in EVERYWHERE if CPU in own and not _is_split(name, t)})
+
+
+def _is_split(name: str, target: str) -> bool:
+    """Whether the CPU would take a gradient whose layer the target takes."""
+    return name in _PACKED and target != CPU and bool(kernels(target).of(_PACKED[name]))
 
 
 def refusal(node: Node, graph: str, target: str) -> str:
@@ -110,16 +157,11 @@ def advice(node: Node) -> str:
 def described(node: Node, target: str) -> str:
     """The primitive, with its element types where the target has kernels for others."""
     name = node.op.name
-    if name not in kernels(target):
+    if not kernels(target).of(name):
         return name
     taken = ", ".join(str(t) for t in _flat(operand_types(node)) if t is not None)
     offered = sorted({str(k.inputs[0]) for k in kernels(target).of(name) if k.inputs})
     return f"{name} of ({taken}); those that it has take {', '.join(offered)}"
-
-
-def _asks_for_cpu(node: Node) -> bool:
-    """Whether the file itself puts the node on the CPU, as nn.AdamOffload does."""
-    return node.op.attributes.get("primitive_target") == "CPU"
 
 
 def item(type_: Type) -> Item:
@@ -140,31 +182,25 @@ def _flat(items: Sequence[Item]) -> Iterator[DType | None]:
             yield part
 
 
-def _fits(kernel: Kernel, operands: Types, result: Item, target: str, name: str) -> bool:
-    served = {} if name == "Cast" else _SERVED.get(target, {})
+def _fits(kernel: Kernel, operands: Types, result: Item, served: Mapping[DType, set[DType]], *, returns: bool) -> bool:
+    """``served``: by the type of a kernel, others that are cast for it. ``returns``: what it returns must fit too."""
 
     def fit(wanted: DType | None, given: DType | None) -> bool:
         return wanted is None or given is None or given is wanted or given in served.get(wanted, ())
 
     flat = list(_flat(operands))
+    tensors = [given for given in flat if given is not None]
+    wanted = [operand.dtype for operand in kernel.inputs if operand.tensor]
     if kernel.repeated:
-        tensors = [given for given in flat if given is not None]
-        wanted = [operand.dtype for operand in kernel.inputs if operand.tensor]
-        if not all(any(fit(w, given) for w in wanted) for given in tensors):
-            return False
-    elif len(kernel.inputs) in (len(operands), len(flat)):
+        return all(any(fit(w, given) for w in wanted) for given in tensors)
+    if len(kernel.inputs) in (len(operands), len(flat)):
         aligned = operands if len(kernel.inputs) == len(operands) else flat
         pairs = zip(kernel.inputs, aligned, strict=True)
         if not all(fit(operand.dtype, given) for operand, part in pairs for given in _flat([part])):
             return False
-    else:
-        wanted = [operand.dtype for operand in kernel.inputs if operand.tensor]
-        tensors = [given for given in flat if given is not None]
-        if bool(wanted) != bool(tensors) or not all(fit(w, given) for w, given in zip(wanted, tensors, strict=False)):
-            return False
-    if target == CPU:  # casts what the kernel returns
-        return True
+    elif bool(wanted) != bool(tensors) or not all(fit(w, given) for w, given in zip(wanted, tensors, strict=False)):
+        return False
     returned = list(_flat([result]))
-    if kernel.repeated or len(kernel.outputs) != len(returned):
+    if not returns or len(kernel.outputs) != len(returned):
         return True
     return all(fit(operand.dtype, given) for operand, given in zip(kernel.outputs, returned, strict=True))

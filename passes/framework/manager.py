@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
 
+from ...ir.analysis.targets import torn, torn_apart
 from ...ir.analysis.training.gradient_path import has_stage
 from ...ir.analysis.training.stages import RANK_CLIP, STAGES
 from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
@@ -102,6 +103,9 @@ def compile_program(
         done.append(p)
     if target is not None:
         REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too
+        for name, graph in current.graphs.items():
+            for node, state in torn(graph, target):
+                raise PassError(torn_apart(node, state, name))
     current.pipeline = _joined(current.pipeline, done)
     return current
 

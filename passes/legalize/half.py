@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.analysis.targets import Item, item, operand_types, runs
+from ...ir.analysis.targets import Item, item, operand_types, place_of
 from ...ir.builders.cast import cast
 from ...ir.core.graph import Node, Value
 from ...ir.core.predicates import is_effect, written_operands
@@ -24,7 +24,7 @@ def widenable(node: Node, target: str) -> bool:
     if isinstance(result, tuple) and any(user.op.name != "TupleGetItem" for user in node.users):
         return False
     wider = tuple(_wider(part) for part in types)
-    return wider != types and runs(node.op.name, wider, _wider(result), target)
+    return wider != types and place_of(node.op.name, wider, _wider(result), target) == target
 
 
 def widen(node: Node) -> None:

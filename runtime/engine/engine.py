@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.analysis.targets import ADVICE, described, lacking
+from ...ir.analysis.targets import ADVICE, described, lacking, torn, torn_apart
 from ...ir.core.data import MappedData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.graph import Constant, Graph
@@ -233,6 +233,8 @@ def _refuse_without_kernel(program: Program, device: str) -> None:
         for node in lacking(program.graphs[name], device.lower()):
             what = described(node, device.lower())
             raise _no_kernel(program.graphs[name], node.op.name, device, what, program.target)
+        for node, state in torn(program.graphs[name], device.lower()):
+            raise RuntimeFailure(torn_apart(node, state, name))
 
 
 def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target: str = "") -> RuntimeFailure:
