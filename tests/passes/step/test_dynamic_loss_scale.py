@@ -10,9 +10,7 @@ from boost_compile.passes import compile_program
 from boost_compile.passes.step.dynamic_loss_scale import CLEAN, SCALE
 
 from tests.execution import train
-from tests.graphs import program
 from tests.material import batches, material, values
-from tests.passes.graphs import WEIGHTED
 
 
 def compiled(options: str, more: str = ",overflow-check") -> Program:
@@ -69,9 +67,9 @@ def test_one_scale_a_program(first: str, second: str) -> None:
         compile_program(once, second, reproducer_directory=None)
 
 
-@pytest.mark.parametrize("first", ["loss-scale", "group-loss-scale{match=[*]}"])
-@pytest.mark.parametrize("second", ["loss-scale", "group-loss-scale{match=[*]}"])
+@pytest.mark.parametrize("first", ["loss-scale", "group-loss-scale{groups=2}"])
+@pytest.mark.parametrize("second", ["loss-scale", "group-loss-scale{groups=2}"])
 def test_a_program_has_one_loss_scale(first: str, second: str) -> None:
-    of = compile_program(program(WEIGHTED), first, reproducer_directory=None)
+    of = compile_program(material("mlp"), first, reproducer_directory=None)
     with pytest.raises(PassError, match="scales its loss already"):
         compile_program(of, second, reproducer_directory=None)
