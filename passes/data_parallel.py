@@ -17,7 +17,7 @@ from ..ir.core.names import LOCAL, STAGE
 from ..ir.core.primitives import CPU
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
-from ..ir.core.types import DType, is_monad
+from ..ir.core.types import DType
 from ..ir.core.walk import through
 from ..ir.core.wording import agreed, counted, print_bytes
 from ..ir.rewrite.effects.editing import Effects
@@ -231,7 +231,7 @@ class _Rewrite:
         """Refuses other values of the backward part that the update side takes: they are each rank's own, such as the
         rows of a sparse gradient."""
         for node in self.graph:
-            if found.part(node) != BACKWARD or node in gradients or is_monad(node.type):
+            if found.part(node) != BACKWARD or node in gradients:
                 continue
             for user, _ in update_uses(node, found.parts):
                 raise PassError(

@@ -405,6 +405,18 @@ def test_clipping_of_every_kind_of_gradient(by: str, pipeline: str) -> None:
                 assert float(value) == pytest.approx(total, rel=1e-5)
 
 
+@pytest.mark.parametrize("by", ["tensor-norm", "value"])
+def test_clipping_inside_a_function(by: str) -> None:
+    """Which unscales its gradient first; the other one is clipped in the main graph."""
+    v, w, x = (np.array(pair, np.float32) for pair in ([1, -2], [3, 0.5], [2, 1]))
+    program = compile_program(parsed("IN_FUNCTION"), f"clip-gradients{{by={by},limit=0.75}}")
+    memory = after(program, {"v": v, "w": w, "rate": np.float32(0.5)}, [[x]])
+    for name, old, gradient in (("v", v, 0.5 * w * x), ("w", w, v * x)):
+        short = gradient * min(1, 0.75 / np.sqrt(np.square(gradient).sum()))
+        wanted = old - 0.5 * (np.clip(gradient, -0.75, 0.75) if by == "value" else short)
+        np.testing.assert_allclose(memory[name], wanted, rtol=1e-6, err_msg=name)
+
+
 def test_rows_that_overflow_are_seen() -> None:
     """A sparse gradient has no weight of its own; the gradient of %v is finite."""
     program = parsed("SPARSE")

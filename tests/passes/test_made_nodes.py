@@ -31,6 +31,10 @@ CASES = [
     ("legalize/legalize.ir", "legalize{target=cpu}", {"legalize"}),
     ("patch_convolution.ir", "patch-convolution", {"patch-convolution"}),
     ("residual", "less-bn", set()),
+    ("COUNTS", "data-parallel", {"data-parallel"}),
+    ("FLAG", "data-parallel", {"data-parallel"}),
+    ("data_parallel_export.ir", "data-parallel", {"data-parallel"}),
+    ("data_parallel_export.ir", f"{TWO},data-parallel", {"gradient-accumulation", "data-parallel"}),
 ]
 
 
