@@ -110,6 +110,10 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {"gradients checked": 2, "graphs": 1}, {},
     ),
     (
+        "data_parallel.ir", "overflow-check", 5, 5, "5 gradients checked; one that is not finite skips its cycle",
+        {"gradients checked": 5, "graphs": 1}, {},
+    ),
+    (
         "STEP", "overflow-check{policy=skip-micro}", 2, 2,
         "2 gradients checked; one that is not finite skips its cycle",
         {"gradients checked": 2, "graphs": 1}, {},
@@ -310,3 +314,27 @@ def test_what_a_pass_refuses(what: str, pipelines: str, message: str) -> None:
     """One clear error; the pipelines run one after the other."""
     with pytest.raises(Error, match=message):
         compiled(what, *pipelines.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("what", "pipelines", "passes"),
+    [
+        ("STEP", "overflow-check", ["overflow-check"]),
+        ("data_parallel_export.ir", "overflow-check", ["overflow-check", "data-parallel"]),
+        ("STEP", "loss-scale", ["loss-scale", "overflow-check"]),
+        ("STEP", "loss-scale{mode=static}", ["loss-scale"]),
+        ("STEP", "overflow-check|loss-scale", ["overflow-check", "loss-scale"]),
+        ("STEP", "group-loss-scale", ["group-loss-scale", "overflow-check"]),
+        ("STEP", "overflow-check|group-loss-scale", ["overflow-check", "group-loss-scale"]),
+        ("STEP", "adasum", ["adasum"]),
+        ("STEP", "adasum{devices_per_group=2}", ["data-parallel", "adasum"]),
+        ("data_parallel_export.ir", "adasum", ["data-parallel", "adasum"]),
+    ],
+)
+def test_what_a_pass_brings_along(what: str, pipelines: str, passes: list[str]) -> None:
+    assert [report.name for report in compiled(what, *pipelines.split("|")).reports] == passes
+
+
+@pytest.mark.parametrize(("given", "limit"), [("", 50), ("{max_skipped=7}", 7), ("{max_skipped=0}", None)])
+def test_how_many_updates_may_be_skipped(given: str, limit: int | None) -> None:
+    assert compiled("STEP", f"overflow-check{given}").schedule.max_skipped == limit
