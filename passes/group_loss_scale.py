@@ -177,7 +177,7 @@ def _scale(
         scales = _load(fx, order)
         # A constant has no derivative in it to be scaled.
         starts = [start for start in accumulated(graph) if not start.is_constant]
-        sums = {use: group_of.get(start.weights[0], order[-1]) for start in starts for use in start.uses}
+        sums = {use: group_of[start.weights[0]] for start in starts for use in start.uses}
         divide_gradients(graph, {use: scales[k] for use, k in (sums or group).items()}, scope=SCOPE)
     # Copies: what is returned must not be the memory that the end of the cycle writes.
     shown = [(f"loss_scale_{k}", graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]

@@ -21,6 +21,8 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 ORDER = {"sorted", "reversed"}
 """Calls that only give an order: a mutant leaves them out."""
+SYMMETRIC = {"max", "min"}
+"""Calls to which the order of their arguments means nothing."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         case ast.Call(func=ast.Name(id=name), args=[_]) if name in ORDER:
             yield lambda n: ast.Call(ast.Name("list", ast.Load()), n.args, [])
         case ast.Call():
-            if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
+            symmetric = isinstance(node.func, ast.Name) and node.func.id in SYMMETRIC
+            if len(node.args) > 1 and not symmetric and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
                 yield lambda n: _set(n, args=[n.args[1], n.args[0], *n.args[2:]])
             for i, keyword in enumerate(node.keywords):
                 if _asserts(keyword) or (isinstance(keyword.value, ast.Constant) and not keyword.value.value):

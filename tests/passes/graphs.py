@@ -194,6 +194,15 @@ ALONE = "program @alone {\n  target ascend\n  schedule @step\n}\n" + but(
 )
 """The file asks an Ascend's flag for overflows."""
 ALONE_SUMMED = ALONE.replace("  %up1 = ", f"  {SUM.replace('FLAG', 'asked')}\n  %up1 = ")
+WAITING = but(
+    (
+        "  %up2 = ApplyGradientDescent(%w, %rate,",
+        """  %now = Load(%rate, umonad)
+  %late = Depend(%now, %z)
+  %up2 = ApplyGradientDescent(%w, %late,""",
+    ),
+)
+"""An update waits for a value of the network."""
 SUMS = but(
     (
         "  %t = ",

@@ -417,6 +417,17 @@ def test_clipping_inside_a_function(by: str) -> None:
         np.testing.assert_allclose(memory[name], wanted, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("options", ["", ",split=fused"])
+def test_an_update_of_a_cycle_waits_for_no_network(options: str) -> None:
+    waiting, plain = (
+        compile_program(parsed(name), f"gradient-accumulation{{steps=2{options}}}") for name in ("WAITING", "STEP")
+    )
+    state, given = values(plain), batches(plain, 2)
+    state["rate"] = np.float32(0.5)
+    equal(after(waiting, state, given), after(plain, state, given), ["v", "w"])
+    assert all(n.op.name != "Mul" for n in waiting.graphs["apply"])
+
+
 def test_rows_that_overflow_are_seen() -> None:
     """A sparse gradient has no weight of its own; the gradient of %v is finite."""
     program = parsed("SPARSE")

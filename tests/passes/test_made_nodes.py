@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.core.graph import Graph, Node, tensor_type
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
 from boost_compile.passes.framework.registry import REGISTRY
+from boost_compile.passes.step.accumulated import adding_nodes
 
 from tests.passes.graphs import source
 
@@ -163,8 +164,10 @@ def test_a_replacement_names_what_it_replaced(name: str, pipeline: str, graph: s
 def test_what_is_made_on_the_way_of_a_gradient_names_its_sources(name: str, pipeline: str, scopes: set[str]) -> None:
     """But for where it comes from: an accumulator, or a constant, which is no node."""
     program = compile_program(source(name), pipeline, reproducer_directory=None)
-    for graph in updating_graphs(program):
-        for path in gradient_paths(graph):
-            for value in (v for point in path.points for v in point.values):
-                if isinstance(value, Node) and value.origin and value.op.name not in ("Load", "TensorMove"):
-                    assert value.origin.sources, repr(value)
+    ways = [path for graph in updating_graphs(program) for path in gradient_paths(graph)]
+    on_the_way = [value for path in ways for point in path.points for value in point.values]
+    added = [node for graph in program.graphs.values() for node in adding_nodes(graph)]
+    gradients = [node for node in added if tensor_type(node).shape]  # and no counts
+    for value in [*on_the_way, *gradients, *(node.operand(1) for node in gradients)]:
+        if isinstance(value, Node) and value.origin and value.op.name not in ("Load", "TensorMove"):
+            assert value.origin.sources, repr(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.core.errors import Error
+from boost_compile.ir.core.errors import Error, OptionError
 from boost_compile.ir.text import print_program
 from boost_compile.passes import REGISTRY, compile_program
 from boost_compile.passes.framework.options import REQUIRED, declared_options
@@ -34,7 +34,11 @@ def test_a_pass_takes_what_the_page_lists(name: str, script: dict[str, Any]) -> 
     cls = REGISTRY[name]
     assert script["section"](cls, "").rstrip() in (DOCS / "passes.md").read_text(encoding="utf-8")
     defaults = {n: o.default for n, o in declared_options(cls).items()}
-    if REQUIRED not in defaults.values():
+    required = {option: "x" for option, default in defaults.items() if default is REQUIRED}
+    for option in defaults:
+        with pytest.raises(OptionError, match=f"pass '{name}': option '{option}'"):
+            cls(**(required | {option: object()}))
+    if not required:
         assert _compiled(name, {}) == _compiled(name, defaults)
 
 
