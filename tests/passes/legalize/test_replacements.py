@@ -16,6 +16,7 @@ from boost_compile.passes import compile_program
 from tests.execution import ORDERS, run_graph, train
 from tests.graphs import program
 from tests.material import batches, material, values
+from tests.passes.legalize.test_half import LOSS
 
 HERE = Path(__file__).parent
 TEXT = (HERE / "legalize.ir").read_text()
@@ -152,6 +153,30 @@ def test_the_overflow_status(source: Program, unscaled: float) -> None:
     assert not [node for node in found if node.op.name.startswith("NPU")]
 
 
+def test_a_status_that_nobody_fills_is_zero() -> None:
+    """Also where a function takes it."""
+    found = legal(
+        parse_program("""
+graph @g(%x: float32[2]) {
+  func @read(%y: float32[2]) {
+    %buffer = NPUAllocFloatStatus() : float32[8]
+    %sum = ReduceSum(%buffer, (), false) : float32[]
+    return %sum
+  }
+  %buffer = NPUAllocFloatStatus() : float32[8]
+  %later = Depend(%buffer, %x)
+  %clear = NPUClearFloatStatus(%later) : float32[8]
+  %sum = ReduceSum(%clear, (), false) : float32[]
+  %waits = Depend(%sum, %clear)
+  %more = call(@read, %x) : float32[]
+  %all = Add(%waits, %more)
+  return %all
+}""")
+    ).graphs["g"]
+    assert run_graph(found, [np.ones(2, np.float32)], {}) == 0
+    assert not [n for body in found.all_graphs() for n in body if n.op.name.startswith("NPU")]
+
+
 def test_a_file_with_a_dynamic_loss_scale_skips_what_overflows() -> None:
     source = material("mlp_loss_scale_dynamic")
     found = legal(source)
@@ -205,8 +230,9 @@ def test_what_was_replaced_is_reported() -> None:
 
 
 def test_it_comes_along_where_the_target_asks_for_it() -> None:
-    for text in (TEXT, OVERWRITES):
-        found = compile_program(assign_roles(parse_program(text)), "dead-code-elimination", target="cpu")
+    for text in (TEXT, OVERWRITES[: OVERWRITES.index("graph @constants")], LOSS):
+        target = "gpu" if text is LOSS else "cpu"
+        found = compile_program(assign_roles(parse_program(text)), "dead-code-elimination", target=target)
         assert [r.name for r in found.reports] == ["legalize", "dead-code-elimination"]
     found = compile_program(material("mlp"), "dead-code-elimination", target="cpu")
     assert [r.name for r in found.reports] == ["dead-code-elimination"]
