@@ -50,7 +50,7 @@ Types = tuple[Item, ...]
 
 def lacking(main: Graph, target: str) -> list[Node]:
     """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
-    return [node for graph in main.all_graphs() for node in graph if not has_kernel(node, target)]
+    return [node for node in main.all_nodes() if not has_kernel(node, target)]
 
 
 def on_cpu(main: Graph, target: str) -> list[Node]:

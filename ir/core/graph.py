@@ -323,6 +323,11 @@ class Graph(Displayed):
         """This graph and its functions."""
         return [self, *self.functions.values()] if self.owner is None else [self]
 
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes of this graph and of its functions."""
+        for graph in self.all_graphs():
+            yield from graph
+
     def total_nodes(self) -> int:
         """How many nodes the graph and its functions have."""
         return sum(map(len, self.all_graphs()))

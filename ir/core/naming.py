@@ -46,15 +46,15 @@ class UniqueNames:
 
     def __init__(self, reserved: Iterable[str] = ()):
         self._reserved = set(reserved)
-        self._taken: set[str] = set()
+        self.taken: set[str] = set()
         self._serial: dict[str, int] = {}
 
     def claim(self, name: str) -> str:
         unique = name
-        while unique in self._taken or (unique != name and unique in self._reserved):
+        while unique in self.taken or (unique != name and unique in self._reserved):
             n = self._serial[name] = self._serial.get(name, 0) + 1
             unique = f"{name}_{n}"
-        self._taken.add(unique)
+        self.taken.add(unique)
         return unique
 
 

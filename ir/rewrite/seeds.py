@@ -84,5 +84,5 @@ def separate_draws(program: Program) -> int:
 
 def _drawing(graph: Graph) -> list[tuple[Node, tuple[Attribute, ...]]]:
     """The random nodes of a graph and its functions whose seeds are known."""
-    nodes = (node for body in graph.all_graphs() for node in body if is_random(node))
+    nodes = (node for node in graph.all_nodes() if is_random(node))
     return [(node, seeds) for node in nodes if (seeds := seeds_of(node)) is not None]

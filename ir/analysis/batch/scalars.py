@@ -58,7 +58,7 @@ class _Search:
     def __init__(self, graph: Graph, batch: Batch, parts: Mapping[Node, str], doubtful: str):
         self.batch = batch
         self.doubtful = doubtful
-        self.nodes = [n for g in graph.all_graphs() for n in g]
+        self.nodes = list(graph.all_nodes())
         trained = any(part == BACKWARD for part in parts.values())
         self.parts: Mapping[Node, str] = parts if trained else dict.fromkeys(self.nodes, FORWARD)
         self.found = Scalars()

@@ -51,7 +51,7 @@ def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
         _compare_graphs(matching, found, computation)
         # Nodes that have no counterpart in any of the graphs that this one became, or was made of: told once.
         for nodes, kept in ((matching.a, kept_a), (matching.b, kept_b)):
-            for node in (n for body in nodes.all_graphs() for n in body):
+            for node in nodes.all_nodes():
                 if node not in kept and node not in told:
                     told.add(node)
                     before, after = (node, None) if kept is kept_a else (None, node)
@@ -114,7 +114,7 @@ def _hashes(program: Program) -> dict[str, int]:
 
 
 def _kinds(graph: Graph) -> Counter[tuple[str, str]]:
-    return Counter((node.op.name, node.scope) for body in graph.all_graphs() for node in body)
+    return Counter((node.op.name, node.scope) for node in graph.all_nodes())
 
 
 def _split(pairs: list[tuple[str, str]]) -> list[Detail]:
@@ -245,7 +245,7 @@ def _mapping(prefix: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> 
 
 def _whole(graph: Graph, before: str | None, after: str | None) -> GraphDiff:
     """A graph that has nothing in common with any of the other program."""
-    nodes = (node for body in graph.all_graphs() for node in body)
+    nodes = graph.all_nodes()
     found = [NodeDiff("removed", n, None) if after is None else NodeDiff("added", None, n) for n in nodes]
     return GraphDiff(before, after, nodes=found)
 
@@ -260,11 +260,10 @@ class _Blame:
         self._kept = {n for m in matchings for n in m.back}
         self._of_source: dict[str, str] = {}
         for graph in b.graphs.values():
-            for body in graph.all_graphs():
-                for node in body:
-                    if node.origin and node.origin.passes and node not in self._kept:
-                        for source in node.origin.sources:
-                            self._of_source.setdefault(source, node.origin.passes[-1])
+            for node in graph.all_nodes():
+                if node.origin and node.origin.passes and node not in self._kept:
+                    for source in node.origin.sources:
+                        self._of_source.setdefault(source, node.origin.passes[-1])
         before, after = ([r.name for r in p.reports] for p in (a, b))
         since = after[len(before) :] if after[: len(before)] == before else after
         self._only = since[0] if len(set(since)) == 1 else UNRECORDED

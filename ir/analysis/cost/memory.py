@@ -85,17 +85,16 @@ def value_kinds(graph: Graph, parts: Mapping[Node, str], found: TrainingAnatomy 
     was ``found``), gradients are the backward values that its update side takes."""
     gradients = {g for w in found.weights for g in w.gradient} if found else set()
     kinds: dict[Node, str] = {}
-    for body in graph.all_graphs():
-        for node in body:
-            part = parts.get(node)
-            if part == FORWARD:
-                kinds[node] = ACTIVATION
-            elif part != BACKWARD:
-                kinds[node] = UPDATE_VALUE
-            elif node in gradients or (found is None and any(_takes(user, parts) for user in node.uses)):
-                kinds[node] = GRADIENT
-            else:
-                kinds[node] = BACKWARD_VALUE
+    for node in graph.all_nodes():
+        part = parts.get(node)
+        if part == FORWARD:
+            kinds[node] = ACTIVATION
+        elif part != BACKWARD:
+            kinds[node] = UPDATE_VALUE
+        elif node in gradients or (found is None and any(_takes(user, parts) for user in node.uses)):
+            kinds[node] = GRADIENT
+        else:
+            kinds[node] = BACKWARD_VALUE
     return kinds
 
 

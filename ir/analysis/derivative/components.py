@@ -38,9 +38,8 @@ class Zeros:
 
     def __init__(self, main: Graph):
         self._known: dict[Value, bool] = {}
-        for body in main.all_graphs():
-            for node in body:
-                self._known[node] = self._makes_zeros(node)
+        for node in main.all_nodes():
+            self._known[node] = self._makes_zeros(node)
 
     def is_zero(self, value: Value, path: Path = ()) -> bool:
         """Whether a component is known to be zero, and so any multiple of itself."""

@@ -38,9 +38,8 @@ class Derivative:
         self.ranks: dict[Value, int] = {}
         self.groups: dict[Node, object] = {}
         self.inner = self._inner()
-        for body in graph.all_graphs():
-            for node in body:
-                self.groups[node] = self._group(node)
+        for node in graph.all_nodes():
+            self.groups[node] = self._group(node)
         self.numbers = {group for group in self.groups.values() if not isinstance(group, Node)}
         self.fed: set[object] = set()
         self.tails: set[object] = set()
@@ -114,15 +113,14 @@ class Derivative:
     def _round(self) -> bool:
         """Ranks every value once, operands before users; says whether any rank changed."""
         changed = False
-        for body in self.graph.all_graphs():
-            for node in body:
-                before = self.ranks.get(node)
-                rank = self._rank(node)
-                if before == CARRIER and (node.op is CALL or node.op.name == "TupleGetItem"):
-                    rank = CARRIER  # what recursion could make swing to and fro
-                if rank != before:
-                    self.ranks[node] = rank
-                    changed = True
+        for node in self.graph.all_nodes():
+            before = self.ranks.get(node)
+            rank = self._rank(node)
+            if before == CARRIER and (node.op is CALL or node.op.name == "TupleGetItem"):
+                rank = CARRIER  # what recursion could make swing to and fro
+            if rank != before:
+                self.ranks[node] = rank
+                changed = True
         for formal, sites in self.closures.bound.items():
             if self.rank(formal) != CARRIER and any(self._passes(node, i) for node, i in sites):
                 self.ranks[formal] = CARRIER

@@ -68,13 +68,12 @@ def switch_behind(closure: Value) -> Node | None:
 def bindings(main: Graph) -> dict[Input, list[Value]]:
     """For every function input, the caller's values that it may stand for (one per call site that is reached)."""
     bound: dict[Input, dict[Value, None]] = {}
-    for graph in main.all_graphs():
-        for node in graph:
-            if node.op is not CALL:
-                continue
-            for target in targets(node) or ():
-                for formal, actual in zip(target.function.inputs, target.arguments, strict=False):
-                    bound.setdefault(formal, {})[actual] = None
+    for node in main.all_nodes():
+        if node.op is not CALL:
+            continue
+        for target in targets(node) or ():
+            for formal, actual in zip(target.function.inputs, target.arguments, strict=False):
+                bound.setdefault(formal, {})[actual] = None
     return {formal: list(values) for formal, values in bound.items()}
 
 

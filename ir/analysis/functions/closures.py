@@ -28,13 +28,12 @@ class Closures:
         self.callers: dict[Graph, dict[Node, None]] = {}
         self.open: set[Node] = set()
         calls: list[Node] = []
-        for graph in main.all_graphs():
-            for node in graph:
-                if node.op is CALL:
-                    calls.append(node)
-                    self.targets[node] = {}
-                elif node.op.name == "Partial" and isinstance(bound := node.operand(0), GraphRef):
-                    self._bind(bound.graph, 0, node)
+        for node in main.all_nodes():
+            if node.op is CALL:
+                calls.append(node)
+                self.targets[node] = {}
+            elif node.op.name == "Partial" and isinstance(bound := node.operand(0), GraphRef):
+                self._bind(bound.graph, 0, node)
         changed = True
         while changed:
             changed = False

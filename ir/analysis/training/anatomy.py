@@ -174,12 +174,11 @@ def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary
     trained = {w.name for w in weights}
     slots = {s for w in weights for s in w.slots}
     statistics: set[str] = set()
-    for body in side.graph.all_graphs():
-        for node in body:
-            if side.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
-                effect = describe(node, known)
-                if effect is not None:
-                    statistics.update(s.name for v in effect.writes for s in states_behind(v, side.bound))
+    for node in side.graph.all_nodes():
+        if side.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
+            effect = describe(node, known)
+            if effect is not None:
+                statistics.update(s.name for v in effect.writes for s in states_behind(v, side.bound))
     roles: dict[str, str] = {}
     for name in side.graph.states:
         if name in trained:

@@ -57,11 +57,10 @@ class _Marking:
         the call of a closure that the network returned (the backward of a branch). Functions carry the part of who
         refers to them.
         """
-        for graph in self.graph.all_graphs():
-            for node in graph:
-                part = mark(node)
-                if part is not None:
-                    self.parts[node] = part
+        for node in self.graph.all_nodes():
+            part = mark(node)
+            if part is not None:
+                self.parts[node] = part
         self._mark_forward_calls()
         for graph in self.graph.all_graphs():
             self._spread(graph)

@@ -41,7 +41,7 @@ def name_results(program: Program, graph: Graph) -> None:
 
 def asks_for_overflow(graph: Graph) -> bool:
     """Whether a training cell tests anything for overflow by itself; then its results may be a flag and a scale."""
-    return any(node.op.name in TESTING for body in graph.all_graphs() for node in body)
+    return any(node.op.name in TESTING for node in graph.all_nodes())
 
 
 def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:

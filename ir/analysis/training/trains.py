@@ -61,8 +61,8 @@ def what_is_missing(program: Program) -> str | None:
             return None
     if has_backward and updates:
         return None
-    bodies = (body for graph in program.graphs.values() for body in graph.all_graphs())
-    optimizer = next((node for body in bodies for node in body if is_optimizer(node)), None)
+    nodes = (node for graph in program.graphs.values() for node in graph.all_nodes())
+    optimizer = next(filter(is_optimizer, nodes), None)
     if optimizer is not None:
         return (
             f"updates state by {optimizer.op.name} (%{optimizer.name}) but has no backward part: what it updates from "

@@ -47,12 +47,11 @@ class UpdateSide:
 def find_updates(graph: Graph, parts: Mapping[Node, str], known: dict[str, Summary]) -> list[Effect]:
     """In-place writes that are part of neither forward nor backward, in main graph and functions."""
     found = []
-    for body in graph.all_graphs():
-        for node in body:
-            if node not in parts and node.op is not CALL and is_effect(node):
-                effect = describe(node, known)
-                if effect is not None and effect.writes:
-                    found.append(effect)
+    for node in graph.all_nodes():
+        if node not in parts and node.op is not CALL and is_effect(node):
+            effect = describe(node, known)
+            if effect is not None and effect.writes:
+                found.append(effect)
     return found
 
 
@@ -68,11 +67,10 @@ def update_side(
 def _needed_by(graph: Graph, parts: Mapping[Node, str], updates: Sequence[Effect]) -> list[Node]:
     """Everything unmarked that an update needs belongs to the update side, and calls that lead to updates."""
     callers: dict[str, list[Node]] = {}
-    for body in graph.all_graphs():
-        for node in body:
-            if node.op is CALL:
-                for function in called_functions(node):
-                    callers.setdefault(function.name, []).append(node)
+    for node in graph.all_nodes():
+        if node.op is CALL:
+            for function in called_functions(node):
+                callers.setdefault(function.name, []).append(node)
 
     def is_unmarked(node: Node) -> bool:
         return node not in parts and node.op.name != "UpdateState"
@@ -104,10 +102,9 @@ def _written(bound: Mapping[Input, Sequence[Value]], updates: Sequence[Effect]) 
 
 def _depths(graph: Graph) -> dict[Node, int]:
     depth: dict[Node, int] = {}
-    for body in graph.all_graphs():
-        for node in body:
-            before = max((depth.get(v, 0) for v in node._operands if isinstance(v, Node)), default=0)
-            depth[node] = before + (node.op.name == "UpdateState")
+    for node in graph.all_nodes():
+        before = max((depth.get(v, 0) for v in node._operands if isinstance(v, Node)), default=0)
+        depth[node] = before + (node.op.name == "UpdateState")
     return depth
 
 

@@ -134,15 +134,20 @@ def _put_type(a: Any, type_: Type) -> None:
         for name in type_.functions:
             a.values.add(type=K["FUNCGRAPHCLOSURE"], s=name.encode())
     elif isinstance(type_, OpaqueType):
-        name = a.name
-        a.ParseFromString(type_.encoded)
-        a.ClearField("name")
-        if name:
-            a.name = name
+        _put_opaque(a, type_.encoded)
     elif type_ in SIMPLE_KINDS:
         a.type = SIMPLE_KINDS[type_]
     else:
         raise VerifyError(f"type '{type_}' cannot be written to MindIR: give the value a known type")
+
+
+def _put_opaque(a: Any, encoded: bytes) -> None:
+    """All but the name."""
+    name = a.name
+    a.ParseFromString(encoded)
+    a.ClearField("name")
+    if name:
+        a.name = name
 
 
 def _utf8(raw: bytes) -> str:
@@ -267,11 +272,7 @@ def _put_value(a: Any, value: Attribute, nested: bool, payload: Payload) -> None
     elif isinstance(value, MonadValue):
         a.type = K["UMONAD"] if value.kind == "umonad" else K["IOMONAD"]
     elif isinstance(value, Opaque):
-        name = a.name
-        a.ParseFromString(value.encoded)
-        a.ClearField("name")
-        if name:
-            a.name = name
+        _put_opaque(a, value.encoded)
     else:
         raise VerifyError(f"not an attribute value: {value!r}")
 

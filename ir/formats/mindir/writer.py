@@ -19,6 +19,7 @@ from ...core.attributes import Attribute, TensorValue, bits
 from ...core.data import Data
 from ...core.errors import Error, VerifyError
 from ...core.graph import Constant, Graph, GraphRef, Node, Value
+from ...core.naming import UniqueNames
 from ...core.op import CALL, Op
 from ...core.program import StateVariable
 from ...core.types import UNKNOWN, TensorType, Type
@@ -121,8 +122,8 @@ class _Emitter:
         while name in graph.functions:
             name += "_main"
         self._main_name = name
-        self._taken: set[str] = {name, *graph.functions}
-        self._serial: dict[str, int] = {}
+        self._unique = UniqueNames()
+        self._unique.taken.update((name, *graph.functions))
         self._constants: dict[str, list[tuple[Attribute, str]]] = {}
         self._states: dict[str, str] = {}
         self._primitives: list[bytes] = []
@@ -143,17 +144,6 @@ class _Emitter:
         chunks.append(after)
         return chunks
 
-    # -- names -------------------------------------------------------------------------------------------------------
-
-    def _unique(self, name: str) -> str:
-        taken = self._taken
-        unique = name
-        while unique in taken:
-            n = self._serial[name] = self._serial.get(name, 0) + 1
-            unique = f"{name}_{n}"
-        taken.add(unique)
-        return unique
-
     # -- graphs ------------------------------------------------------------------------------------------------------
 
     def _function(self, graph: Graph, name: str) -> list[Chunk]:
@@ -170,14 +160,14 @@ class _Emitter:
         # States first: their names are what users know, so they are never the ones to yield in a clash.
         for state in graph.states.values():
             if main:
-                self._states[state.name] = self._unique(prefix + state.name)
+                self._states[state.name] = self._unique.claim(prefix + state.name)
             elif self._stateless or state.name not in self._states:
                 raise VerifyError(
                     f"function '{graph.name}' uses state '{state.name}' directly: pass it in as an argument"
                 )
             define(state, self._states[state.name])
         for value in graph.inputs:
-            define(value, self._unique(prefix + value.name))
+            define(value, self._unique.claim(prefix + value.name))
         arguments: list[Value] = [*graph.inputs]
         if main and self._stateless:
             arguments += graph.states.values()
@@ -229,15 +219,14 @@ class _Emitter:
                 proto.external_data.location = self._location
                 proto.external_data.offset, proto.external_data.length = offset, length
                 offset += length + -length % ALIGNMENT
-                chunks.append(delimited(s.GRAPH_PARAMETER, type_ + proto.SerializeToString(deterministic=True)))
-            else:
-                encoded = type_ + proto.SerializeToString(deterministic=True)
-                chunks += _message(s.GRAPH_PARAMETER, _tensor(encoded, variable.data))
+            encoded = type_ + proto.SerializeToString(deterministic=True)
+            tensor = [encoded] if self._location else _tensor(encoded, variable.data)
+            chunks += _message(s.GRAPH_PARAMETER, tensor)
         return chunks
 
     def _nodes(self, graph: Graph, prefix: str, names: dict[Value, str], uses: dict[Value, bytes]) -> list[Chunk]:
         chunks: list[Chunk] = []
-        types, maps, ops, scopes, taken = self._types, self._maps, self._ops, self._scopes, self._taken
+        types, maps, ops, scopes, taken = self._types, self._maps, self._ops, self._scopes, self._unique.taken
         node_tag, output_tag, name_tag = tag(s.GRAPH_NODE), tag(s.NODE_OUTPUT), tag(s.NODE_NAME)
         primal_tag = tag(s.NODE_PRIMAL)
         for node in graph:
@@ -259,7 +248,7 @@ class _Emitter:
                 op_field = ops.get(op) or self._primitive(op)
             full = prefix + node.name
             if full in taken:
-                full = self._unique(full)
+                full = self._unique.claim(full)
             taken.add(full)
             encoded = full.encode("utf-8", "surrogatepass")
             field = varint(len(encoded)) + encoded
@@ -315,7 +304,7 @@ class _Emitter:
         for other, name in alike:
             if other is value or (type(other) is type(value) and bits(other) == bits(value)):
                 return name
-        name = self._unique(constant.name)
+        name = self._unique.claim(constant.name)
         alike.append((value, name))
         fields = text_field(s.NODE_OUTPUT, name) + text_field(s.NODE_NAME, name) + text_field(s.NODE_OP, "Constant")
         if isinstance(value, TensorValue) and value.data.nbytes > SPLICED:
@@ -335,9 +324,9 @@ class _Emitter:
 
     def _primitive(self, op: Op) -> bytes:
         n = len(self._ops) + 1
-        while f"{op.name}:{n}" in self._taken:
+        while f"{op.name}:{n}" in self._unique.taken:
             n += 1
-        name = self._unique(f"{op.name}:{n}")
+        name = self._unique.claim(f"{op.name}:{n}")
         encoded = text_field(1, name) + text_field(2, op.name)
         encoded += b"".join([delimited(3, encode_value(k, v)) for k, v in op.attributes.items()])
         encoded += text_field(4, op.instance)

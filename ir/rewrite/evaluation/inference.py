@@ -45,7 +45,7 @@ def rest(main: Graph, outputs: Node) -> None:
 
 def draws(main: Graph) -> list[Node]:
     """Nodes that still draw at random."""
-    return [node for graph in main.all_graphs() for node in graph if is_random(node)]
+    return [node for node in main.all_nodes() if is_random(node)]
 
 
 def _drop_dropout(graph: Graph) -> None:

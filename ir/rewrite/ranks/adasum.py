@@ -58,15 +58,14 @@ def neighbours(devices: int) -> str:
 
 def needs_job(graph: Graph) -> bool:
     """Whether :func:`expand_adasum` has something to write out."""
-    return any(node.op.name == ADASUM or _among_neighbours(node) for body in graph.all_graphs() for node in body)
+    return any(node.op.name == ADASUM or _among_neighbours(node) for node in graph.all_nodes())
 
 
 def check_ranks(graph: Graph, ranks: int) -> None:
     """RuntimeFailure if a job of so many ranks cannot run the graph."""
-    for body in graph.all_graphs():
-        for node in body:
-            if node.op.name == ADASUM:
-                Job(0, ranks, CPU).levels(int(node.op.attributes[DEVICES]))
+    for node in graph.all_nodes():
+        if node.op.name == ADASUM:
+            Job(0, ranks, CPU).levels(int(node.op.attributes[DEVICES]))
 
 
 def _among_neighbours(node: Node) -> bool:

@@ -35,8 +35,7 @@ def is_collective(node: Node) -> bool:
 
 def collectives(graph: Graph) -> Iterator[Node]:
     """The collectives of a graph and its functions."""
-    for body in graph.all_graphs():
-        yield from (node for node in body if is_collective(node))
+    return filter(is_collective, graph.all_nodes())
 
 
 def all_reduce(graph: Graph, value: Value, group: str, *, scope: str = "") -> Node:
