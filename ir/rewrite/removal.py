@@ -345,7 +345,7 @@ class Removal:
                 node.replace_uses(node.operand(0))
         for node, at in plan.merges.items():
             if node.graph is graph and not plan.is_dead(node):
-                gone |= self._unmerge(plan, node, at)
+                gone |= self._unmerge(node, at)
         for node, at in plan.tuples.items():
             if node.graph is graph:
                 self._untuple(node, at)
@@ -377,8 +377,9 @@ class Removal:
         type_ = node.operand(i).type
         return zeros(node.graph, plain(type_), node.scope) if _has_zeros(type_) else node.graph.constant(True)
 
-    def _unmerge(self, plan: Plan, node: Node, at: Collection[int]) -> set[Node]:
-        """Takes dead values out of what merges them with others; returns the effects that go with it."""
+    def _unmerge(self, node: Node, at: Collection[int]) -> set[Node]:
+        """Takes dead values out of what merges them with others; returns the effects that go with it. In a tuple that
+        comes from elsewhere zeros stand in their places."""
         graph = node.graph
         assert graph is not None
         if node.op.name not in _MERGING_TUPLE:
@@ -386,20 +387,13 @@ class Removal:
             node.replace_uses(kept)
             return {node} if is_effect(node) else set()
         items = node.operand(0)
-        with graph.inserting_before(node):
-            if isinstance(items, Node) and items.op.name == "MakeTuple":
-                rest = [v for i, v in enumerate(items.operands) if i not in at]
-            else:
-                n = self._width(node)
-                rest = [
-                    graph.create("TupleGetItem", [items, graph.constant(i)], scope=node.scope)
-                    for i in range(n)
-                    if i not in at
-                ]
+        if isinstance(items, Node) and items.op.name == "MakeTuple":
+            rest = [v for i, v in enumerate(items.operands) if i not in at]
             if len(rest) == 1 and node.op.name == "AddN":
                 node.replace_uses(rest[0])
             else:
-                node.set_operand(0, graph.create("MakeTuple", rest, scope=node.scope, sources=[items]))
+                with graph.inserting_before(node):
+                    node.set_operand(0, graph.create("MakeTuple", rest, scope=node.scope, sources=[items]))
         return set()
 
     def _forget_inputs(self, plan: Plan) -> None:
