@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ..ir.core.program import Program
     from ..passes.framework.base import Pass
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
-         "TIB": 2**40}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -39,19 +36,6 @@ class Plan(Displayed):
     candidates: tuple[Candidate, ...]
     chosen: Candidate
     pipeline: str
-
-
-def bytes_of(text: str) -> int:
-    """``8GB`` or ``7.5GiB`` as a number of bytes. OptionError for anything else."""
-    number = text.strip().rstrip("BbKkMmGgTtIi")
-    unit = text.strip()[len(number) :].upper()
-    try:
-        found = float(number) * UNITS[unit]
-    except (ValueError, KeyError):
-        raise OptionError(f"memory of '{text}': give a number with a unit, such as 8GB or 500MiB") from None
-    if not 0 < found < 1e18:
-        raise OptionError(f"memory of '{text}': it must be more than nothing, and finite")
-    return int(found)
 
 
 def batch_size(program: Program) -> int:

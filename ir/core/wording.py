@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .errors import OptionError
+
 _ES = ("s", "x", "z", "ch", "sh")
 
 
@@ -28,6 +30,23 @@ def print_bytes(n: float) -> str:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
         n /= 1024
     raise AssertionError
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
+         "TIB": 2**40}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """``8GB`` or ``7.5GiB`` as a number of bytes. OptionError for anything else."""
+    number = text.strip().rstrip("BbKkMmGgTtIi")
+    unit = text.strip()[len(number) :].upper()
+    try:
+        found = float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise OptionError(f"memory of '{text}': give a number with a unit, such as 8GB or 500MiB") from None
+    if not 0 < found < 1e18:
+        raise OptionError(f"memory of '{text}': it must be more than nothing, and finite")
+    return int(found)
 
 
 def print_count(n: float) -> str:

@@ -30,6 +30,7 @@ CLASSES = {
     "overflow-check": "OverflowCheck",
     "parameter-groups": "ParameterGroups",
     "patch-convolution": "PatchConvolution",
+    "recompute": "Recompute",
     "tag-gradient-centralization": "TagGradientCentralization",
 }
 """The project's own passes: each has a module of its name."""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.wording import parse_bytes
 from boost_compile.runtime.engine.footprint import footprint
-from boost_compile.tools.budget import batch_size, bytes_of
+from boost_compile.tools.budget import batch_size
 from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect
 
@@ -22,13 +23,13 @@ Exported = Callable[[str], Path]
     ("text", "count"), [("8GB", 8 * 10**9), ("7.5 GiB", 15 << 29), ("500mb", 5 * 10**8), ("123", 123)]
 )
 def test_bytes(text: str, count: int) -> None:
-    assert bytes_of(text) == count
+    assert parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "nan", "0MB", "64k", "8 bananas", "inf"])
 def test_no_bytes(text: str) -> None:
     with pytest.raises(OptionError):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 def test_the_largest_micro_batch_that_fits(exported: Exported) -> None:

@@ -1,0 +1,156 @@
+"""The plan that fits into a budget for the least extra operations.
+
+Plans form a ladder. It begins with nothing, goes on with what costs little time, then runs more and more pieces again
+as a whole, those first that save most bytes for an operation, and ends with pieces of other sizes. Each plan is
+written into a copy of the program and judged by the estimate of a session's memory. Among those that fit the one with
+the fewest extra operations is taken; of the ladder's long middle only the first that fits is looked for, by halving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...ir.analysis.cost.flops import estimated_flops
+from ...ir.analysis.cost.footprint import footprint
+from ...ir.analysis.cost.running_order import running_order
+from ...ir.core.errors import PassError
+from ...ir.core.graph import Graph, Node
+from ...ir.core.program import Program
+from ...ir.core.wording import print_bytes
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.effects.readiness import by_readiness
+from .candidates import Forward, bytes_of, forward_of, is_view
+from .clones import run_again
+from .plans import Plan, blocks, cheap, kept_bytes, root_blocks
+
+MARGIN = 0.05
+"""By how much a session may grow beyond the estimate (docs/memory.md)."""
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Into how many pieces the forward part is cut, when all of it runs again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A plan as it was judged: the estimate for a session in bytes, and operations of a cycle beyond those before."""
+
+    text: str
+    plan: Plan
+    bytes: int
+    extra: float
+
+    def line(self) -> str:
+        return f"{self.text:<34} {print_bytes(self.bytes):>10} {100 * self.extra:>+6.0f} %"
+
+
+def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
+    """The plan that keeps a session of ``program`` below ``budget`` bytes, and all that were tried. PassError with the
+    table if none does."""
+    trials = _Trials(program)
+    limit = int(budget / (1 + MARGIN))
+    nothing = trials.judge("nothing", lambda forward: [])
+    if nothing.bytes <= limit:
+        return nothing, trials.tried
+    trials.judge("what costs little time", cheap)
+    trials.first_that_fits(limit, *_one_by_one(program))
+    for pieces in SIZES:
+        trials.judge(f"all of it, in {pieces} pieces", _in_pieces(pieces))
+    good = [tried for tried in trials.tried if tried.bytes <= limit]
+    if not good:
+        least = min(trials.tried, key=lambda tried: tried.bytes)
+        lines = "\n".join(f"  {tried.line()}" for tried in trials.tried)
+        raise PassError(
+            f"nothing fits into {print_bytes(budget)}; what was tried, with the estimate for a session and the extra "
+            f"operations:\n{lines}\n  The smallest budget that works is {-(-int(least.bytes * (1 + MARGIN)) // 10**6)}"
+            " MB. Smaller micro-batches need less."
+        )
+    return min(good, key=lambda tried: (tried.extra, tried.bytes)), trials.tried
+
+
+def least(program: Program) -> tuple[Tried, list[Tried]]:
+    """The plan with the smallest estimate, all of the forward part running again."""
+    trials = _Trials(program)
+    for pieces in SIZES:
+        trials.judge(f"all of it, in {pieces} pieces", _in_pieces(pieces))
+    return min(trials.tried, key=lambda tried: (tried.bytes, tried.extra)), trials.tried
+
+
+def write(graph: Graph, plan: Plan) -> dict[Node, Node]:
+    """Writes a plan into a graph. Returns what runs again, and the copies."""
+    forward = forward_of(graph)
+    effects = Effects(graph)
+    copied = run_again(forward, plan(forward)).copied
+    if copied:
+        effects.list = by_readiness(graph, effects.list)
+        effects.commit()
+    return copied
+
+
+def _in_pieces(count: int) -> Plan:
+    return lambda forward: blocks(forward, kept_bytes(forward) // count)
+
+
+def _one_by_one(program: Program) -> tuple[int, Callable[[int], Plan]]:
+    """How many pieces there are, and the plan that runs so many of them again as a whole, and of the others what costs
+    little time."""
+    forward = max((forward_of(graph) for graph in program.graphs.values()), key=lambda f: kept_bytes(f))
+    count = len(root_blocks(forward))
+
+    def ranked(pieces: Sequence[set[Node]], forward: Forward) -> list[int]:
+        def worth(i: int) -> float:
+            saved = sum(bytes_of(n) for n in pieces[i] if n in forward.wanted and not is_view(n))
+            return -saved / (1 + estimated_flops(pieces[i]))
+
+        return sorted(range(len(pieces)), key=worth)
+
+    def plan(number: int) -> Plan:
+        def pieces(forward: Forward) -> list[set[Node]]:
+            whole = root_blocks(forward)
+            chosen = set(ranked(whole, forward)[:number])
+            again = {node for i in chosen for node in whole[i]}
+            rest = [piece - again for piece in cheap(forward)]
+            return [*(whole[i] for i in chosen), *rest]
+
+        return pieces
+
+    return count, plan
+
+
+class _Trials:
+    def __init__(self, program: Program):
+        self.program = program
+        self.tried: list[Tried] = []
+        self._before = self._flops(program)
+
+    def judge(self, text: str, plan: Plan) -> Tried:
+        program = self.program.copy()
+        for graph in program.graphs.values():
+            write(graph, plan)
+        extra = self._flops(program) / max(self._before, 1) - 1
+        graphs = [program.graphs[name] for name in program.schedule.graphs()]
+        for graph in graphs:
+            for body in graph.all_graphs():
+                body.reorder(running_order(body))
+        state = sum(variable.nbytes for variable in program.state.values())
+        found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra)
+        self.tried.append(found)
+        return found
+
+    def first_that_fits(self, limit: int, count: int, plan: Callable[[int], Plan]) -> None:
+        """Halves the ladder from 1 to ``count`` pieces."""
+        low, high = 1, count
+        while low < high:
+            middle = (low + high) // 2
+            if self.judge(f"{middle} of {count} pieces", plan(middle)).bytes <= limit:
+                high = middle
+            else:
+                low = middle + 1
+        if count:
+            self.judge(f"{low} of {count} pieces", plan(low))
+
+    def _flops(self, program: Program) -> int:
+        return sum(
+            entry.repeat * estimated_flops(node for body in program.graphs[entry.graph].all_graphs() for node in body)
+            for entry in program.schedule.cycle
+        )

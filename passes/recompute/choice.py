@@ -1,0 +1,63 @@
+"""What of a piece runs again: all of it, or only what costs little time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.analysis.cost.memory import nbytes
+from ...ir.core.graph import Node
+from ...ir.core.primitives import VIEWS
+from ...ir.core.types import TupleType
+from .candidates import Forward, is_cheap, is_view
+
+
+def everything(forward: Forward, piece: Sequence[Node]) -> set[Node]:
+    """All nodes of a piece that can run again."""
+    return _without_bare_views(forward, {node for node in piece if not forward.obstacles[node]})
+
+
+def what_is_cheap(forward: Forward, piece: Sequence[Node]) -> set[Node]:
+    """The cheap nodes of a piece that save most when they run again: what they are computed from, down to products of
+    matrices, convolutions and what enters the piece, is kept, in the fewest bytes.
+
+    A minimum cut between what must be there and what the backward part takes, a value being an edge of its bytes; of
+    equal cuts the one nearest to the backward part, which runs least again.
+    """
+    import networkx as nx
+
+    inside = set(piece)
+    wanted = [node for node in piece if node in forward.wanted]
+    network = nx.DiGraph()
+    for node in piece:
+        # Backwards, so that networkx's cut, the first behind its source, is the one nearest to the backward part.
+        # A tuple's elements stand for themselves, unless the backward part takes the tuple as it is.
+        whole = isinstance(node.type, TupleType) and node not in forward.wanted
+        network.add_edge((node, "out"), (node, "in"), **({} if whole else {"capacity": nbytes(node.type)}))
+        given = bool(forward.obstacles[node]) or not (is_cheap(node) or is_view(node))
+        operands = forward.operands(node)
+        if given or not operands:
+            network.add_edge((node, "in"), "given")
+        for operand in operands:
+            if operand not in inside and not given:
+                network.add_edge((node, "in"), (operand, "out"))
+                network.add_edge((operand, "out"), "given", capacity=0)
+            elif not given:
+                network.add_edge((node, "in"), (operand, "out"))
+    for node in wanted:
+        network.add_edge("wanted", (node, "out"))
+    if "given" not in network or "wanted" not in network:
+        return set()
+    _, (near, _) = nx.minimum_cut(network, "wanted", "given")
+    return _without_bare_views(
+        forward, {node for node in piece if (node, "in") in near and not forward.obstacles[node]}
+    )
+
+
+def _without_bare_views(forward: Forward, chosen: set[Node]) -> set[Node]:
+    """Without views of what is kept: they take no memory."""
+    left = set(chosen)
+    for node in forward.nodes:
+        bare = node.op.name in VIEWS and not any(operand in left for operand in forward.operands(node))
+        if node in left and bare:
+            left.discard(node)
+    return left

@@ -1,0 +1,53 @@
+"""Plans: which nodes of a forward part run again together. Each gives the pieces of one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from math import isqrt
+
+from ...ir.core.graph import Node
+from .candidates import Forward, bytes_of, is_cheap, is_view
+from .choice import everything, what_is_cheap
+from .segments import inner, segments
+
+Plan = Callable[[Forward], list[set[Node]]]
+FINE = 16
+"""In how many pieces values are chosen among that cost little time."""
+
+
+def kept_bytes(forward: Forward) -> int:
+    """The bytes of forward values that the backward part takes."""
+    return sum(bytes_of(node) for node in forward.wanted if not is_view(node))
+
+
+def cheap(forward: Forward) -> list[set[Node]]:
+    """What costs little time, everywhere."""
+    pieces = segments(forward, kept_bytes(forward) // FINE, free=lambda node: not is_cheap(node))
+    return [what_is_cheap(forward, piece) for piece in inner(forward, pieces)]
+
+
+def blocks(forward: Forward, limit: int) -> list[set[Node]]:
+    """Everything, in pieces of about ``limit`` bytes."""
+    return [everything(forward, piece) for piece in inner(forward, segments(forward, limit))]
+
+
+def root_blocks(forward: Forward) -> list[set[Node]]:
+    """Everything, in as many pieces as the root of the number of values that the backward part takes."""
+    count = sum(not is_view(node) for node in forward.wanted)
+    return blocks(forward, kept_bytes(forward) // max(isqrt(count), 1))
+
+
+def cells(forward: Forward, glob: str) -> list[set[Node]]:
+    """Everything in each cell whose scope, from any level on, matches a glob; the outermost that does counts."""
+    found: dict[str, list[Node]] = {}
+    for node in forward.nodes:
+        levels = node.scope.split("/")
+        for depth in range(1, len(levels) + 1):
+            scope = "/".join(levels[:depth])
+            if fnmatchcase(levels[depth - 1], glob) or fnmatchcase(scope, glob) or fnmatchcase(scope, f"*/{glob}"):
+                found.setdefault(scope, []).append(node)
+                break
+    named = {node for nodes in found.values() for node in nodes}
+    rest = [[node] for node in forward.nodes if node not in named]
+    return [everything(forward, piece) for piece in inner(forward, [*found.values(), *rest])[: len(found)]]

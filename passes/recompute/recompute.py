@@ -1,0 +1,111 @@
+"""The pass ``recompute``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.core.errors import NotApplicable, OptionError
+from ...ir.core.graph import Node
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.wording import counted, parse_bytes, print_bytes
+from ..framework.base import Pass
+from ..framework.options import option
+from .budget import fitting, least, write
+from .candidates import Forward, bytes_of, forward_of, is_view
+from .plans import Plan, cells, cheap, root_blocks
+
+POINTWISE, BLOCKS, ALL = "pointwise", "blocks", "all"
+
+
+class Recompute(Pass):
+    """Computes parts of the forward part again in the backward part, so that their results need not be kept.
+
+    The forward part is cut into pieces at narrow places. What one piece hands to another is kept; what the backward
+    part takes from inside of a piece is computed again when the gradient reaches the piece. ``policy`` says what of a
+    piece runs again: ``pointwise`` what costs little time, chosen by a minimum cut (no matrix product, no
+    convolution); ``blocks`` everything, in pieces of about the root of the number of values; ``all`` the pieces, of
+    all sizes tried, that need least memory by the estimate.
+    ``match`` runs the cells again whose scope a glob names, as ``Cell.recompute`` does. ``budget`` finds what to run
+    again so that a session stays below so many bytes, estimated for CPU as ``boost-inspect --memory`` does, for the
+    least extra operations; a budget below what is possible is an error that says what is.
+
+    Never run again: what draws random numbers (a Dropout; its result is kept), changes state (a BatchNorm in training),
+    exchanges values with other ranks, or calls a function. The copies have MindSpore's own marks and scopes
+    (``recompute_…``), and wait for the gradient behind a Depend, as with ``Cell.recompute``.
+
+    Preserves training bit for bit: a kernel that runs twice on the same operands gives the same bits.
+
+    Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; the minimum cut follows PyTorch's
+    partitioner for activations.
+    """
+
+    name = "recompute"
+    late = True
+    policy: str = option(BLOCKS, help="what of each piece runs again", choices=(POINTWISE, BLOCKS, ALL))
+    match: str | None = option(None, help="run the cells again whose scope matches this glob instead")
+    budget: str | None = option(None, help="bytes that a session may grow by (450MB): find what to run again")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.match is not None and self.budget is not None:
+            raise OptionError(f"pass '{self.name}': give match or budget, not both")
+        if self.budget is not None:
+            parse_bytes(self.budget)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        forwards = {name: forward_of(graph) for name, graph in program.graphs.items()}
+        if not any(forward.wanted for forward in forwards.values()):
+            raise NotApplicable("no graph has a backward part that takes values of a forward part")
+        chosen = self._search(program, result)
+        for name, forward in forwards.items():
+            _report(forward, write(program.graphs[name], chosen or self._plan()), name, result)
+        if not result.changed and self.budget is None:
+            raise NotApplicable(self._nothing(result))
+        saved = result.statistics["bytes not kept"]
+        result.summary = f"{counted(result.changed, 'node')} run again; {print_bytes(saved)} need not be kept"
+        return result
+
+    def _plan(self) -> Plan:
+        if self.match is not None:
+            glob = self.match
+            return lambda forward: cells(forward, glob)
+        return cheap if self.policy == POINTWISE else root_blocks
+
+    def _search(self, program: Program, result: PassResult) -> Plan | None:
+        """The plan that a search finds, where one is asked for."""
+        if self.budget is None and self.policy != ALL:
+            return None
+        found, tried = least(program) if self.budget is None else fitting(program, parse_bytes(self.budget))
+        result.statistics |= {"plan": found.text, "estimate": print_bytes(found.bytes)}
+        result.statistics["tried"] = [one.line() for one in tried]
+        return found.plan
+
+    def _nothing(self, result: PassResult) -> str:
+        if self.match is not None:
+            return f"no cell matches '{self.match}' that computes what the backward part takes"
+        reasons = dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
+        return "nothing can run again: " + "; ".join(reasons or ("the backward part takes only what must be kept",))
+
+
+def _report(forward: Forward, copied: Mapping[Node, Node], graph: str, result: PassResult) -> None:
+    """Counts what runs again; each other value that the backward part takes is a miss with the reason."""
+    result.changed += len(copied)
+    result.matched += len(forward.wanted)
+    saved = 0
+    for node in forward.nodes:
+        if node not in forward.wanted or is_view(node):
+            continue
+        if node in copied:
+            saved += bytes_of(node)
+        else:
+            reason = _reason(node, forward)
+            result.miss(f"{graph}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): {reason}")
+    result.statistics["bytes not kept"] = result.statistics.get("bytes not kept", 0) + saved
+
+
+def _reason(node: Node, forward: Forward) -> str:
+    source = node.operand(0) if node.op.name == "TupleGetItem" else node
+    obstacle = forward.obstacles.get(source) if isinstance(source, Node) else ""
+    return obstacle or "a piece starts from it, or it is not in what was chosen"
