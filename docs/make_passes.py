@@ -23,6 +23,7 @@ GROUPS = {
     "Bigger batches": {
         "gradient-accumulation": "[the tutorial](tutorial.md), [how it works](architecture.md#gradient-accumulation)",
         "batch-size": "[memory.md](memory.md)",
+        "recompute": "[memory.md](memory.md#compute-again-what-need-not-be-kept)",
     },
     "Safe precision": {
         "loss-scale": "[how it works](architecture.md#around-the-optimizer)",

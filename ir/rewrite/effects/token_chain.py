@@ -7,8 +7,9 @@ costs nothing on a device that runs one kernel after the other, and MindSpore's 
 many small updates that it may run at once (docs/benchmarks.md).
 
 The chain has levels. An effect's level is one above whatever it waits for and no lower than those it takes values
-from. Level k's token is ``u_k = UpdateState(u_{k-1}, effects and readers of level k-1)``. Reads stand beside the
-sequence: they take the first token that comes after the writes whose value they read.
+from. Level k's token is ``u_k = UpdateState(u_{k-1}, effects of level k-1, readers of what level k overwrites)``. So a
+write waits for its own readers and not for those of later writes: an update runs as soon as its gradient is there.
+Reads stand beside the sequence: they take the first token that comes after the writes whose value they read.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class TokenChain:
         self._previous: dict[Node, Node] = {}
         """The write before an effect in the sequence."""
         self._level: dict[Node, int] = {}
-        self._fence: dict[int, dict[Node, None]] = {}
-        """The effects that the token of each level waits for."""
+        self._fence: dict[Node, int] = {}
+        """What an effect waits for, and the level whose token does: the last one before the first such effect."""
 
     def build(self, first_token: Callable[[bool], Value]) -> dict[bool, Value | None]:
         """Creates the tokens and hands them to the effects; returns the last memory (False) and IO (True) token that
@@ -254,7 +255,7 @@ class TokenChain:
             at = max(at, self._level[other] + 1)
         for other in waited:
             # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
-            self._fence.setdefault(self._level[other] + 1, {})[other] = None
+            self._fence[other] = min(at, self._fence.get(other, at))
         return at
 
     # -- tokens ----------------------------------------------------------------------------------------------
@@ -276,8 +277,8 @@ class TokenChain:
         if not slots:
             return None
         if not io:
-            for k, nodes in self._fence.items():
-                attach.setdefault(k, {}).update(nodes)
+            for node, k in self._fence.items():
+                attach.setdefault(k, {})[node] = None
         token = first_token(io)
         for k in sorted(slots.keys() | attach.keys()):
             for one in self._waits(attach.get(k, ())):
