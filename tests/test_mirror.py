@@ -50,6 +50,7 @@ ELSEWHERE = {
     "ir/core": "tests/ir/core/test_graph.py",
     # One pass in several files.
     "passes/legalize": "tests/passes/legalize/legalize.ir",
+    "passes/recompute": "tests/passes/recompute/test_recompute.py",
     "passes/tag_gradient_centralization.py": "tests/passes/lower_gradient_centralization.ir",
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",

@@ -29,25 +29,23 @@ def what_is_cheap(forward: Forward, piece: Sequence[Node]) -> set[Node]:
     wanted = [node for node in piece if node in forward.wanted]
     network = nx.DiGraph()
     for node in piece:
-        # Backwards, so that networkx's cut, the first behind its source, is the one nearest to the backward part.
         # A tuple's elements stand for themselves, unless the backward part takes the tuple as it is.
         whole = isinstance(node.type, TupleType) and node not in forward.wanted
-        network.add_edge((node, "out"), (node, "in"), **({} if whole else {"capacity": nbytes(node.type)}))
-        given = bool(forward.obstacles[node]) or not (is_cheap(node) or is_view(node))
+        network.add_edge((node, "in"), (node, "out"), **({} if whole else {"capacity": nbytes(node.type)}))
         operands = forward.operands(node)
-        if given or not operands:
-            network.add_edge((node, "in"), "given")
+        if forward.obstacles[node] or not operands or not (is_cheap(node) or is_view(node)):
+            network.add_edge("given", (node, "in"))
+            continue
         for operand in operands:
-            if operand not in inside and not given:
-                network.add_edge((node, "in"), (operand, "out"))
-                network.add_edge((operand, "out"), "given", capacity=0)
-            elif not given:
-                network.add_edge((node, "in"), (operand, "out"))
+            network.add_edge((operand, "out"), (node, "in"))
+            if operand not in inside:  # it is kept anyway
+                network.add_edge("given", (operand, "out"), capacity=0)
     for node in wanted:
-        network.add_edge("wanted", (node, "out"))
+        network.add_edge((node, "out"), "wanted")
     if "given" not in network or "wanted" not in network:
         return set()
-    _, (near, _) = nx.minimum_cut(network, "wanted", "given")
+    # networkx gives the cut nearest to its target.
+    _, (_, near) = nx.minimum_cut(network, "given", "wanted")
     return _without_bare_views(
         forward, {node for node in piece if (node, "in") in near and not forward.obstacles[node]}
     )

@@ -23,8 +23,14 @@ def kept_bytes(forward: Forward) -> int:
 
 def cheap(forward: Forward) -> list[set[Node]]:
     """What costs little time, everywhere."""
-    pieces = segments(forward, kept_bytes(forward) // FINE, free=lambda node: not is_cheap(node))
+    pieces = segments(forward, _several(forward), free=lambda node: not is_cheap(node))
     return [what_is_cheap(forward, piece) for piece in inner(forward, pieces)]
+
+
+def _several(forward: Forward) -> int:
+    """The bytes of a fine piece: of a 16th of all values, and of at least three."""
+    count = sum(not is_view(node) for node in forward.wanted)
+    return kept_bytes(forward) * max(1, 3 * FINE // max(count, 1)) // FINE
 
 
 def blocks(forward: Forward, limit: int) -> list[set[Node]]:

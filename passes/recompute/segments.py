@@ -22,7 +22,7 @@ def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda
     held, best = 0, 0
     for at, node in enumerate(nodes):
         held += bytes_of(node) if node in forward.wanted and not is_view(node) else 0
-        if 2 * held < limit or crossing[at + 1] < crossing[best] or best <= cuts[-1]:
+        if 2 * held < limit or crossing[at + 1] <= crossing[best] or best <= cuts[-1]:
             best = at + 1
         if held >= limit and at + 1 < len(nodes):
             cuts.append(best)

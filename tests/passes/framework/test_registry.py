@@ -32,7 +32,7 @@ ORDER = [
     *("effect-chain-minimization", "dead-code-elimination", "parameter-groups", "common-subexpression-elimination"),
     "lower-gradient-centralization",
     # What works on all of that, and last what each compilation does anew.
-    *("patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel", "adasum"),
+    *("recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel", "adasum"),
 ]
 
 

@@ -1,0 +1,29 @@
+"""The search for a plan that fits."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.core.errors import PassError
+from boost_compile.passes.recompute.budget import MARGIN, fitting, least
+
+from tests.passes.recompute.chain import chain
+
+
+def test_a_smaller_budget_never_costs_less_nor_needs_more() -> None:
+    """Bytes and operations of the plans for budgets from what nothing run again needs down to the least."""
+    program = chain(64)
+    nothing = fitting(program, 1 << 40)[0].bytes
+    smallest = least(program)[0].bytes
+    found = []
+    for k in range(6):
+        budget = int((nothing + (smallest - nothing) * k / 5) * (1 + MARGIN)) + 1
+        chosen, _ = fitting(program, budget)
+        assert chosen.bytes * (1 + MARGIN) <= budget
+        found.append((chosen.extra, -chosen.bytes))
+    assert found == sorted(found)
+    assert found[0][0] == 0 < found[-1][0]
+
+
+def test_below_the_least_is_an_error_with_the_table() -> None:
+    with pytest.raises(PassError, match=r"nothing fits into .*(\n.*)+all of it, in 2 pieces"):
+        fitting(chain(8), 1000)

@@ -1,0 +1,130 @@
+"""recompute: the same bits as without it, in less memory; what is refused, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from boost_compile.ir.analysis.cost.pool import reach
+from boost_compile.ir.analysis.cost.running_order import running_order
+from boost_compile.ir.core.errors import NotApplicable, OptionError
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.text import parse_program
+from boost_compile.passes import compile_program
+from boost_compile.passes.recompute.candidates import DUPLICATED
+from boost_compile.tools.compile import command as compile_
+
+from tests.material import batches, material, values
+from tests.passes.recompute.chain import chain
+from tests.passes.test_by_execution import after, equal
+from tests.tools.support import shell
+
+NETWORKS = ("mlp", "lenet_bn", "residual", "mlp_loss_scale_dynamic", "clip_global_norm")
+OPTIONS = ("", "{policy=pointwise}", "{policy=all}")
+
+
+def compiled(program: Program, pipeline: str) -> Program:
+    return compile_program(program, pipeline, reproducer_directory=None)
+
+
+def copies(program: Program) -> int:
+    return sum(DUPLICATED in node.marks for graph in program.graphs.values() for node in graph)
+
+
+def memory(program: Program, graph: str = "step") -> int:
+    """Bytes of the pool, in the order in which MindSpore runs the graph."""
+    found = program.graphs[graph].clone()[0]
+    found.reorder(running_order(found))
+    return reach(found)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "before", ["", "gradient-accumulation{steps=2},", "gradient-accumulation{steps=2,split=fused},"]
+)
+def test_the_same_bits(name: str, before: str) -> None:
+    source = material(name)
+    state, given = values(source), batches(source, 4)
+    plain = compiled(source, before.rstrip(",")) if before else source
+    wanted = after(plain, state, given)
+    found = compiled(source, f"{before}recompute?")
+    equal(after(found, state, given), wanted, plain.state)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_chain_needs_less_memory_for_the_same_bits(options: str) -> None:
+    source = chain(16)
+    found = compiled(source, f"recompute{options}")
+    assert copies(found)
+    assert memory(found) < memory(source)
+    state, given = values(source), batches(source, 2)
+    equal(after(found, state, given), after(source, state, given), source.state)
+
+
+def test_blocks_need_about_the_root_of_the_memory() -> None:
+    """64 layers keep 64 values; 8 pieces keep 8, and 8 more while one runs again."""
+    source = chain(64)
+    assert memory(compiled(source, "recompute")) < memory(source) / 3
+
+
+def test_copies_wait_for_the_gradient_of_their_piece() -> None:
+    """In the order in which MindSpore runs the graph no copy runs before the forward part has ended."""
+    graph = compiled(chain(16), "recompute").graphs["step"]
+    order = running_order(graph)
+    loss = next(at for at, node in enumerate(order) if node.name == "loss")
+    assert all(at > loss for at, node in enumerate(order) if DUPLICATED in node.marks)
+
+
+def test_clean_ups_leave_the_copies_alone() -> None:
+    found = compiled(chain(16), "recompute")
+    clean = compiled(found, "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization")
+    assert copies(clean) == copies(found)
+    assert memory(clean) == memory(found)
+
+
+def test_cells_are_named_by_their_scope() -> None:
+    found = compiled(chain(16), "recompute{match=block1*}")
+    again = {node.scope for node in found.graphs["step"] if DUPLICATED in node.marks}
+    assert again
+    assert all("/block1-Block/" in scope for scope in again)
+    with pytest.raises(NotApplicable, match=r"no cell matches 'nowhere\*'"):
+        compiled(chain(16), "recompute{match=nowhere*}")
+
+
+def test_each_value_that_is_kept_has_its_reason() -> None:
+    report = next(r for r in compiled(chain(16), "recompute").reports if r.name == "recompute")
+    assert report.changed == copies(compiled(chain(16), "recompute"))
+    assert {miss.reason.partition(": ")[2] for miss in report.misses} == {
+        "a piece starts from it, or it is not in what was chosen"
+    }
+
+
+def test_what_cannot_be_asked_for() -> None:
+    with pytest.raises(OptionError, match="give match or budget, not both"):
+        compiled(chain(4), "recompute{match=a,budget=1GB}")
+    with pytest.raises(OptionError, match="give a number with a unit"):
+        compiled(chain(4), "recompute{budget=much}")
+    with pytest.raises(NotApplicable, match="no graph has a backward part"):
+        compiled(parse_program("graph @net(%x: float32[4]) {\n%y = Exp(%x)\nreturn %y\n}\n"), "recompute")
+
+
+def test_a_budget_that_is_too_small_says_which_one_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "chain.ir", tmp_path / "x.boost"
+    chain(16).save(str(source))
+    refused = shell(capsys, compile_, source, "--passes", "recompute{budget=1MB}", "-o", out)
+    assert refused.code == 2
+    assert "nothing fits into" in refused.err
+    assert not out.exists()
+    smallest = refused.err.partition("The smallest budget that works is ")[2].partition(" MB")[0]
+    done = shell(capsys, compile_, source, "--passes", f"recompute{{budget={smallest}MB}}", "-o", out)
+    assert done.code == 0, done.err
+    assert "run again" in done.out + done.err
+
+
+def test_a_program_that_was_recomputed_already_trains_to_the_same_bits() -> None:
+    source = chain(16)
+    once = compiled(source, "recompute{match=block1*}")
+    twice = compiled(once, "recompute")
+    assert copies(twice) > copies(once)
+    state, given = values(source), batches(source, 2)
+    equal(after(twice, state, given), after(source, state, given), source.state)
