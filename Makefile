@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: tests that start ranks or commands wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: demo test unit mutants test-slow test-devices test-random long-run crash fuzz lint types bench docs pictures licenses clean env
+.PHONY: demo test unit mutants test-slow test-devices test-gpu test-ascend test-random long-run crash fuzz lint types bench docs pictures licenses clean env
 
 env: $(STAMP)
 
@@ -57,6 +57,13 @@ test-slow: $(STAMP)
 # Programs on MindSpore's own GPU and Ascend backends, without such devices; docs/devices.md.
 test-devices: $(STAMP)
 	$(BIN)/python -m tests.devices
+
+# On a machine with a card: the promises on the device, as a table for docs/targets.md. Not run here so far.
+test-gpu: $(STAMP)
+	$(BIN)/python -m tests.devices.card --device GPU
+
+test-ascend: $(STAMP)
+	$(BIN)/python -m tests.devices.card --device Ascend
 
 # Random networks, optimizers and pipelines against native training, by seed; docs/random-testing.md.
 CASES ?= 500

@@ -40,6 +40,7 @@ NOT_RUN = {
     r"^boost-run ranks\.boost ": "a job of ranks takes long, and docs/distributed.md starts the same",
     r"^pip ": "needs a network",
     r"--open": "starts a server",
+    r"--check-device (GPU|Ascend)": "ends differently on a machine that has one",
     r"…": "shortened on the page",
 }
 """What is not run, and why; by what stands in it."""
