@@ -328,7 +328,7 @@ def test_neighbours() -> None:
     found = bodies(left, right)
     found._by_neighbours(found._same_sig)
     assert pairs(found.m) == {"r": "l"}
-    found._by_neighbours(found._same_op)
+    found._by_neighbours(lambda x, y: x.op.name == y.op.name)
     assert pairs(found.m) == {"r": "l", "q": "k", "p": "j"}
 
 
