@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import has_token, is_effect, written_operands
-from ...core.types import IOMONAD, TensorType, is_monad
+from ...core.types import IOMONAD, is_monad
 from ...core.walk import through, walk
 from ..functions.calls import callees_first, targets
 
@@ -73,12 +73,7 @@ def place(value: Value) -> Value | None:
     while isinstance(value, Node):
         if value.op.name == "Depend":
             value = value.operand(0)
-        elif (
-            isinstance(value.type, TensorType)
-            and value.type.ref
-            and is_effect(value)
-            and (at := written_operands(value))
-        ):
+        elif getattr(value.type, "ref", "") and is_effect(value) and (at := written_operands(value)):
             value = value.operand(at[0])
         else:
             return value

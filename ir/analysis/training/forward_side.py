@@ -96,12 +96,9 @@ def _cone(
         value = stack.pop()
         if isinstance(value, State):
             return None
-        if (
-            not isinstance(value, Node)
-            or value in cone
-            or parts.get(value) == FORWARD
-            or value.op.name == "UpdateState"
-        ):
+        if not isinstance(value, Node) or value in cone or value.op.name == "UpdateState":
+            continue
+        if parts.get(value) == FORWARD:
             continue
         if value in parts or is_effect(value):
             return None

@@ -159,13 +159,10 @@ class _Weights:
     def _is_parameter(self, node: Node, state: State) -> bool:
         """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
         fact = facts(node.op)
-        if node.op.name == "AdamNoUpdateParam":
-            return False  # it writes slots alone
-        return (
-            fact.gradient is not None
-            and bool(fact.writes)
-            and state in states_behind(node.operand(fact.writes[0]), self.side.bound)
-        )
+        slots_alone = node.op.name == "AdamNoUpdateParam"
+        if fact.gradient is None or not fact.writes or slots_alone:
+            return False
+        return state in states_behind(node.operand(fact.writes[0]), self.side.bound)
 
     def _disentangle(self, hits: dict[str, dict[Node, None]]) -> None:
         """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over

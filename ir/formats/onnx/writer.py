@@ -37,9 +37,7 @@ INLINE = 1024
 Notes = Callable[[Node], Mapping[str, str]]
 
 
-def write_onnx(
-    path: Path, graph: Graph, state: Mapping[str, StateVariable], notes: Notes | None = None, producer: str = ""
-) -> None:
+def write_onnx(path: Path, graph: Graph, state: Mapping[str, StateVariable], notes: Notes, producer: str) -> None:
     """Writes ``path``, and ``path`` + ``.data`` if there are large tensors. ``notes``: more to say of a node."""
     check_room(path, [variable.data for variable in state.values()])
     external = _External(path.with_name(path.name + ".data"))
@@ -82,9 +80,7 @@ class _External:
 
 
 class _Writer:
-    def __init__(
-        self, graph: Graph, state: Mapping[str, StateVariable], notes: Notes | None, external: _External
-    ) -> None:
+    def __init__(self, graph: Graph, state: Mapping[str, StateVariable], notes: Notes, external: _External) -> None:
         import onnx
 
         self.onnx = onnx
@@ -257,9 +253,7 @@ class _Writer:
         notes = {"scope": node.scope, "type": str(node.type)}
         if node.origin:
             notes |= {"passes": ", ".join(node.origin.passes), "sources": ", ".join(node.origin.sources)}
-        if self.notes:
-            notes |= self.notes(node)
-        return {key: text for key, text in notes.items() if text}
+        return {key: text for key, text in {**notes, **self.notes(node)}.items() if text}
 
     # -- functions ---------------------------------------------------------------------------------------------
 

@@ -139,18 +139,13 @@ def _promote_constants(model: Any) -> None:
         return
     kept = []
     for node in model.graph.node:
-        attribute = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
-        if (
-            attribute is None
-            or attribute.name != "value"
-            or attribute.t.data_type not in float_types
-            or not attribute.t.dims
-            or len(node.output) != 1
-        ):
+        attribute: Any = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        is_float = attribute is not None and attribute.name == "value" and attribute.t.data_type in float_types
+        if is_float and attribute.t.dims and len(node.output) == 1:
+            model.graph.initializer.add().CopyFrom(attribute.t)
+            model.graph.initializer[-1].name = node.output[0]
+        else:
             kept.append(node)
-            continue
-        model.graph.initializer.add().CopyFrom(attribute.t)
-        model.graph.initializer[-1].name = node.output[0]
     if len(kept) < len(model.graph.node):
         nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
         del model.graph.node[:]
