@@ -225,6 +225,27 @@ def test_results_of_several_skipped_writes() -> None:
     check(body, "w1", "w2", without=without)
 
 
+def test_results_of_skipped_calls_are_zero() -> None:
+    body = """
+  %c1 = call(@add, %a, %x, umonad) : float32[2]
+  %u1 = UpdateState(umonad, %c1)
+  %c2 = call(@add, %b, %x, %u1) : float32[2]
+  %u2 = UpdateState(%u1, %c2)
+  %n = Exp(%c1)
+  %s = Sub(%n, %c2)
+  %r = Depend(%s, %u2)
+  return %r
+  func @add(%s: float32[2], %v: float32[2], %u: umonad) {
+    %w = AssignAdd(%s, %v, %u)
+    %t = UpdateState(%u, %w)
+    %l = Load(%s, %t)
+    %n = Mul(%l, %v)
+    %r = Depend(%n, %t)
+    return %r
+  }"""
+    check(body, "c1", "c2", without="%z = Sub(%x, %x)\n%r = Exp(%z)\nreturn %r")
+
+
 @pytest.mark.parametrize(
     ("body", "names", "says"),
     [

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import VerifyError
-from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.core.graph import Graph, Node, State
 from boost_compile.ir.core.op import CALL
-from boost_compile.ir.core.types import holds_function
+from boost_compile.ir.core.types import DType, TensorType, holds_function
 from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.ir.rewrite.effects.token_chain import _by_name
 from boost_compile.ir.verify.verifier import verify
 
 from tests import effect_graphs
@@ -332,6 +333,53 @@ def test_a_write_that_takes_what_a_later_one_makes_comes_after_it() -> None:
     fx.commit()
     assert waits_for(first, second)
     assert not waits_for(second, first)
+
+
+def test_output_keeps_its_order_where_a_write_leaves_the_list() -> None:
+    """The first print takes what the write makes, which the list names last."""
+    g = graph(
+        HEAD
+        + """
+  %p1 = Print(%x, iomonad) : bool[]
+  %i1 = UpdateState(iomonad, %p1)
+  %p2 = Print(%x, %i1) : bool[]
+  %i2 = UpdateState(%i1, %p2)
+  %w = AssignAdd(%a, %x, umonad) : float32[2]@a
+  %u = UpdateState(umonad, %w)
+  %r1 = Depend(%x, %u)
+  %r = Depend(%r1, %i2)
+  return %r"""
+    )
+    fx = Effects(g)
+    fx.list.sort(key=lambda e: e.node.name)
+    p1, p2, w = (node(g, name) for name in ("p1", "p2", "w"))
+    p1.set_operand(0, w)
+    fx.commit()
+    assert waits_for(p1, w)
+    assert waits_for(p2, p1)
+
+
+def test_who_only_waits_for_a_write_does_not_read_it() -> None:
+    g = graph(
+        HEAD
+        + """
+  %w1 = Assign(%a, %x, umonad) : float32[2]@a
+  %waits = Depend(%x, %w1)
+  %n = Neg(%waits)
+  %u1 = UpdateState(umonad, %w1)
+  %w2 = Assign(%a, %x, %u1)
+  %u2 = UpdateState(%u1, %w2)
+  %r = Depend(%n, %u2)
+  return %r"""
+    )
+    Effects(g).commit()
+    assert waits_for(node(g, "w2"), node(g, "w1"))
+    assert not waits_for(node(g, "w2"), node(g, "waits"))
+
+
+def test_states_are_met_in_an_order_that_every_run_has() -> None:
+    states = [State(name, TensorType(DType.FLOAT32, ())) for name in "cab"]
+    assert [state.name for state in _by_name(states)] == ["a", "b", "c"]
 
 
 def test_effects_that_each_must_come_before_the_other_are_an_error() -> None:
