@@ -46,12 +46,11 @@ class Own:
 
 def own_gradients(graph: Graph) -> list[Own]:
     """The gradients of a graph as they are before any reduction: sums of a cycle, or what the backward part leaves."""
-    divisor = find_divisor(graph)
     starts = sums(graph)
     if not starts:
         starts = leaving_backward(anatomy(graph), ", in front of which nothing can be clipped: leave out each_rank")
         for start in starts:
-            start.divided = any(_divides(user, divisor) for user, _ in start.uses)
+            start.divided = any(_divides(user) for user, _ in start.uses)
     found: dict[tuple[str, ...], Own] = {}
     for start in starts:
         found.setdefault(start.weights, Own(start.weights, [], start.divided)).starts.append(start)
@@ -62,7 +61,7 @@ def own_gradients(graph: Graph) -> list[Own]:
                 break
             reduced |= point.stage == "all-reduce"
             means = reduced and all(isinstance(v, Node) and is_inverse(v) for v in point.values)
-            if point.stage == "unscale" and not means and not any(_divides(v, divisor) for v in point.values):
+            if point.stage == "unscale" and not means and not any(_divides(v) for v in point.values):
                 raise PassError(
                     f"the file unscales the gradient of weight '{path.weight}' itself (%{point.values[0].name}), so "
                     "what a rank has before the sum over ranks is scaled: leave out each_rank, or let loss-scale scale"
@@ -70,10 +69,10 @@ def own_gradients(graph: Graph) -> list[Own]:
     return list(found.values())
 
 
-def _divides(value: Value, divisor: Node | None) -> bool:
+def _divides(value: Value) -> bool:
     """Whether a value, but for casts, is a quotient by the divisor."""
     value = through(value, ("Cast",))
-    return divisor is not None and division_of(value) is value
+    return division_of(value) is value
 
 
 def clip_each_rank(graph: Graph, by: str, limit: float, measured: bool) -> Value | None:

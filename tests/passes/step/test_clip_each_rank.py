@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.core.graph import Graph
 from boost_compile.passes import compile_program
-from boost_compile.passes.step.clip_each_rank import Own, own_gradients
+from boost_compile.passes.step.clip_each_rank import Own, clip_each_rank, own_gradients
 
-from tests.graphs import graph, program
+from tests.graphs import graph, program, results
 from tests.passes.graphs import WEIGHTED
 
 STEP = """
@@ -44,6 +45,7 @@ def shown(own: Own) -> tuple[tuple[str, ...], list[str], list[set[tuple[str, int
     [
         "%sum = AllReduce(%g)\n%to = Mul(%sum, float32[]<0.25>)",
         "%sum = AllReduce(%g)\n%half = Mul(%sum, float32[]<0.5>)\n%to = Mul(%half, float32[]<0.5>)",
+        "%d = Mul(%w0, float32[]<0.1>)\n%sum = Add(%g, %d)\n%to = RealDiv(%sum, %s)",
         "%sum = ClipByValue(%g, -1.0, 1.0) : float32[2]\n%to = RealDiv(%sum, %s)",
     ],
 )
@@ -78,3 +80,52 @@ def test_sums_of_a_cycle_and_who_takes_them() -> None:
     marked = step('%to = Neg(%g) marks {gradient = "w"}\n%k = UpdateState(umonad, %to)')
     (own,) = own_gradients(marked)
     assert shown(own) == (("w",), ["to"], [{("up", 2)}], False)
+
+
+BESIDE = """
+state %v: float32[2]
+state %w: float32[2]
+state %k: float32[]
+state %rate: float32[]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) @f
+  %v0 = Load(%v, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %z = Mul(%v0, %y) @f
+  %loss = ReduceSum(%z, (), false) @f
+  %g = Mul(%x, %x) @b
+  %h = Neg(%x) @b
+  %k0 = Load(%k, umonad)
+  %normalisation = Mul(%k0, float32[]<1.0>) marks {stage = "normalisation"}
+  %to = RealDiv(%g, %normalisation) marks {stage = "unscale"}
+  %u = UpdateState(umonad, %y, %z, %k0)
+  %a = ApplyGradientDescent(%w, %rate, %to, %u) : float32[2]
+  %u2 = UpdateState(%u, %a)
+  %b = ApplyGradientDescent(%v, %rate, %h, %u2) : float32[2]
+  %end = UpdateState(%u2, %b)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+
+
+@pytest.mark.parametrize("measured", [True, False])
+@pytest.mark.parametrize("by", ["tensor-norm", "value", "global-norm"])
+def test_each_gradient_is_measured_as_the_update_takes_it(by: str, measured: bool) -> None:
+    """One of them is divided by ten, the other by nothing; the limit is one half."""
+    g = graph(BESIDE)
+    length = clip_each_rank(g, by, 0.5, measured)
+    g.sort()
+    assert (length is not None) == (measured or by == "global-norm")
+    x = np.float32([1, 2])
+    wanted = {"w": x * x / 10, "v": -x}
+    norms = {name: np.linalg.norm(value) for name, value in wanted.items()}
+    whole = np.linalg.norm(list(norms.values()))
+    for _, after in results(g, [x], {n: np.float32(v) for n, v in START.items()}):
+        for name, value in wanted.items():
+            limited = np.clip(value, -0.5, 0.5)
+            if by != "value":
+                limited = value * 0.5 / max(0.5, norms[name] if by == "tensor-norm" else whole)
+            np.testing.assert_allclose(after[name], START[name] - limited, rtol=1e-5)
+
+
+START = {"v": [1, 2], "w": [3, 4], "k": 10, "rate": 1}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.passes.step.exported_reductions import is_inverse
+from boost_compile.ir.core.errors import PassError
+from boost_compile.passes import compile_program
+from boost_compile.passes.step.exported_reductions import is_inverse, reduces_gradients, take_out_reductions
 
-from tests.graphs import graph, node
+from tests.graphs import graph, node, program
+from tests.passes.graphs import WEIGHTED
 
 
 @pytest.mark.parametrize("number", ["1.0", "0.5", "0.125", "0.333333343", "0.3335", "1.52587891e-05"])
@@ -24,3 +27,29 @@ def test_other_factors(number: str) -> None:
 @pytest.mark.parametrize("operands", ["%x, %x", "%x, int32[]<1>", "%x, float32[2]<0.5, 0.5>"])
 def test_a_product_with_something_else(operands: str) -> None:
     assert not is_inverse(node(graph(f"%m = Mul({operands}) : float32[2]\nreturn %m"), "m"))
+
+
+def reducing(attributes: str = "") -> str:
+    text = WEIGHTED.replace("%rate, %g,", "%rate, %to,")
+    return text.replace("  %u =", f"  %sum = AllReduce(%g) {attributes}\n  %to = Mul(%sum, float32[]<0.25>)\n  %u =")
+
+
+def test_reductions_of_the_file_and_those_of_a_pass() -> None:
+    assert reduces_gradients(program(reducing()))
+    assert not reduces_gradients(program(WEIGHTED))
+    of = compile_program(program(WEIGHTED), "data-parallel{fusion=0}", reproducer_directory=None)
+    assert "AllReduce" in {n.op.name for n in of.graphs["step"]}
+    assert not reduces_gradients(of)
+
+
+def test_a_mean_is_taken_out() -> None:
+    g = graph(reducing())
+    found = take_out_reductions(g)
+    assert (found.number, found.mean, found.left_alone, found.kept) == (1, True, (), 0)
+    assert node(g, "up").operand(2) is node(g, "g")
+
+
+@pytest.mark.parametrize("attributes", ['{group = "some"}', '{op = "max"}'])
+def test_what_is_no_sum_over_all_ranks_is_refused(attributes: str) -> None:
+    with pytest.raises(PassError, match="only sums over all ranks can be replaced"):
+        take_out_reductions(graph(reducing(attributes)))

@@ -85,11 +85,12 @@ graph @step(%x: float32[2]) {
   %w0 = Load(%w, umonad) @f
   %y = Mul(%w0, %x) @f
   %pair = MakeTuple(%y, %y) @f
-  %of_forward = Neg(%y) @b
+  %of_forward = Mul(%y, float32[2]<1.0, 2.0>) @b
+  %of_nothing = Neg(float32[2]<1.0, 2.0>) @b
   %of_a_tuple = AddN(%pair) @b
   %of_input = Neg(%x) @b
   %after = Mul(%of_forward, %y) @b
-  %sum = MakeTuple(%after, %of_a_tuple, %of_input)
+  %sum = MakeTuple(%after, %of_a_tuple, %of_input, %of_nothing)
   %g = AddN(%sum)
   %u = UpdateState(umonad, %y)
   %up = ApplyGradientDescent(%w, %rate, %g, %u) : float32[2]
@@ -110,7 +111,7 @@ def test_all_that_backward_begins_with_waits_for_the_cleared_flag() -> None:
     (begins,) = (v for v in cleared.operand(0).operands if isinstance(v, Node))  # type: ignore[attr-defined]
     assert set(begins.operands) == {node(g, "y"), g.inputs[0]}
     (ends,) = (v for v in read.operand(0).operands if isinstance(v, Node))  # type: ignore[attr-defined]
-    assert {v.name for v in ends.operands} == {"after", "of_a_tuple", "of_input"}
+    assert {v.name for v in ends.operands} == {"after", "of_a_tuple", "of_input", "of_nothing"}
     assert {n.scope for n in g if n.name not in {o.name for o in graph(WITHOUT_LOSS)}} == {"status"}
     direct = [n for n in g if n.op.name == "Depend" and n.operand(1) is cleared]
     assert {u.name for n in direct for u in n.uses} == {"of_forward", "of_a_tuple", "of_input"}
