@@ -1,5 +1,4 @@
-"""The report of a pass: counts, and every site it did not rewrite with the reason. Part of the program, saved with
-it."""
+"""The report of a pass: counts, and each site that it left alone with the reason. Saved with the program."""
 
 from __future__ import annotations
 

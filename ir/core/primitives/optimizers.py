@@ -1,5 +1,4 @@
-"""Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
-each."""
+"""Optimizers: the first operand written is the weight, the others its slots; each says where its gradient is."""
 
 from __future__ import annotations
 
