@@ -1,8 +1,8 @@
 """`make test-gpu`, `make test-ascend`: the promises on a device that is really there, as a table for docs/targets.md.
 
 Each program runs beside its original on the device, and boost-verify's properties judge it. None of this was run on
-a GPU or an Ascend chip so far; with `--device CPU` the same machinery runs anywhere. Exits with 1 where a property fails
-or the device cannot be used.
+a GPU or an Ascend chip so far; with `--device CPU` the same machinery runs anywhere. Exits with 1 where a property
+fails or the device cannot be used.
 """
 
 from __future__ import annotations
