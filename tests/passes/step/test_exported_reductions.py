@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.graph import Node
 from boost_compile.passes import compile_program
 from boost_compile.passes.step.exported_reductions import is_inverse, reduces_gradients, take_out_reductions
 
@@ -29,9 +30,13 @@ def test_a_product_with_something_else(operands: str) -> None:
     assert not is_inverse(node(graph(f"%m = Mul({operands}) : float32[2]\nreturn %m"), "m"))
 
 
-def reducing(attributes: str = "") -> str:
+WORLD = 'group = "hccl_world_group"'
+
+
+def reducing(attributes: str = f"{{{WORLD}}}", cell: str = "Default/reducer") -> str:
     text = WEIGHTED.replace("%rate, %g,", "%rate, %to,")
-    return text.replace("  %u =", f"  %sum = AllReduce(%g) {attributes}\n  %to = Mul(%sum, float32[]<0.25>)\n  %u =")
+    sums = f'%sum = AllReduce(%g) {attributes} scope("{cell}/AllReduce")\n'
+    return text.replace("  %u =", f'  {sums}  %to = Mul(%sum, float32[]<0.25>) scope("Default/reducer/Mul")\n  %u =')
 
 
 def test_reductions_of_the_file_and_those_of_a_pass() -> None:
@@ -49,7 +54,17 @@ def test_a_mean_is_taken_out() -> None:
     assert node(g, "up").operand(2) is node(g, "g")
 
 
-@pytest.mark.parametrize("attributes", ['{group = "some"}', '{op = "max"}'])
+def test_a_factor_of_another_cell_may_be_more_than_the_mean() -> None:
+    """It stays, times the number of ranks."""
+    g = graph(reducing(cell="Default/other"))
+    found = take_out_reductions(g)
+    assert (found.number, found.mean, found.kept) == (1, True, 1)
+    to = node(g, "to")
+    assert to.operand(0) is node(g, "g")
+    assert [v.op.name for v in to.operand(1).operands if isinstance(v, Node)] == ["AllReduce"]
+
+
+@pytest.mark.parametrize("attributes", ['{group = "some"}', f'{{{WORLD}, op = "max"}}'])
 def test_what_is_no_sum_over_all_ranks_is_refused(attributes: str) -> None:
     with pytest.raises(PassError, match="only sums over all ranks can be replaced"):
         take_out_reductions(graph(reducing(attributes)))
