@@ -31,7 +31,7 @@ graph @step(%x: float32[4]) -> (loss) {
   %dz = Add(%z, %z) : float32[4] @b
   %dy = DropoutGrad(%dz, %mask) {keep_prob = 0.5} : float32[4] @b
   %g = Mul(%dy, %x) @b
-  %u = UpdateState(umonad, %wx)
+  %u = UpdateState(umonad, %wx, %d)
   %up = ApplyGradientDescent(%w, %rate, %g, %u) : float32[4]
   %end = UpdateState(%u, %up)
   %r = Depend(%loss, %end)
@@ -78,14 +78,18 @@ def test_a_trial_sees_what_was_drawn_for_the_gradients(
         np.testing.assert_array_equal(after["unused"], [0, 0])
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_losses_are_weighted_as_the_gradients_are(split: str, search: str, tmp_path: Path) -> None:
-    weigh = f"gradient-accumulation{{steps=3,reduction=weighted,weight=n,split={split}}},"
+@pytest.mark.parametrize(("split", "by"), [("apply", "n"), ("fused", "n"), ("apply", "mask")])
+def test_losses_are_weighted_as_the_gradients_are(split: str, by: str, search: str, tmp_path: Path) -> None:
+    """By a number, or by how many of a mask are true."""
+    weigh = f"gradient-accumulation{{steps=3,reduction=weighted,weight={by},split={split}}},"
     found = compiled(program(WEIGHTED), weigh + search, tmp_path)
-    mask = np.ones(2, bool)
     xs = [np.array([1, 2]), np.array([3, 4]), np.array([5, 6])]
-    for weights in ([1, 3, 2], [2, 0, 2]):
-        batches = [[x.astype(np.float32), np.float32(n), mask] for x, n in zip(xs, weights, strict=True)]
+    for weights in ([1, 2, 2], [2, 0, 2]):
+        masks = [np.arange(2) < n for n in weights]
+        batches = [
+            [x.astype(np.float32), np.float32(n if by == "n" else 7), mask]
+            for x, n, mask in zip(xs, weights, masks, strict=True)
+        ]
         w = np.array([0.5, 0.25], np.float32)
         results, after = train(found, {"w": w}, batches)
         gradient = np.average([x * x for x in xs], axis=0, weights=weights)
@@ -137,12 +141,12 @@ REFUSED = {
     r"on state 'h', which the forward part itself changes \(by <%changed": {
         STATE: "state %h: float32[4] role=hyperparameter\nstate %rate",
         NOISE: "  %noise = Load(%h, umonad) @f\n  %t = UpdateState(umonad, %noise)\n  %changed = Assign(%h, %x, %t) @f",
-        "UpdateState(umonad, %wx)": "UpdateState(%t, %wx, %changed)",
+        "UpdateState(umonad, %wx,": "UpdateState(%t, %changed, %wx,",
     },
     r"reads state 'h' \(by <%noise.*which the update side changes": {
         STATE: "state %h: float32[4] role=hyperparameter\nstate %rate",
         NOISE: "  %noise = Load(%h, umonad) @f",
-        "UpdateState(umonad, %wx)": "UpdateState(umonad, %wx, %noise)",
+        "UpdateState(umonad, %wx,": "UpdateState(umonad, %noise, %wx,",
         UPDATE: f"{UPDATE}\n  %moved = AssignAdd(%h, %x, %u)",
         END: "  %end = UpdateState(%u, %up, %moved)",
     },

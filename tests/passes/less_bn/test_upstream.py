@@ -116,3 +116,12 @@ def test_what_is_no_block_of_these_stays() -> None:
     z = net.norm("sigmoid.2", net.conv(net.node("Sigmoid", net.norm("sigmoid.1", net.conv(y)))))
     y = net.add(z, y)
     assert removed(net, net.add(net.conv(y), "other")) == set()
+
+
+@pytest.mark.parametrize("behind", ["MaxPool", "Concat"])
+def test_a_dense_layer_beside_something_else_stays(behind: str) -> None:
+    """Its result is joined with what is no concatenation."""
+    net = Network("x", "axis")
+    y = net.node("MaxPool", net.conv("x")) if behind == "MaxPool" else net.conv("x")
+    y = net.conv(net.relu(net.norm("second", net.conv(net.relu(net.norm("first", y))))))
+    assert removed(net, net.node("Concat", net.tuple(net.conv("x"), y), "axis")) == set()
