@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from tests.ir.strategies import programs, untimed
 
-few = settings(untimed, max_examples=40)
+few = settings(untimed, max_examples=24)
 
 
 def renamed(program: Program, seed: int) -> Program:
