@@ -121,6 +121,16 @@ def test_what_no_update_needs_does_not_cross() -> None:
             "part of a sparse gradient",
         ),
         (
+            "%h = Exp(%y) @b\n%z = ScatterIt(%x, %h) : float32[2]\n%to = Mul(%z, %g)",
+            "%to",
+            "part of a sparse gradient",
+        ),
+        (
+            "%rows = Cast(%y, 34) : int32[2] @b\n%z = Cast(%rows, 43) : float32[2]\n%to = Mul(%z, %g)",
+            "%to",
+            "part of a sparse gradient",
+        ),
+        (
             "%a = AssignAdd(%mean, %g, umonad)\n%ua = UpdateState(umonad, %a)\n"
             "%m = Load(%mean, %ua) @f\n%n = Neg(%m) @f\n"
             "%q = Mul(%n, %x) @f\n%h = Mul(%q, %g) @b\n%to = Add(%h, %g)",
@@ -134,7 +144,7 @@ def test_what_no_update_needs_does_not_cross() -> None:
             "the update side reads state 'mean' .* before the network writes it",
         ),
     ],
-    ids=["no gradient", "sparse", "updated before", "read before"],
+    ids=["no gradient", "sparse", "rows", "indices", "updated before", "read before"],
 )
 def test_what_cannot_be_cut(body: str, to: str, says: str) -> None:
     with pytest.raises(PassError, match=says):

@@ -92,6 +92,15 @@ graph @step(%x: float32[2], %go: bool[]) {
     assert {n.name for n in network_parts(g)} == {"m"}
 
 
+def test_a_call_that_is_marked_backward_stays_so_whatever_it_calls() -> None:
+    """As a forward function that the backward part computes again."""
+    g = graph(
+        '%r = call(@forward, %x) : float32[2] scope("Gradients/a")\nreturn %r\n'
+        "func @forward(%a: float32[2]) {\n%m = Neg(%a) @f\nreturn %m\n}"
+    )
+    assert network_parts(g)[node(g, "r")] == BACKWARD
+
+
 def test_what_merely_passes_a_network_value_on() -> None:
     g = graph("""
 graph @step(%x: float32[2], %go: bool[]) {

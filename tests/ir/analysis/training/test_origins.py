@@ -151,3 +151,9 @@ graph @step(%x: float32[2]) {
     found = Origins(g, parts)
     told = ("y", "called", "scaled", "alone", "d", "behind", "own", "after", "moved")
     assert [name for name in told if found.is_forward(node(g, name))] == ["y", "called", "scaled"]
+
+
+def test_a_tuple_that_cannot_be_taken_apart_has_no_origins() -> None:
+    g = graph("%t = Pair(%x) : (float32[2], (float32[2], float32[]))\nreturn %t")
+    results = Origins(g, {}).results()
+    assert [(r.path, r.origin) for r in results] == [((0,), None), ((1, 0), None), ((1, 1), None)]
