@@ -299,18 +299,36 @@ def _doctor(job: Job, program: Program) -> NoReturn:
     _end(job, bool(found))
 
 
+def _analysis(job: Job, whole: Shown) -> str:
+    from ..ir.core.errors import AnatomyError
+    from ..passes.framework.manager import reopened
+    from .views.analyses import print_analysis
+    from .views.selection import chosen
+    from .views.shown import shown
+
+    def lines(view: Shown) -> str:
+        nodes, _ = chosen(view, job.scope, job.around, job.radius)
+        return print_analysis(view, job.format, nodes, full=job.annotations)
+
+    try:
+        return lines(whole)
+    except AnatomyError:
+        program, gone = reopened(whole.program)
+        if not gone:
+            raise
+        # What is exchanged together is one value, in which no gradient has a way of its own.
+        return f"before {' and '.join(p.name for p in gone)}\n\n{lines(shown(program, job.file))}"
+
+
 def _show(job: Job, program: Program) -> None:
-    from .views.selection import chosen, narrowed, only_graph
+    from .views.selection import narrowed, only_graph
     from .views.shown import shown
 
     if job.graph_name is not None:
         program = only_graph(program, job.graph_name, job.file)
     whole = shown(program, job.file)
     if job.format in ANALYSES:
-        from .views.analyses import print_analysis
-
-        nodes, _ = chosen(whole, job.scope, job.around, job.radius)
-        _write(print_analysis(whole, job.format, nodes, full=job.annotations), job.output)
+        _write(_analysis(job, whole), job.output)
         return
     view = narrowed(whole, job.scope, job.around, job.radius)
     if job.format in ("summary", "json"):

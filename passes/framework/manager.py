@@ -20,7 +20,7 @@ from ...ir.formats.storage.compiled import compiled_by, is_self_contained
 from .base import Pass
 from .instrumentation import Instrumentation
 from .pipeline import parse_pipeline, print_pipeline
-from .registry import LEGALIZATION, REGISTRY, find
+from .registry import LEGALIZATION, REGISTRY, find, load_all
 from .reproducer import write_reproducer
 
 
@@ -76,8 +76,9 @@ def compile_program(
     if target is not None:
         program = _for_target(program, target)
     _refuse_before_rank_clip(program, passes)
-    program, again = _reopened(program, passes)
-    ordered = canonical_order(_with_needs([*passes, *again], program))
+    program, again = reopened(program) if passes else (program, [])
+    asked = {p.name for p in passes}
+    ordered = canonical_order(_with_needs([*passes, *(p for p in again if p.name not in asked)], program))
     instrumentation = instrumentation or Instrumentation()
     _check_selection(instrumentation, ordered)
     current = program.copy()
@@ -140,17 +141,18 @@ def _for_target(program: Program, target: str) -> Program:
     return program
 
 
-def _reopened(program: Program, passes: Sequence[Pass]) -> tuple[Program, list[Pass]]:
-    """The program without what earlier compilations put in as the last thing, and the passes that put it in again."""
+def reopened(program: Program) -> tuple[Program, list[Pass]]:
+    """A copy without what earlier compilations put in as the last thing, and the passes that would put it in again; the
+    program itself where there is nothing of the kind."""
+    load_all()
     options = {r.name: r.options for r in program.reports if r.name in REGISTRY and REGISTRY[r.name].redone}
-    if not options or not passes:
+    if not options:
         return program, []
     program = program.copy()
     again = [REGISTRY[name](**given) for name, given in options.items()]
     for p in reversed(again):
         p.undo(program)
-    asked = {p.name for p in passes}
-    return program, [p for p in again if p.name not in asked]
+    return program, again
 
 
 def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:

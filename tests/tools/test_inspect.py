@@ -11,6 +11,7 @@ from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command
 
 import boost_compile as bc
+from tests.material import material
 
 from .support import Shell, assert_one_error, shell
 
@@ -157,6 +158,19 @@ def test_each_graph_of_a_cycle_says_what_it_lacks(inspect_: Inspect, program: Pa
     assert_one_error(of_all, "boost-inspect", "graph 'step' holds a whole cycle", "compiled from: lenet_bn.mindir")
     graphs = inspect_(program, "--format", "json").document["graphs"]
     assert not any("Export" in graph["anatomy_error"] for graph in graphs.values())
+
+
+@pytest.mark.parametrize("format_", ["anatomy", "paths"])
+def test_gradients_that_ranks_exchange_together_are_shown_as_before(
+    inspect_: Inspect, tmp_path: Path, format_: str
+) -> None:
+    """A bucket is one value, in which no gradient has a way of its own."""
+    original = material("mlp")
+    original.save(tmp_path / "mlp.boost")
+    bc.compile(original, "data-parallel").save(tmp_path / "ranks.boost")
+    first, lines = inspect_(tmp_path / "ranks.boost", "--format", format_).out.split("\n\n", 1)
+    assert first == "before data-parallel"
+    assert lines == inspect_(tmp_path / "mlp.boost", "--format", format_).out
 
 
 def test_stages_and_tags(
