@@ -46,14 +46,14 @@ class DeadCodeElimination(Pass):
 
 def _clean(main: Graph) -> tuple[int, int]:
     """Cleans a main graph and its functions, and drops the functions that it does not reach then."""
-    before = sum(map(len, main.all_graphs()))
+    before = main.total_nodes()
     for body in main.all_graphs():
         _sweep(body)
     reached = reachable_functions(main)
     dropped = [name for name in main.functions if name not in reached]
     for name in dropped:
         del main.functions[name]
-    return before - sum(map(len, main.all_graphs())), len(dropped)
+    return before - main.total_nodes(), len(dropped)
 
 
 def _sweep(graph: Graph) -> None:

@@ -12,6 +12,7 @@ from ..ir.analysis.training.network import network_parts
 from ..ir.analysis.training.results import asks_for_overflow, name_results
 from ..ir.analysis.training.stages import Point
 from ..ir.builders.cast import cast
+from ..ir.builders.reduce import scalar_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Constant, Graph, Node, Use, Value
@@ -27,7 +28,7 @@ from ..ir.rewrite.stages import mark, mark_gradient
 from .framework.base import Pass
 from .framework.options import option
 from .step.device_status import clear_behind_reading
-from .step.micro_batch_weight import find_weight, scalar_weight, weighted_term
+from .step.micro_batch_weight import find_weight, weighted_term
 from .step.names import EACH, SKIPPED, WEIGHT
 from .step.normalisation import declare_divisor, divide, forget_divisor
 from .step.split import Crossing, Cut, drop_network, drop_update_side, find_cut, forget_unused, pack, parts_of_clone
@@ -224,7 +225,7 @@ def _accumulating_graph(plan: Plan) -> Graph:
     graph, twin = plan.found.graph.clone("accumulate")
     fx = Effects(graph, listed=plan.found.effects.of_clone(graph, twin))
     drop_update_side(fx, parts_of_clone(plan.found, twin))
-    factor = None if plan.weight is None else scalar_weight(graph, twin[plan.weight], scope=SCOPE)
+    factor = None if plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
     for k in plan.gradients:
         gradient = twin[k.crossing.value]
         term = _term(graph, k, gradient, factor)
@@ -248,7 +249,7 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
     graph, twin = plan.found.graph.clone(name)
     fx = Effects(graph, listed=plan.found.effects.of_clone(graph, twin))
     numbers = [graph.state(COUNT, NUMBER)]
-    factor = None if not fused or plan.weight is None else scalar_weight(graph, twin[plan.weight], scope=SCOPE)
+    factor = None if not fused or plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
     if not fused:
         drop_network(fx, parts_of_clone(plan.found, twin))
         graph.inputs.clear()
@@ -263,8 +264,7 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
         numbers.append(graph.state(WEIGHT, NUMBER))
     for number in numbers:
         fx.append("Assign", [number, _number(graph, 0.0)], scope=SCOPE)
-    outputs = None if fused else [(name, twin[value]) for name, value in plan.cut.outputs.update]
-    fx.commit(None if outputs is None else pack(graph, outputs))
+    fx.commit(None if fused else pack(graph, [(name, twin[value]) for name, value in plan.cut.outputs.update]))
     forget_unused(graph)
     return graph
 

@@ -66,8 +66,8 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "default_pipeline": not outcome.asked,
         "target": program.target,
         "passes": [r.to_json() for r in outcome.reports],
-        "graphs": {name: count_nodes(program, name) for name in program.graphs},
-        "source_graphs": {name: count_nodes(outcome.source, name) for name in outcome.source.graphs},
+        "graphs": {name: graph.total_nodes() for name, graph in program.graphs.items()},
+        "source_graphs": {name: graph.total_nodes() for name, graph in outcome.source.graphs.items()},
         "schedule": schedule_json(program),
         "state": {"variables": len(program.state), "bytes": sum(v.nbytes for v in program.state.values())},
         "seconds": outcome.seconds,
@@ -110,8 +110,8 @@ def print_report(outcome: Outcome) -> None:
 
 def _print_written(outcome: Outcome, out: Any) -> None:
     program = outcome.program
-    before = sum(count_nodes(outcome.source, g) for g in outcome.source.graphs)
-    graphs = ", ".join(f"{name} {count_nodes(program, name)}" for name in program.graphs)
+    before = outcome.source.total_nodes()
+    graphs = ", ".join(f"{name} {graph.total_nodes()}" for name, graph in program.graphs.items())
     state = sum(v.nbytes for v in program.state.values())
     grown = state - sum(v.nbytes for v in outcome.source.state.values())
     change = f" ({'+' if grown > 0 else '-'}{print_bytes(abs(grown))})" if grown else ""
@@ -169,11 +169,6 @@ def describe_schedule(program: Program) -> str:
         runs.append(f"'{entry.graph}'{times}" + (f" ({each})" if inputs else ""))
     words = f"a cycle of {program.micro_batches()} micro-batches is one optimizer step: {', then '.join(runs)}"
     return words + (f"; '{schedule.flush}' ends a short cycle" if schedule.flush else "") + choice
-
-
-def count_nodes(program: Program, name: str) -> int:
-    """Nodes of a graph and its functions."""
-    return program.graphs[name].total_nodes()
 
 
 def size_on_disk(path: str) -> int:

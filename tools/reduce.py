@@ -73,12 +73,12 @@ def reduce_file(job: Job) -> None:
     check_suffix(job.target, dict.fromkeys(TEXT_SUFFIXES, "text"))
     program = cli.read_program(job.file)
     check = _check(job)
-    before = sum(g.total_nodes() for g in program.graphs.values())
+    before = program.total_nodes()
     found = reduce(program, check, max_tests=job.max_tests, progress=_nothing if job.quiet else _progress())
     text = _text(found, check, job.target)
     _confirm(text, found, check)
     cli.write_text(text, job.target)
-    after = sum(g.total_nodes() for g in found.program.graphs.values())
+    after = found.program.total_nodes()
     click.echo(
         f"{job.target}: {after} of {counted(before, 'node')}, "
         f"{counted(found.tests, 'test')}{'; stopped' if found.spent else ''}"

@@ -1,4 +1,5 @@
-"""Casts between element types, as MindSpore has them: ``Cast(x, code)``, the type's number an int64 constant."""
+"""Casts between element types, as MindSpore encodes them: ``Cast(x, code)`` with the type's number as an int64
+constant."""
 
 from __future__ import annotations
 

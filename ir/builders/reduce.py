@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.attributes import scalar_tensor
-from ..core.graph import Graph, Node, Value
-from ..core.types import TensorType
+from ..core.graph import Graph, Node, Value, tensor_type
+from ..core.types import DType, TensorType
+from .cast import cast
 
 
 def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
     # The last operand, skip_mode: an empty tuple of axes means all of them, not none.
     return _reduce(graph, "ReduceSum", value, axes, keep, scope, graph.constant(False))
+
+
+def scalar_sum(graph: Graph, value: Value, *, scope: str) -> Value:
+    """The sum of a tensor's elements as a scalar float32."""
+    wide = cast(graph, value, DType.FLOAT32, scope=scope)
+    return wide if tensor_type(wide).shape == () else reduce_sum(graph, wide, scope=scope)
 
 
 def reduce_mean(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:

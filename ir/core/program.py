@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .data import Data, ZeroData, from_numpy, to_numpy
 from .display import Displayed
 from .errors import VerifyError
-from .graph import Graph
+from .graph import Graph, Node
 from .line_search import Search
 from .naming import printable
 from .report import PassResult
@@ -154,6 +154,15 @@ class Program(Displayed):
             kinds = ", ".join(f"{role} {n}" for role, n in roles.most_common())
             lines.append(f"State: {size} in {counted(len(self.state), 'variable')} ({kinds})")
         return "\n  ".join(map(printable, lines))
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes of all graphs and their functions."""
+        for graph in self.graphs.values():
+            yield from graph.all_nodes()
+
+    def total_nodes(self) -> int:
+        """How many nodes all graphs and their functions have."""
+        return sum(graph.total_nodes() for graph in self.graphs.values())
 
     def micro_batches(self) -> int:
         """The number of micro-batches that one cycle consumes."""

@@ -1,4 +1,5 @@
-"""The report of a pass: counts, and each site that it left alone with the reason. Saved with the program."""
+"""The report of a pass: counts, and every site it did not rewrite with the reason. Part of the program, saved with
+it."""
 
 from __future__ import annotations
 

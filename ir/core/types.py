@@ -121,7 +121,8 @@ class TupleType(Type):
     is_list: bool = False
     dynamic: bool | None = None
     size: int = field(init=False, compare=False, repr=False)
-    """The number of its elements, nested ones included: equal ones may be one object, so few objects say much."""
+    """The number of its elements, those of elements included; equal ones may be one object, so few objects can say
+    much."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(t.size if isinstance(t, TupleType) else 1 for t in self.elements))

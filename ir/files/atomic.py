@@ -127,7 +127,7 @@ def exchange(a: Path, b: Path) -> bool:
 
 
 def unfinished(path: Path) -> Path | None:
-    """The file that stood at ``path`` until a process was killed as it replaced it; None where one stands there."""
+    """What stood at ``path`` until a process was killed while it replaced it; None where something stands there."""
     if os.path.lexists(path):
         return None
     return next((found for found in _beside(path, OLD) if found.is_dir()), None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ...ir.core.errors import PassError
 from ...ir.core.wording import counted
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CHECKPOINTS = (".safetensors", ".ckpt")
 CHUNK = 1 << 16
@@ -48,8 +47,6 @@ def principal_components(folder: Path, shapes: Mapping[str, tuple[int, ...]], co
     Taken from the eigenvectors U of the checkpoints' inner products, which are summed up a chunk of columns at a time:
     memory grows with the number of checkpoints times a chunk, beside the result.
     """
-    import numpy as np
-
     files = sorted(p for p in folder.iterdir() if p.suffix in CHECKPOINTS)
     if len(files) < components + 1:
         raise PassError(
@@ -91,8 +88,6 @@ def principal_components(folder: Path, shapes: Mapping[str, tuple[int, ...]], co
 
 def _centered(opened: list[dict[str, Any]], files: list[Path], name: str) -> Iterator[np.ndarray]:
     """The values of a weight in all checkpoints, without their mean, a chunk of columns at a time."""
-    import numpy as np
-
     flat = [values[name].reshape(-1) for values in opened]
     for at in range(0, len(flat[0]), CHUNK):
         rows = np.stack([row[at : at + CHUNK].astype(np.float64) for row in flat])
@@ -115,7 +110,6 @@ def _open(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 
 
 def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
-    import numpy as np
 
     from ...ir.files.npz_file import check_npy
 
@@ -137,7 +131,6 @@ def _read_matrix(file: Path, sizes: Mapping[str, int], components: int) -> dict[
 
 
 def _read_tensors(file: Path, sizes: Mapping[str, int], components: int) -> dict[str, np.ndarray]:
-    import numpy as np
 
     from ...ir.files.checkpoint_file import open_checkpoint
 
@@ -165,8 +158,6 @@ def _check_rows(file: Path, rows: int, components: int) -> None:
 
 
 def _check(file: Path, basis: Mapping[str, np.ndarray]) -> None:
-    import numpy as np
-
     for name, rows in basis.items():
         if not np.isfinite(rows).all():
             raise PassError(f"{file}: the columns of weight '{name}' hold values that are not finite")

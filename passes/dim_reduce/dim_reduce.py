@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.analysis.training.stages import STAGES, GradientPath
+from ...ir.builders.reduce import scalar_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
@@ -28,9 +29,8 @@ from ..step.results import named_results, with_results
 from ..step.split import forget_unused
 from ..step.tally import cycle_total, declare_tally
 from ..step.update_side import update_effects
-from .basis import read_basis
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
-from .trial import loss_of, make_trial, return_draws, scalar_loss
+from .trial import loss_of, make_trial, return_draws
 
 
 class DimReduce(Pass):
@@ -85,7 +85,9 @@ class DimReduce(Pass):
         _refuse_changes(program, feeding, updating, trained)
         weighted = WEIGHT in program.state
         shares = [_weight_of(feeding[0])] if weighted else []
-        trial = make_trial(feeding[0], "trial", trained, shares, SHADOW, scope=SCOPE)
+        trial = make_trial(feeding[0], trained, shares)
+        from .basis import read_basis  # numpy comes with it
+
         basis = read_basis(self.basis, {n: t.shape for n, t in weights.items()}, self.n_components)
 
         space = Subspace(self.n_components, weights, self.rho, self.gamma, self.alpha, self.sigma, self.max_trials)
@@ -103,9 +105,10 @@ class DimReduce(Pass):
                 _add_loss(graph, weighted)
         for graph in updating:
             _begin(program, graph, paths[graph.name], space, weighted)
-        share = trial.twin[shares[0]] if shares else None
         fx = Effects(trial.graph)
-        term = _term(trial.graph, trial.loss, share)
+        term = trial.loss
+        if shares:
+            term = weighted_term(trial.graph, term, trial.twin[shares[0]], scope=SCOPE)
         fx.append("AssignAdd", [trial.graph.state(TRIAL_LOSS, tensor("float32")), term], scope=SCOPE)
         fx.commit(trial.loss)
         program.graphs["trial"] = trial.graph
@@ -201,16 +204,15 @@ def _weight_of(graph: Graph) -> Value:
     raise PassError(f"graph '{graph.name}' does not add the weight of its micro-batch up")
 
 
-def _term(graph: Graph, loss: Value, share: Value | None) -> Value:
-    """The summand of a micro-batch in a sum of losses."""
-    return loss if share is None else weighted_term(graph, loss, share, scope=SCOPE)
+def _term(graph: Graph, weighted: bool) -> Value:
+    """The summand of a graph's micro-batch in a sum of losses."""
+    loss = scalar_sum(graph, loss_of(graph), scope=SCOPE)
+    return weighted_term(graph, loss, _weight_of(graph), scope=SCOPE) if weighted else loss
 
 
 def _add_loss(graph: Graph, weighted: bool) -> None:
-    share = _weight_of(graph) if weighted else None
-    term = _term(graph, scalar_loss(graph, loss_of(graph), scope=SCOPE), share)
     fx = Effects(graph)
-    fx.append("AssignAdd", [graph.state(LOSS, tensor("float32")), term], scope=SCOPE)
+    fx.append("AssignAdd", [graph.state(LOSS, tensor("float32")), _term(graph, weighted)], scope=SCOPE)
     fx.commit()
 
 
@@ -221,10 +223,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
     gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
     results = named_results(graph)
     images = passed_on(graph, [value for _, value in results])
-    own: Value | None = None
-    if graph.inputs:
-        loss = scalar_loss(graph, loss_of(graph), scope=SCOPE)
-        own = _term(graph, loss, _weight_of(graph) if weighted else None)
+    own = _term(graph, weighted) if graph.inputs else None
     fx = Effects(graph)
     fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))
     total, share = _sums(fx, program, own, weighted)

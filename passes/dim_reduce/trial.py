@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.network import network_parts, passed_on
-from ...ir.builders.cast import cast
-from ...ir.builders.reduce import reduce_sum
+from ...ir.builders.reduce import scalar_sum
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, rests, written_operands
 from ...ir.core.primitives import facts
-from ...ir.core.types import DType, TensorType, TupleType
+from ...ir.core.types import TensorType, TupleType
 from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
 from ..step.results import named_results, with_results
+from .subspace import SCOPE, SHADOW
 
 
 @dataclass(slots=True)
@@ -46,32 +46,24 @@ def loss_of(graph: Graph) -> Value:
     return image
 
 
-def scalar_loss(graph: Graph, loss: Value, *, scope: str) -> Value:
-    """A loss as one float32. One that the network does not reduce is summed up, as its gradient is."""
-    wide = cast(graph, loss, DType.FLOAT32, scope=scope)
-    return wide if tensor_type(wide).shape == () else reduce_sum(graph, wide, scope=scope)
-
-
-def make_trial(
-    source: Graph, name: str, weights: Collection[str], also: Sequence[Value], shadow: str, *, scope: str
-) -> Trial:
+def make_trial(source: Graph, weights: Collection[str], also: Sequence[Value]) -> Trial:
     """Slices the loss of ``source`` out of a copy of it, and the values ``also``.
 
-    The copy reads the states ``weights`` from ``shadow`` + name, and writes nothing else either: what the forward part
+    The copy reads the states ``weights`` from ``SHADOW`` + name, and writes nothing else either: what the forward part
     writes is left out, or goes to a copy where a primitive cannot do without (the statistics of a BatchNorm). Random
     nodes do not draw again. The graph has no result yet. PassError where the loss depends on state that the forward
     part itself changes, or what is drawn depends on the weights.
     """
-    graph, twin = source.clone(name)
+    graph, twin = source.clone("trial")
     loss = twin[loss_of(source)]
     roots = [loss, *(twin[value] for value in also)]
     needed = _needed(roots)
     written = _refuse_changing_state(graph, needed)
-    kept = _take_draws(graph, needed, weights, f"{shadow}random.", scope)
+    kept = _take_draws(graph, needed, weights)
     fx = Effects(graph)
     needed = _needed(roots)
     fx.drop([e for e in fx.list if not e.passive and e.node not in needed])
-    result = scalar_loss(graph, loss, scope=scope)
+    result = scalar_sum(graph, loss, scope=SCOPE)
     graph.outputs = ("loss",)
     fx.commit(result if len(roots) == 1 else graph.create("MakeTuple", [result, *roots[1:]]))
     shadows: dict[str, State] = {}
@@ -79,7 +71,7 @@ def make_trial(
         if not state.uses:
             del graph.states[state.name]
         elif state.name in weights or state.name in written:
-            copy = graph.state(shadow + state.name, TensorType(tensor_type(state).dtype, tensor_type(state).shape))
+            copy = graph.state(SHADOW + state.name, TensorType(tensor_type(state).dtype, tensor_type(state).shape))
             state.replace_uses(copy)
             del graph.states[state.name]
             shadows[copy.name] = state
@@ -104,12 +96,11 @@ def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
     bound = bindings(graph)
     parts = network_parts(graph)
     writers: dict[str, list[Node]] = {}
-    for body in graph.all_graphs():
-        for node in body:
-            if node in parts and node.op is not CALL and is_effect(node):
-                for k in _written(node):
-                    for state in states_behind(node.operand(k), bound):
-                        writers.setdefault(state.name, []).append(node)
+    for node in graph.all_nodes():
+        if node in parts and node.op is not CALL and is_effect(node):
+            for k in _written(node):
+                for state in states_behind(node.operand(k), bound):
+                    writers.setdefault(state.name, []).append(node)
     reading = [*needed, *(n for f in graph.functions.values() for n in f)]
     touched: dict[str, Node] = {}
     for node in reading:
@@ -134,9 +125,7 @@ def _written(node: Node) -> tuple[int, ...]:
     return () if rests(node) else written_operands(node)
 
 
-def _take_draws(
-    graph: Graph, needed: Collection[Node], weights: Collection[str], prefix: str, scope: str
-) -> dict[str, str]:
+def _take_draws(graph: Graph, needed: Collection[Node], weights: Collection[str]) -> dict[str, str]:
     """Replaces what random nodes draw by further inputs of the graph."""
     for function in graph.functions.values():
         drawing = next((n for n in function if is_random(n)), None)
@@ -145,6 +134,7 @@ def _take_draws(
                 f"{drawing!r} draws at random inside function '{function.name}', where a trial cannot be given what "
                 "was drawn: move it out of the branch or loop"
             )
+    prefix = f"{SHADOW}random."
     kept: dict[str, str] = {}
     for node in [n for n in graph if n in needed and is_random(n)]:
         if node.op.name == "Dropout":
@@ -154,7 +144,7 @@ def _take_draws(
             with graph.inserting_before(node):
                 output = graph.create(
                     "DropoutGrad", [node.operand(0), drawn], node.type.elements[0],  # type: ignore[attr-defined]
-                    attributes={"keep_prob": _rate(node)}, scope=scope, sources=[node],
+                    attributes={"keep_prob": _rate(node)}, scope=SCOPE, sources=[node],
                 )  # fmt: skip
             _replace_items(node, (output, drawn))
         elif _depends_on(node, weights):

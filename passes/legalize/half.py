@@ -10,7 +10,7 @@ from ...ir.builders.cast import cast
 from ...ir.core.graph import Node, Value
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.types import DType, TensorType, TupleType, Type
-from .scope import SCOPE
+from .replacements import SCOPE
 
 
 def widenable(node: Node, target: str) -> bool:

@@ -20,11 +20,9 @@ from ...ir.rewrite.in_place import PURE, copy_constants, replaceable_writes, wit
 from ..framework.base import Pass
 from ..framework.options import option
 from ..framework.pattern import Rewrite
-from .all_finite import ALL_FINITE
-from .centralization import CENTRALIZATION
-from .float_status import FLOAT_STATUS
 from .half import widen, widenable
 from .npu_float_status import lower_npu_float_status
+from .replacements import REPLACEMENTS
 
 Rule = Callable[[Graph, list[Node]], None]
 """Makes everyone who uses the given nodes of a main graph and its functions use something else; the pass then removes
@@ -39,9 +37,7 @@ _STATUS = (
 )
 RULES: dict[str, Rule | Rewrite] = {
     **dict.fromkeys(_STATUS, lower_npu_float_status),
-    "FloatStatus": FLOAT_STATUS,
-    "AllFinite": ALL_FINITE,
-    "Centralization": CENTRALIZATION,
+    **REPLACEMENTS,
 }
 """By primitive: what to do where the target has no kernel for it. A function gets all its nodes at once, since what it
 makes of one depends on the others."""
@@ -104,8 +100,7 @@ class Legalize(Pass):
         lowered: Counter[str] = Counter()
         copied = replaced = widened = 0
         for name, graph in program.graphs.items():
-            for body in graph.all_graphs():
-                unlisted.update(node.op.name for node in body if node.op.name not in PRIMITIVES)
+            unlisted.update(node.op.name for node in graph.all_nodes() if node.op.name not in PRIMITIVES)
             ruled = [node for node in found[name] if node.op.name in RULES]
             lowered.update(node.op.name for node in ruled)
             lower(graph, ruled)
@@ -130,7 +125,7 @@ class Legalize(Pass):
 
 def _writes_values(graph: Graph) -> bool:
     """Whether the graph holds in-place operations at all: else nobody need know what is network."""
-    return any(node.op.name in PURE for body in graph.all_graphs() for node in body)
+    return any(node.op.name in PURE for node in graph.all_nodes())
 
 
 def _replace_writes(graph: Graph) -> int:

@@ -21,7 +21,7 @@ from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.predicates import is_float_tensor
 from ...ir.core.types import TensorType
 from ...ir.core.walk import unpacked, walk, without_order
-from .scope import SCOPE
+from .replacements import SCOPE
 
 GET, GET_IN_PLACE = "NPUGetFloatStatusV2", "NPUGetFloatStatus"
 

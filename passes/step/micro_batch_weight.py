@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import cast
-from ...ir.builders.reduce import reduce_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError, nearest
 from ...ir.core.graph import Graph, Input, Node, Value, tensor_type
@@ -52,11 +51,3 @@ def weighted_term(graph: Graph, term: Value, weight: Value, *, scope: str, sourc
     counts = graph.create("NotEqual", [weight, graph.constant(scalar_tensor("float32", 0.0))], scope=scope)
     nothing = graph.create("ZerosLike", [scaled], scope=scope)
     return graph.create("Select", [counts, scaled, nothing], scope=scope, sources=sources)
-
-
-def scalar_weight(graph: Graph, value: Value, *, scope: str) -> Value:
-    """The sum of a tensor's elements as a scalar float32."""
-    wide = cast(graph, value, DType.FLOAT32, scope=scope)
-    if tensor_type(wide).shape == ():
-        return wide
-    return reduce_sum(graph, wide, scope=scope)

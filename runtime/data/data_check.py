@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.types import DType, TensorType
@@ -30,8 +32,6 @@ class Column:
 
 def check_columns(graph: Graph, columns: Sequence[Column]) -> None:
     """RuntimeFailure, which names array and input, where rows are not what ``graph`` takes."""
-    import numpy as np
-
     for value, column in zip(graph.inputs, columns, strict=True):
         type_, array = value.type, column.array
         if not isinstance(type_, TensorType):
@@ -83,8 +83,6 @@ def check_finite(graph: Graph, columns: Sequence[Column], refuse: bool) -> None:
 def _rows_not_finite(array: Any) -> tuple[int, int, bool]:
     """The first row that is not finite (of those with NaN, if there are any), how many rows are not, and whether there
     is NaN."""
-    import numpy as np
-
     bad, infinite, nan = 0, -1, -1
     for start in range(0, len(array), _ROWS):
         rows = array[start : start + _ROWS].reshape(len(array[start : start + _ROWS]), -1)

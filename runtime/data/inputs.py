@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph, Input
 from ...ir.core.types import DType, TensorType
@@ -30,7 +32,6 @@ def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
 
 def _to_tensor(graph: Graph, input_: Input, value: Any) -> Any:
     import mindspore
-    import numpy as np
 
     type_ = input_.type
     if not isinstance(type_, TensorType):
@@ -73,8 +74,6 @@ def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:
 
 def cast(where: str, array: Any, wanted: Any, given_dtype: bool) -> Any:
     """``array`` with the dtype ``wanted``, or RuntimeFailure; ``where`` begins its message, up to "takes"."""
-    import numpy as np
-
     if array.dtype == wanted:
         return array
     integers = array.dtype.kind in "iu" and wanted.kind in "iu"

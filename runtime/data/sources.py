@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.types import TensorType
@@ -97,8 +99,6 @@ def open_source(
 ) -> Source:
     """The source for a tuple of arrays, a mapping of them by name, an ``.npz`` path or what was read from one, or a
     ``mindspore.dataset``. RuntimeFailure where it is not what ``graph`` takes."""
-    import numpy as np
-
     size = micro_batch_size(graph)
     if size is not None and batch_size not in (None, size):
         raise RuntimeFailure(
@@ -158,8 +158,6 @@ def micro_batch_size(graph: Graph) -> int | None:
 
 def columns_by_input(graph: Graph, data: NamedArrays) -> list[Column]:
     """The arrays by input name where the names agree, else in their own order."""
-    import numpy as np
-
     arrays = data.arrays
     names = [value.name for value in graph.inputs]
     taken = names if set(names) <= set(arrays) else list(arrays)
@@ -205,8 +203,6 @@ class ArraySource:
             )
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        import numpy as np
-
         order = None if self.seed is None else np.random.default_rng((self.seed, number)).permutation(self.samples)
         used = self.samples - self.dropped
         for first in range(start * self.step, used, self.step):
@@ -277,8 +273,6 @@ class DatasetSource:
 
     def _rest(self, group: list[Batch]) -> Iterator[Batch]:
         """This rank's share of the batches at the end, which do not fill a micro-batch on all ranks."""
-        import numpy as np
-
         rows = sum(len(batch[0]) for batch in group)
         share = 0 if self.static else rows // self.shard.ranks
         self.dropped = rows - share * self.shard.ranks

@@ -14,7 +14,7 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
     An export in inference mode leaves nothing of a dropout, so there is none to switch; the report says how many there
     are.
     """
-    resting = [n for part in graph.all_graphs() for n in part if rests(n)]
+    resting = [n for n in graph.all_nodes() if rests(n)]
     for node in resting:
         if switch:
             assert node.graph is not None
@@ -27,6 +27,4 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
                 "BatchNorm in inference mode keeps its statistics (boost-compile --training-mode)",
             )
     report.statistics["batch_norms_switched"] = len(resting) if switch else 0
-    report.statistics["dropouts"] = sum(
-        facts(n.op).family is Family.DROPOUT for part in graph.all_graphs() for n in part
-    )
+    report.statistics["dropouts"] = sum(facts(n.op).family is Family.DROPOUT for n in graph.all_nodes())

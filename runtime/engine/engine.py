@@ -111,7 +111,7 @@ class Engine:
         for node in self.context.unseeded.get(graph.name, ()):
             log.warning("the session's seed does not reach %s of graph '%s'", node, graph.name)
         self.draws.add(graph.name, self.context.draws.get(graph.name, ()))
-        random = [node for part in lowered.all_graphs() for node in part if draws(node)]
+        random = [node for node in lowered.all_nodes() if draws(node)]
         self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
         return self._compiled(self.context.program, lowered)
 
@@ -220,11 +220,12 @@ class Engine:
 def _refuse_foreign_code(program: Program) -> None:
     """Files are data: what MindSpore would run because a file names it (an expression, a library) is not started."""
     for graph in program.graphs.values():
-        for node in (node for part in graph.all_graphs() for node in part if facts(node.op).family is Family.CODE):
-            raise RuntimeFailure(
-                f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
-                f"runs code that the file names, which a session does not do. Export the network without it."
-            )
+        for node in graph.all_nodes():
+            if facts(node.op).family is Family.CODE:
+                raise RuntimeFailure(
+                    f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
+                    f"runs code that the file names, which a session does not do. Export the network without it."
+                )
 
 
 def _refuse_without_kernel(program: Program, device: str) -> None:
@@ -238,7 +239,7 @@ def _refuse_without_kernel(program: Program, device: str) -> None:
 
 
 def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target: str = "") -> RuntimeFailure:
-    scopes = [n.scope for part in graph.all_graphs() for n in part if n.op.name == primitive]
+    scopes = [n.scope for n in graph.all_nodes() if n.op.name == primitive]
     where = f" ({len(scopes)} uses, the first in {scopes[0]})" if scopes else ""
     found = f"graph '{graph.name}': MindSpore has no {device} kernel for primitive {what or primitive}{where}."
     if target not in ("", device.lower()):

@@ -68,7 +68,7 @@ def _convolves(graph: Graph) -> bool:
     """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input, of more than one point.
     Gradients of weights, and convolutions of one point, are matrix products to it."""
     kinds = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
-    nodes = (node for part in graph.all_graphs() for node in part if node.op.name in kinds)
+    nodes = (node for node in graph.all_nodes() if node.op.name in kinds)
     weights = (node.operand(1).type for node in nodes if node.num_operands > 1)
     return any(not isinstance(w, TensorType) or any(size != 1 for size in w.shape[2:]) for w in weights)
 

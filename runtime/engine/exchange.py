@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.wording import agreed
 from .ranks import Ranks
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _CHUNKS = 4
 """A hash has so many parts of 16 bits, which float32 holds exactly: what every device adds up."""
@@ -29,7 +28,6 @@ class Exchange:
 
     def _over_ranks(self, collective: str, values: np.ndarray) -> np.ndarray:
         import mindspore
-        import numpy as np
 
         if collective not in self._cells:
             from .cells import OverRanks
@@ -39,15 +37,11 @@ class Exchange:
 
     def agree(self, *asked: bool) -> list[bool]:
         """Whether any rank asks for each of these; all must ask for as many."""
-        import numpy as np
-
         # One more, so that there is something to wait for where nothing is asked.
         return [bool(n) for n in self.total(np.array([*asked, True], np.float32))[:-1]]
 
     def mean(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The mean over ranks of each array, taken in float32; all in one exchange."""
-        import numpy as np
-
         if self.ranks.size == 1 or not values:
             return dict(values)
         flat = np.concatenate([array.astype(np.float32).ravel() for array in values.values()])
@@ -58,8 +52,6 @@ class Exchange:
 
     def gather(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The arrays of each rank, bit for bit; names, shapes and types must be the same on all of them."""
-        import numpy as np
-
         if self.ranks.size == 1 or not values:
             return [dict(values)] * self.ranks.size
         raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in values.values()]
@@ -87,8 +79,6 @@ class Exchange:
 
     def _hashes(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """[rank, array, part]: a hash of each array of each rank."""
-        import numpy as np
-
         rank, size = self.ranks.rank, self.ranks.size
         table = np.zeros((size, len(values), _CHUNKS), np.float32)
         for i, array in enumerate(values.values()):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from ...ir.core.errors import PassError, RuntimeFailure, nearest
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
@@ -120,8 +122,6 @@ class _Loss:
         self._sum, self._samples = 0.0, 0
 
     def update(self, rows: dict[str, Any]) -> None:
-        import numpy as np
-
         (value,) = self._session.run_network([rows[name] for name in self._inputs], self._node)
         samples = len(next(iter(rows.values())))
         self._sum += float(np.mean(value)) * samples
@@ -157,8 +157,6 @@ class _Metric:
             ) from error
 
     def value(self) -> float:
-        import numpy as np
-
         found = self._metric.eval(average=True) if self._name in BY_CLASS else self._metric.eval()
         return float(np.mean(found))
 

@@ -18,7 +18,7 @@ IDENTITY = frozenset({"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "A
 def applies(graph: Graph, context: Context) -> bool:
     if context.ranks > 1:
         return False
-    return any(n.marks.get(STAGE) == ALL_REDUCE or is_collective(n) for body in graph.all_graphs() for n in body)
+    return any(n.marks.get(STAGE) == ALL_REDUCE or is_collective(n) for n in graph.all_nodes())
 
 
 def run(graph: Graph, context: Context) -> str:

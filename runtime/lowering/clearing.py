@@ -23,7 +23,7 @@ SMALLEST = 4096
 
 
 def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and any(_is_cleared(node) for part in graph.all_graphs() for node in part)
+    return context.target == CPU and any(_is_cleared(node) for node in graph.all_nodes())
 
 
 def run(graph: Graph, context: Context) -> str:

@@ -26,4 +26,4 @@ def run(graph: Graph, context: Context) -> str:
 
 
 def _random(graph: Graph) -> list[Node]:
-    return [node for part in graph.all_graphs() for node in part if draws(node)]
+    return [node for node in graph.all_nodes() if draws(node)]

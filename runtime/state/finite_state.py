@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import CYCLE_ROLES, Program
 from ...ir.core.types import DType
@@ -96,8 +98,6 @@ class FiniteState:
         return self._engine.parameters[name].asnumpy()
 
     def _count(self, name: str) -> str:
-        import numpy as np
-
         array = self._array(name)
         bad = int(array.size - np.isfinite(array).sum())
         return f"{bad:,} of {counted(array.size, 'value')} {'is' if bad == 1 else 'are'} NaN or infinite"
@@ -105,8 +105,6 @@ class FiniteState:
 
 def is_finite(array: Any) -> bool:
     """Whether no number of a floating-point array is NaN or infinite. These survive a sum, so no copy is made."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         total = array.sum(dtype=np.float32 if array.dtype == np.float16 else None)
     # The sum of finite numbers may overflow.

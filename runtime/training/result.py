@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 T = TypeVar("T", bool, int, float)
 
@@ -102,8 +101,6 @@ class StepResult:
 
 
 def _to_python(value: Any) -> Any:
-    import numpy as np
-
     if isinstance(value, (tuple, list)):
         return tuple(_to_python(v) for v in value)
     # The array shares the device's memory, which the next step may write.

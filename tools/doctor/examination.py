@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
-from ...runtime.data.sources import NamedArrays
+from .certain import double_precision, forgotten_training_mode, non_finite_state, unused_inputs
 from .finding import Finding
-from .inputs import unused_inputs
 from .loss_scale import own_loss_scale
-from .mode import forgotten_training_mode
-from .values import double_precision, non_finite_state
+
+if TYPE_CHECKING:
+    from ...runtime.data.sources import NamedArrays
 
 Check = Callable[[Program], Iterator[Finding]]
 CERTAIN: tuple[Check, ...] = (forgotten_training_mode, non_finite_state, unused_inputs, double_precision)
-"""Faults whatever is done with the program; each takes a walk through the graph, or through the state."""
 CHECKS: tuple[Check, ...] = (*CERTAIN, own_loss_scale)
 
 

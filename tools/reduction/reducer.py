@@ -75,26 +75,19 @@ class _Reducer:
         self._guarded(partial(self._simpler, "data", zero_data))
         while True:
             before = self._size()
-            self._passes()
+            if len(self._found.passes) > 1:
+                minimize(self._found.passes, lambda some: self._try("passes", self._found.program, list(some)))
             for name, cut in CUTS.items():
                 self._cut(name, cut)
-            self._simplify()
+            for name, simplify in list(simplifications(self._found.program)):
+                self._guarded(partial(self._simpler, name, simplify))
             if self._size() == before:
                 return
 
     def _size(self) -> tuple[int, ...]:
         program = self._found.program
         data = sum(v.nbytes for v in program.state.values())
-        return (
-            len(self._found.passes),
-            sum(g.total_nodes() for g in program.graphs.values()),
-            len(program.state),
-            data,
-        )
-
-    def _passes(self) -> None:
-        if len(self._found.passes) > 1:
-            minimize(self._found.passes, lambda some: self._try("passes", self._found.program, list(some)))
+        return len(self._found.passes), program.total_nodes(), len(program.state), data
 
     def _cut(self, name: str, cut: Cut) -> None:
         """Leaves out as many pieces as possible of those that the program has now."""
@@ -109,10 +102,6 @@ class _Reducer:
             return self._try(name, candidate, self._found.passes)
 
         minimize(pieces, lambda kept: self._guarded(lambda: fails(kept)))
-
-    def _simplify(self) -> None:
-        for name, simplify in list(simplifications(self._found.program)):
-            self._guarded(partial(self._simpler, name, simplify))
 
     def _simpler(self, name: str, simplify: Callable[[Program], None]) -> bool:
         candidate = self._found.program.copy()
@@ -146,5 +135,5 @@ class _Reducer:
         if shows:
             found.program, found.passes = candidate, passes
         program = found.program
-        self._progress(what, found.tests, sum(g.total_nodes() for g in program.graphs.values()), len(program.state))
+        self._progress(what, found.tests, program.total_nodes(), len(program.state))
         return shows

@@ -10,28 +10,24 @@ from ...ir.core.program import Program
 
 def without_dropout(program: Program) -> Program:
     """A copy in which every dropout keeps all elements; the program itself if it has none."""
-    if not any(_drops(n) for g in program.graphs.values() for f in g.all_graphs() for n in f):
+    if not any(map(_drops, program.all_nodes())):
         return program
     copy = program.copy()
-    for graph in copy.graphs.values():
-        for function in graph.all_graphs():
-            for node in function:
-                if not _drops(node):
-                    continue
-                if "keep_prob" in node.attributes:
-                    node.set_attribute("keep_prob", 1.0)
-                for i in range(1, min(node.num_operands, 3)):
-                    value = node.operand(i)
-                    if isinstance(value, Constant) and isinstance(value.value, float):
-                        node.set_operand(i, function.constant(type(value.value)(1.0)))
-                        break
+    for node in filter(_drops, copy.all_nodes()):
+        if "keep_prob" in node.attributes:
+            node.set_attribute("keep_prob", 1.0)
+        for i in range(1, min(node.num_operands, 3)):
+            value = node.operand(i)
+            if isinstance(value, Constant) and isinstance(value.value, float):
+                assert node.graph is not None
+                node.set_operand(i, node.graph.constant(type(value.value)(1.0)))
+                break
     return copy
 
 
 def chances(program: Program) -> list[str]:
     """The random primitives that no switch makes certain."""
-    nodes = (n for g in program.graphs.values() for f in g.all_graphs() for n in f)
-    return sorted({n.op.name for n in nodes if is_random(n) and not _drops(n)})
+    return sorted({n.op.name for n in program.all_nodes() if is_random(n) and not _drops(n)})
 
 
 def _drops(node: Node) -> bool:

@@ -7,9 +7,5 @@ from ...ir.core.program import Program
 
 def proximal_update(base: Program) -> str | None:
     """An update that shrinks the weight by its rate, so that small ones stop at zero."""
-    for main in base.graphs.values():
-        for graph in main.all_graphs():
-            for node in graph:
-                if "Proximal" in node.op.name or "Ftrl" in node.op.name:
-                    return node.op.name
-    return None
+    names = (node.op.name for node in base.all_nodes())
+    return next((name for name in names if "Proximal" in name or "Ftrl" in name), None)

@@ -68,10 +68,8 @@ def _result(d: Document) -> Result:
 def _deviation(d: Document) -> Deviation:
     names = ("error", "relative", "ulps", "tolerance_relative", "tolerance_ulps", "excess")
     # JSON has no infinity: null stands for what is not finite.
-    numbers = [math.inf if d[name].value is None else d[name].number() for name in names]
-    where, (error, relative, ulps, tolerance, tolerance_ulps, excess) = d["where"].text(), numbers
-    equal = d["equal"].truth() if "equal" in d.object() else False
-    return Deviation(where, error, relative, ulps, tolerance, tolerance_ulps, excess, equal)
+    numbers = {name: math.inf if d[name].value is None else d[name].number() for name in names}
+    return Deviation(d["where"].text(), **numbers, equal=d["equal"].truth() if "equal" in d.object() else False)
 
 
 def _guilty(d: Document) -> Guilty:

@@ -94,18 +94,11 @@ def compare(ours: State, expected: Expected, names: Iterable[str]) -> Deviation:
     names = list(names)
     if all(equal(ours[name], expected.state[name]) for name in names):
         return EQUAL
-    worst = EXACT
-    for name in names:
-        found = deviation(
-            name, ours[name], expected.state[name], expected.before[name], [m[name] for m in expected.moved]
-        )
-        if (found.excess, found.error, found.tolerance_relative) > (
-            worst.excess,
-            worst.error,
-            worst.tolerance_relative,
-        ):
-            worst = found
-    return worst
+    found = (
+        deviation(name, ours[name], expected.state[name], expected.before[name], [m[name] for m in expected.moved])
+        for name in names
+    )
+    return max((EXACT, *found), key=lambda d: (d.excess, d.error, d.tolerance_relative))
 
 
 def deviation(

@@ -46,7 +46,7 @@ class Analysed:
 
     def nodes(self) -> list[Node]:
         """The nodes that the user asked for, those of functions last."""
-        return [node for body in self.graph.all_graphs() for node in body if self.keeps((node,))]
+        return [node for node in self.graph.all_nodes() if self.keeps((node,))]
 
     def name(self, value: Value, home: Graph | None = None) -> str:
         """How the text form writes a value, and where it stands, if that is another graph than ``home``."""

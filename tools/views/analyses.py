@@ -30,7 +30,7 @@ def print_analysis(shown: Shown, format_: str, chosen: Collection[Node] | None, 
     lines: list[str] = []
     refused: list[AnatomyError | PassError] = []
     for name, graph in shown.program.graphs.items():
-        nodes = None if chosen is None else {n for body in graph.all_graphs() for n in body if n in chosen}
+        nodes = None if chosen is None else {n for n in graph.all_nodes() if n in chosen}
         if nodes is not None and not nodes:
             continue
         view = Analysed(shown.program, graph, shown.anatomies[name], shown.reasons.get(name, ""), nodes, full)

@@ -6,6 +6,7 @@ without rights: it has the scripts of the report, and their policy.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -98,10 +99,7 @@ def _graph(graph: Graph) -> str:
 def _graphs(view: Shown) -> Table:
     rows = []
     for name, graph in view.program.graphs.items():
-        parts: dict[str, int] = {}
-        for body in graph.all_graphs():
-            for node in body:
-                parts[view.part(node)] = parts.get(view.part(node), 0) + 1
+        parts = Counter(map(view.part, graph.all_nodes()))
         takes = ", ".join(f"{v.name}: {readable(v.type, 30)}" for v in graph.inputs[:4])
         takes += f", … {len(graph.inputs) - 4} more" if len(graph.inputs) > 4 else ""
         counts = ", ".join(f"{part} {n}" for part, n in sorted(parts.items()))

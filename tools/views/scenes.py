@@ -48,7 +48,7 @@ class _Scenes:
     def document(self) -> Document:
         origin = _originals(self.original)
         for name, graph in self.shown.program.graphs.items():
-            touched = [n for body in graph.all_graphs() for n in body if pass_of(n)]
+            touched = [n for n in graph.all_nodes() if pass_of(n)]
             if touched:
                 sources = {s for n in touched if n.origin for s in n.origin.sources}
                 before = self._before(sources & origin.keys(), origin)
@@ -104,9 +104,7 @@ def _on(difference: NodeDiff, side: str) -> Node | None:
 
 
 def _originals(original: Shown | None) -> dict[str, Node]:
-    if original is None:
-        return {}
-    return {n.name: n for g in original.program.graphs.values() for body in g.all_graphs() for n in body}
+    return {} if original is None else {n.name: n for n in original.program.all_nodes()}
 
 
 def data_of(drawing: Drawing, marks: Marks, boxes: int = BOXES) -> Document:

@@ -35,7 +35,7 @@ def chosen(shown: Shown, scope: str | None, around: str | None, radius: int) -> 
     direction; None where neither is given. With it, what was chosen in words. OptionError if that is nothing."""
     if scope is None and around is None:
         return None, ""
-    nodes: dict[Node, None] = {n: None for g in shown.program.graphs.values() for body in g.all_graphs() for n in body}
+    nodes = dict.fromkeys(shown.program.all_nodes())
     words = []
     if scope is not None:
         nodes = {n: None for n in nodes if in_scope(n, scope)}

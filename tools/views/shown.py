@@ -91,7 +91,6 @@ def pass_of(node: Node) -> str:
 
 def makers(shown: Shown) -> list[str]:
     """The passes that made something of what is shown: in the order of the reports, then others that nodes name."""
-    nodes = (n for g in shown.program.graphs.values() for body in g.all_graphs() for n in body)
-    named = dict.fromkeys(name for n in nodes if n.origin for name in n.origin.passes[-1:])
+    named = dict.fromkeys(name for n in shown.program.all_nodes() if n.origin for name in n.origin.passes[-1:])
     order = [r.name for r in shown.program.reports if r.name in named]
     return list(dict.fromkeys([*order, *named]))

@@ -68,7 +68,7 @@ def describe_graph(shown: Shown, name: str) -> Document:
     """The part of :func:`describe` about one graph, but for its memory."""
     graph, found = shown.program.graphs[name], shown.anatomies[name]
     stages = {path.weight: _describe_stages(path) for path in gradient_paths(graph, found)} if found else {}
-    nodes = [node for body in graph.all_graphs() for node in body]
+    nodes = list(graph.all_nodes())
     by_part: dict[str, list[Node]] = {}
     for node in nodes:
         by_part.setdefault(shown.part(node), []).append(node)

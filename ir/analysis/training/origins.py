@@ -101,7 +101,8 @@ class Origins:
         return origins.pop() if len(origins) == 1 else None
 
     def of(self, value: Value, calls: Calls = ()) -> Origin | None:
-        """The value of the main graph that ``value`` is, or what functions compute from such; None if unknown."""
+        """The value of the main graph that ``value`` is, or what functions compute from such; None where neither can
+        be told."""
         stack: list[Place] = [(value, calls)]
         opened: set[Place] = set()
         while stack:

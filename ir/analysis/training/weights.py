@@ -159,7 +159,8 @@ class _Weights:
     def _is_parameter(self, node: Node, state: State) -> bool:
         """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
         fact = facts(node.op)
-        if fact.gradient is None or not fact.writes or node.op.name == "AdamNoUpdateParam":  # which writes slots alone
+        slots_alone = node.op.name == "AdamNoUpdateParam"
+        if fact.gradient is None or not fact.writes or slots_alone:
             return False
         return state in states_behind(node.operand(fact.writes[0]), self.side.bound)
 

@@ -1,4 +1,5 @@
-"""Optimizers: the first operand written is the weight, the others its slots; each says where its gradient is."""
+"""Optimizers: the first written operand is the weight, the others its slots; the gradient's position is a fact of
+each."""
 
 from __future__ import annotations
 

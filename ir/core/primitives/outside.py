@@ -1,4 +1,5 @@
-"""Primitives that reach beyond the program: collectives, which run on all ranks together, and code of the file."""
+"""Primitives that reach beyond the program: collectives, in which the ranks of a job take part together, and code of
+the file."""
 
 from __future__ import annotations
 

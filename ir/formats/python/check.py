@@ -1,5 +1,6 @@
-"""The grammar of generated source. It is written from files that nobody vouches for, so before it is run or handed out
-it is held against a list of what the writer has reason to write; anything else is a bug of ours, or an attack on it."""
+"""The grammar of generated source. It is written from files that nobody vouches for, so before it is run, or handed to
+a user, it is parsed and held against a list of what the writer has reason to write; anything else is a bug of ours, or
+an attack on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The model of the source: templates, which become classes, their instances, and how primitives take arguments."""
+"""The model of the source: templates, which become classes, and their instances; and the two tables of how MindSpore's
+primitives take their arguments."""
 
 from __future__ import annotations
 

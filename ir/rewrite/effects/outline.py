@@ -71,7 +71,8 @@ def _value_uses(node: Node, moved: Collection[Node] = ()) -> list[tuple[Node, in
 
 
 def _reload_results(fx: Effects, chosen: set[Node]) -> None:
-    """Results of in-place writes that others use are read from the state behind: the write may not happen."""
+    """The result of an in-place write that something else uses is read from the state behind it instead: the write may
+    not happen."""
     inside = _needed(list(chosen))
     effects: list[Effect] = []
     for e in list(fx.list):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.builders.reduce import scalar_sum
 from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.core.graph import Graph
 from boost_compile.passes import compile_program
-from boost_compile.passes.step.micro_batch_weight import find_weight, scalar_weight
+from boost_compile.passes.step.micro_batch_weight import find_weight
 
 from tests.execution import run_graph, train
 from tests.graphs import graph, program
@@ -47,8 +48,8 @@ def test_what_weighs_nothing(name: str, says: str) -> None:
 def test_the_sum_of_the_elements() -> None:
     g = step()
     n, mask = (next(v for v in g.inputs if v.name == name) for name in ("n", "mask"))
-    assert scalar_weight(g, n, scope="") is n
-    total = scalar_weight(g, mask, scope="")
+    assert scalar_sum(g, n, scope="") is n
+    total = scalar_sum(g, mask, scope="")
     assert str(total.type) == "float32[]"
     g.result = total
     state = {"w": np.ones(2, np.float32), "rate": np.float32(0)}

@@ -1,4 +1,5 @@
-"""Operators that only move elements (reshape, transpose, join, split, pad), and those on shapes alone."""
+"""Operators that only move elements (reshaping, transposing, joining, splitting, padding), and those on shapes
+alone."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""State that is not finite, and what is computed in float64."""
+"""Faults of a program that are faults whatever is done with it; each takes a walk through graphs, or through state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.trains import what_is_missing
 from ...ir.core.data import ZeroData, numbers
+from ...ir.core.predicates import rests
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import agreed, counted
@@ -12,6 +16,23 @@ from .finding import Finding, named
 
 TRAINED = ("weight", "slot", "statistic")
 """The roles that must be finite; other state may hold infinities on purpose (a mask)."""
+
+
+def forgotten_training_mode(program: Program) -> Iterator[Finding]:
+    """Of a program that trains, whose BatchNorms all rest: it was exported without ``.set_train()``. Where some do,
+    their layers were frozen on purpose."""
+    for name, graph in program.graphs.items():
+        found = [n for n in graph.all_nodes() if facts(n.op).training is not None]
+        if not found or not all(map(rests, found)) or what_is_missing(program) is not None:
+            continue
+        every = "its BatchNorm is" if len(found) == 1 else f"all its {counted(len(found), 'BatchNorm')} are"
+        first = found[0].scope or found[0].name
+        yield Finding(
+            "training mode",
+            f"graph '{name}' trains, but {every} in inference mode ({first}): statistics are never learnt, and a "
+            f"dropout is left out",
+            "Export the training cell after .set_train(), as in nn.TrainOneStepCell(network, optimizer).set_train()",
+        )
 
 
 def non_finite_state(program: Program) -> Iterator[Finding]:
@@ -32,11 +53,24 @@ def non_finite_state(program: Program) -> Iterator[Finding]:
         )
 
 
+def unused_inputs(program: Program) -> Iterator[Finding]:
+    """Of all graphs that take a micro-batch: a split step needs the labels in the graph that accumulates alone."""
+    taking = [g for g in program.graphs.values() if g.inputs]
+    used = {v.name for g in taking for v in g.inputs if any(not orders_only(user, i) for user, i in v.use_sites())}
+    unused = list(dict.fromkeys(v.name for g in taking for v in g.inputs if v.name not in used))
+    if unused:
+        yield Finding(
+            "inputs",
+            f"{counted(len(unused), 'input')} {agreed(len(unused), 'has', 'have')} no effect: {named(unused)}",
+            "Give it all the same, it must be there; or leave it out of construct and export again",
+        )
+
+
 def double_precision(program: Program) -> Iterator[Finding]:
     """Inputs, state and nodes of float64, which nobody asks for in a network, but numpy gives by default."""
     inputs = {v.name for g in program.graphs.values() for v in g.inputs if _is_double(v.type)}
     state = [n for n, v in program.state.items() if v.dtype is DType.FLOAT64]
-    nodes = [n for g in program.graphs.values() for f in g.all_graphs() for n in f if _is_double(n.type)]
+    nodes = [n for n in program.all_nodes() if _is_double(n.type)]
     parts = []
     if inputs:
         parts.append(f"{counted(len(inputs), 'input')} ({named(sorted(inputs))})")

@@ -1,3 +1,0 @@
-"""The scope of nodes that legalization makes."""
-
-SCOPE = "legalize"
