@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import ascend, gpu
 from .programs import Job
+from .worker import KEEP
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS: dict[str, Callable[[], dict[str, str]]] = {"GPU": gpu.environment, "Ascend": ascend.environment}
@@ -59,7 +60,7 @@ def run(
     """
     environment = ENVIRONMENTS[device]()
     if keep is not None:
-        environment |= {"DEVICES_KEEP": str(keep), "DEVICE_STUBS_LOG": str(keep / STUBS)}
+        environment |= {KEEP: str(keep), "DEVICE_STUBS_LOG": str(keep / STUBS)}
     rows = [(job, source(job.network)) for job in sorted(jobs)]
     parts = []
     for ranks in (False, True):

@@ -24,10 +24,11 @@ from .programs import Job, compiled
 from .running import STUBS, run
 from .worker import LOSSES, batches
 
-TOLERANCE = 2e-4
-"""Of how far training moved a parameter. Both compute in float32, but make their sums in other orders."""
-CYCLES = {"resnet18": 1}
-"""A deep network with BatchNorm over 4 samples takes rounding up a thousandfold in a cycle; others train for three."""
+TOLERANCE, OF_DEEP = 2e-4, 2e-3
+"""Of how far training moved a parameter. Both compute in float32, but make their sums in other orders. (Measured: 6e-5
+is the worst of the small networks, 1e-3 that of resnet18.)"""
+DEEP = frozenset({"resnet18"})
+"""A deep network with BatchNorm over 4 samples takes rounding up a thousandfold in a cycle: it trains for one alone."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def trained(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Tra
         if network not in folders:
             folders[network] = tmp_path_factory.mktemp(network)
             jobs = [Job(network, pipeline) for pipeline in (*NATIVE, *BESIDE)]
-            outcomes = run(built("GPU"), jobs, exported, cycles=CYCLES.get(network, 3), keep=folders[network])
+            outcomes = run(built("GPU"), jobs, exported, cycles=cycles_of(network), keep=folders[network])
             assert [outcome.end for outcome in outcomes] == ["ran"] * len(jobs), [*map(str, outcomes)]
         return folders[network]
 
@@ -90,15 +91,15 @@ def test_every_kernel_computes(network: str, trained: Trained) -> None:
 @pytest.mark.parametrize("pipeline", NATIVE)
 def test_as_mindspore_trains_on_the_cpu(pipeline: str, network: str, trained: Trained, exported: Exported) -> None:
     job, native = Job(network, pipeline), NATIVE[pipeline]
-    flat = batches(job, native.micro * CYCLES.get(network, 3))
+    flat = batches(job, native.micro * cycles_of(network))
     cycles = [flat[i : i + native.micro] for i in range(0, len(flat), native.micro)]
     tagged = tagged_weights(exported(network)) if native.centralize else ()
     reference = train(network, cycles, centralize=tagged, **native.options)
     losses, state = kept(trained, job)
     expected = [loss for cycle in reference.cycles for loss in cycle.losses]
-    np.testing.assert_allclose(losses, expected, rtol=TOLERANCE)
+    np.testing.assert_allclose(losses, expected, rtol=tolerance(network))
     final = reference.cycles[-1].state
-    assert_close({name: state[name] for name in final}, final, reference.initial, TOLERANCE, reference.noise())
+    assert_close({name: state[name] for name in final}, final, reference.initial, tolerance(network), reference.noise())
     has_overflow = "overflow" in native.options and network != "gpt"  # whose inputs are whole numbers
     assert any(cycle.overflow for cycle in reference.cycles) == has_overflow
 
@@ -111,12 +112,12 @@ def test_as_the_same_program_trains_on_the_cpu(
     job = Job(network, pipeline)
     session = bc.Session(compiled(job, bc.load(str(exported(network))), "cpu", tmp_path))
     initial = session.state()
-    flat = batches(job, session.cycle_length * CYCLES.get(network, 3))
+    flat = batches(job, session.cycle_length * cycles_of(network))
     expected = [session.step(*batch).loss for batch in flat]
     losses, state = kept(trained, job)
-    np.testing.assert_allclose(losses, expected, rtol=TOLERANCE)
+    np.testing.assert_allclose(losses, expected, rtol=tolerance(network))
     noise = train(network, [flat]).noise()
-    assert_close(state, session.state(), initial, TOLERANCE, noise)
+    assert_close(state, session.state(), initial, tolerance(network), noise)
 
 
 def test_a_kernel_that_computes_something_else_is_found(exported: Exported, trained: Trained) -> None:
@@ -129,6 +130,14 @@ def test_a_kernel_that_computes_something_else_is_found(exported: Exported, trai
     ours["conv2.weight"] = weight + 1e-3 * (weight - reference.initial["conv2.weight"])
     with pytest.raises(AssertionError, match=r"conv2\.weight is off"):
         assert_close(ours, final, reference.initial, TOLERANCE, reference.noise())
+
+
+def cycles_of(network: str) -> int:
+    return 1 if network in DEEP else 3
+
+
+def tolerance(network: str) -> float:
+    return OF_DEEP if network in DEEP else TOLERANCE
 
 
 def tagged_weights(path: Path) -> frozenset[str]:
