@@ -132,7 +132,7 @@ class TokenChain:
                     seen.add(user)
                     if user.op.name not in BINDING:  # the call reads, not the binding (which may hold its own token)
                         found[user] = None
-                    if user.op.name in BINDING or user.op.name in VIEWS:
+                    if user.op.name in VIEWS:
                         stack.append(user)
         return list(found)
 
@@ -169,7 +169,7 @@ class TokenChain:
                 name = user.op.name
                 if user in seen or user in but or user.op is RETURN:
                     continue
-                if name in BINDING or name == "UpdateState" or (name == "Depend" and user.operand(0) is not here):
+                if name in BINDING or (name == "Depend" and user.operand(0) is not here):
                     continue
                 seen.add(user)
                 if name in VIEWS:

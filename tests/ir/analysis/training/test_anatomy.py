@@ -245,7 +245,8 @@ def test_a_weight_that_follows_another_is_not_accumulated_in_it() -> None:
     """%v is updated from %w, which two writes change by its gradient; the network reads %w."""
     found = anatomy(
         step(
-            "%w1 = Load(%w, umonad)\n%s1 = ApplyMomentum(%v, %m2, %rate, %w1, %rate, umonad) : float32[2]\n"
+            "%w1 = Load(%w, umonad)\n%ug = UpdateState(umonad, %g)\n%wd = Depend(%w1, %ug)\n"
+            "%s1 = ApplyMomentum(%v, %m2, %rate, %wd, %rate, umonad) : float32[2]\n"
             "%us = UpdateState(umonad, %s1)\n%s2 = AssignSub(%w, %g, %us) : float32[2]",
             extra="state %v: float32[2]\nstate %m2: float32[2]\n",
         )
