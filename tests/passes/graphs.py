@@ -252,6 +252,17 @@ GATED = but(
     ),
 )
 """The branch that updates returns twice the loss, and so does the other one."""
+HALVED = GATED.replace("    %up1 = ", "    %c = Mul(%a, float32[]<0.5>)\n    %d = Mul(%b, float32[]<0.5>)\n    %up1 = ")
+HALVED = HALVED.replace("%s, %a, %u)", "%s, %c, %u)").replace("%s, %b, %u)", "%s, %d, %u)")
+"""It unscales both gradients."""
+BOTH_MOVE = GATED.replace("Partial(@stay, %loss)", "Partial(@stay, %v, %dv, %loss, %t)").replace(
+    "@stay(%l: float32[]) {\n", "@stay(%p: float32[2], %a: float32[2], %l: float32[], %u: umonad) {\n"
+)
+BOTH_MOVE = BOTH_MOVE.replace(
+    "    return %twice",
+    "    %up = AssignAdd(%p, %a, %u)\n    %o = UpdateState(%u, %up)\n    %z = Depend(%twice, %o)\n    return %z",
+)
+"""The other branch moves %v too."""
 PURE = """
 graph @main(%x: float32[2]) {
   %y = Neg(%x)

@@ -67,6 +67,22 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
             "frozen": "nothing updates it from a gradient",
         },
     ),
+    (
+        "STEP", "gradient-accumulation,overflow-check{policy=skip-micro},data-parallel", 2, 2,
+        # both gradients, the count of micro-batches and that of dropped ones
+        "2 gradients in 1 collective; a cycle exchanges 24 B (0 B before)",
+        {"gradients": 2, **NONE_BEFORE, "collectives a cycle": 3, "bytes a cycle": 24}, {},
+    ),
+    (
+        "HALVED", "clip-gradients", 2, 2, "2 gradients clipped: their norm is at most 1",
+        {"gradients clipped": 2, "graphs": 1}, {},
+    ),
+    (
+        "mlp", "parameter-groups{centralize=true}", 4, 4, "4 weights get centralize True", {},
+        dict.fromkeys(
+            ["hidden.bias", "output.bias"], "it has one axis at most: nothing is left to take a mean over"
+        ),
+    ),
     ("UNTRAINED", "parameter-groups{fusion=1}", 2, 2, "2 weights get fusion 1", {}, {}),
     ("mlp", "parameter-groups{match=[*.bias],fusion=1}", 2, 2, "2 weights get fusion 1", {}, {}),
     (
@@ -260,6 +276,8 @@ REFUSED = [
     ("STEP", "parameter-groups{match=[v]}", "is told which weights, not what they get"),
     ("STEP", "parameter-groups{match=[z],lr_factor=2}", "matched nothing"),
     ("hand_momentum", "parameter-groups{weight_decay=0.5}", "made of many primitives"),
+    ("BOTH_MOVE", "parameter-groups{match=[v],lr_factor=2}", "updates weight 'v' in several functions"),
+    ("HALVED", "clip-gradients{report_norm=true}", "inside function 'move', from where its norm cannot be returned"),
     ("SHARED", "parameter-groups{match=[v],lr_factor=2}", "updates weight 'v' and others by one function"),
     ("DOUBLE", "data-parallel", "is float64, which AllReduce does not add up"),
     ("INSIDE", "data-parallel", "is computed inside function 'move', which not every rank may call"),
