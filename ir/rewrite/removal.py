@@ -259,7 +259,7 @@ class Removal:
             functions = self.closures.targets[call]
             return call not in self.closures.open and any(len(self.closures.callers[f]) > 1 for f in functions)
         written = self._written(call)
-        return bool(written) and plan.states.issuperset(written or ()) and not (effect.io or effect.everything)
+        return not (not written or effect.io or effect.everything) and written <= plan.states
 
     def _enter(self, plan: Plan, user: Node, i: int, path: Path) -> None:
         """A dead value is an argument: the call goes, or the function's input is dead."""

@@ -212,6 +212,23 @@ def test_the_result_of_a_skipped_write_is_what_stood_before_the_next_write() -> 
     check(body, "w1", without=body.replace("AssignAdd(%a, %x, umonad) : float32[2]@a", "Load(%a, umonad)"))
 
 
+def test_what_overwrites_a_state_that_the_update_reads_comes_after_it() -> None:
+    body = """
+  %l = Load(%b, umonad)
+  %m = Neg(%l)
+  %u1 = UpdateState(umonad, %m)
+  %w1 = AssignAdd(%a, %m, %u1)
+  %u2 = UpdateState(%u1, %w1)
+  %w2 = Assign(%b, %x, %u2)
+  %u3 = UpdateState(%u2, %w2)
+  %r = Depend(%x, %u3)
+  return %r"""
+    without = body.replace("%w1 = AssignAdd(%a, %m, %u1)\n", "").replace(
+        "UpdateState(%u1, %w1)", "UpdateState(%u1, %m)"
+    )
+    check(body, "w1", without=without)
+
+
 def test_results_of_several_skipped_writes() -> None:
     body = """
   %w1 = AssignAdd(%a, %x, umonad) : float32[2]@a
