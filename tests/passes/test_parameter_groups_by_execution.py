@@ -74,6 +74,17 @@ OPTIMIZERS = {
         f"{DECAYED}{IN_FUNCTION}",
         MOVE.replace("BODY", "%up = ApplyGradientDescent(%p, %q, %g, %u) : float32[2,2]"),
     ),
+    "decay in a function": (
+        IN_FUNCTION.replace("%g_P", "%dP"),
+        MOVE.replace(
+            "BODY",
+            """%half = Mul(%g, float32[]<0.5>)
+    %old = Load(%p, %u)
+    %decay = Mul(%old, float32[]<DECAY>)
+    %sum = Add(%half, %decay)
+    %up = ApplyGradientDescent(%p, %q, %sum, %u) : float32[2,2]""",
+        ),
+    ),
     "ftrl": (
         "  %up_P = ApplyFtrl(%P, %s_P, %m_P, %dP, RATE, float32[]<0.01>, float32[]<0.02>, float32[]<-0.5>, %t)"
         " : float32[2,2]",
@@ -91,6 +102,7 @@ OPTIMIZERS = {
     ),
 }
 """An update of the weight P, with its learning rate and decay; and a function that it calls."""
+IN_FUNCTIONS = ("in a function", "decay in a function")
 
 
 def step(optimizer: str, rate: str = "%rate", decay: float = 0.125) -> Program:
@@ -138,7 +150,7 @@ def test_a_rate_of_zero_leaves_the_weight(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.0])
-@pytest.mark.parametrize("optimizer", ["descent", "sgd", "sgd behind a decay", "adam", "in a function"])
+@pytest.mark.parametrize("optimizer", [*("descent", "sgd", "sgd behind a decay", "adam"), *IN_FUNCTIONS])
 def test_an_own_decay_is_another_decay_in_the_file(optimizer: str, decay: float) -> None:
     grouped = compile_program(step(optimizer), f"parameter-groups{{match=[w],weight_decay={decay}}}")
     same(grouped, step(optimizer, decay=decay))
