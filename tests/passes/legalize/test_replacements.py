@@ -263,3 +263,12 @@ def test_a_status_in_a_function_that_is_not_given_the_gradients_is_refused() -> 
     inside = inside.replace("%status = Depend(%cleared, %get)", "%status = call(@asked, %waiting) : float32[8]")
     with pytest.raises(PassError, match=r"the function is not given the gradient .* of weight '[wb]'"):
         legal(program(inside))
+
+
+def test_a_gradient_that_the_status_does_not_wait_for_is_tested_too() -> None:
+    """Only the gradient of %b overflows, and the source waits for that of %w alone."""
+    found = legal(READ_TWICE).graphs["status"]
+    memory = {"w": np.ones(2, np.float32), "b": np.zeros(3, np.float32)}
+    given = [np.array([1, 2], np.float32), np.full(3, 1e36, np.float32)]
+    assert run_graph(found, given, memory)[1]
+    np.testing.assert_array_equal(memory["w"], [1, 1])
