@@ -11,7 +11,7 @@ from ...ir.analysis.cost.running_order import running_order
 from ...ir.core.graph import Graph
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program
-from ..lowering import clearing, staggering
+from ..lowering import broadcasting, clearing, staggering
 from ..lowering.context import Context
 from ..lowering.lower import lower
 
@@ -26,7 +26,7 @@ def footprint(program: Program, threads: int | None = None, graphs: Mapping[str,
 
 def as_run(program: Program, name: str) -> Graph:
     """A copy of a graph as it fills memory in a session on CPU, its nodes in the order in which they run."""
-    graph = lower(program.graphs[name], Context(program, CPU), (clearing, staggering)).graph.clone()[0]
+    graph = lower(program.graphs[name], Context(program, CPU), (broadcasting, clearing, staggering)).graph.clone()[0]
     for part in graph.all_graphs():
         part.reorder(running_order(part))
     return graph

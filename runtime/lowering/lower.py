@@ -16,6 +16,7 @@ from . import (
     adasum,
     alone,
     anchor,
+    broadcasting,
     clearing,
     draws,
     finite_test,
@@ -34,7 +35,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, adasum, alone, world,
     draws, seeds,
-    half_state, reciprocal, finite_test, clearing, staggering,
+    half_state, reciprocal, broadcasting, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"

@@ -20,7 +20,7 @@ from ...core.types import TensorType
 PLACE = 8
 """Bytes of the place of an element."""
 _ALWAYS_PLACES = frozenset({"Div", "Divs", "FloorDiv", "Mod", "FloorMod", "DivNoNan", "SquaredDifference", "Atan2"})
-_PLACES_TO_BROADCAST = frozenset({"Add", "Sub", "Mul", "RealDiv", "Pow", "Xlogy", "Xdivy", "MaskedFill"})
+PLACES_TO_BROADCAST = frozenset({"Add", "Sub", "Mul", "RealDiv", "Pow", "Xlogy", "Xdivy", "MaskedFill"})
 _BECOMES_BROADCAST = frozenset({"SoftmaxBackward"})
 
 
@@ -29,7 +29,7 @@ def kernel_memory(node: Node, cores: int) -> int:
     name, result = node.op.name, node.type
     if not isinstance(result, TensorType):
         return 0
-    if name in _ALWAYS_PLACES or name in _BECOMES_BROADCAST or (name in _PLACES_TO_BROADCAST and _broadcasts(node)):
+    if name in _ALWAYS_PLACES or name in _BECOMES_BROADCAST or (name in PLACES_TO_BROADCAST and _broadcasts(node)):
         return 2 * PLACE * _size(result)
     match facts(node.op).family:
         case Family.TRANSPOSE if not facts(node.op).view:
