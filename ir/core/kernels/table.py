@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from ..types import DType
 
@@ -95,4 +95,4 @@ def _operands(text: str) -> tuple[Operand, ...]:
 @cache
 def kernels(target: str) -> Kernels:
     """The list of a target, read once a process."""
-    return Kernels((resources.files(__package__) / f"{target}.txt").read_text("ascii"))
+    return Kernels(Path(__file__).with_name(f"{target}.txt").read_text("ascii"))
