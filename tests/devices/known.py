@@ -57,6 +57,21 @@ KNOWN = (
     ),
     Known(
         "GPU",
+        lambda job: job.pipeline != NATIVE and job.network.startswith("mlp_adafactor"),
+        "refused",
+        "FusedAdaFactor .* would run on the CPU",
+        "its kernel is one of the CPU, and MindSpore keeps a weight in one place for each graph",
+        always=False,  # accumulation puts the update into a graph of its own
+    ),
+    Known(
+        "GPU",
+        lambda job: job.pipeline == NATIVE and job.network.startswith("mlp_adafactor"),
+        "failed",
+        "get device tensor store failed: .* device type",
+        "the same, in MindSpore's words",
+    ),
+    Known(
+        "GPU",
         lambda job: True,
         "failed",
         r"Given index \d+ out of range\. .* for switch actor",
