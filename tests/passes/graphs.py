@@ -29,6 +29,15 @@ graph @step(%x: float32[2], %n: float32[], %mask: bool[2]) -> (loss) {
 }"""
 """The gradient of %w is %x squared, and %n or %mask may weigh a micro-batch."""
 
+HALF_LOSS = """graph @net(%x: float16[4,3], %labels: int32[4]) {
+  %loss = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = false, sens = 1.0} : float16[] scope("Default/loss") primal {unique_id = "1"}
+  %twice = Add(%loss, %loss)
+  %dx = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = true, sens = 1.0} : float16[4,3]
+  %all = MakeTuple(%twice, %dx)
+  return %all
+}"""  # noqa: E501
+"""A loss and its gradient in half precision, for which a GPU has kernels of float32 alone."""
+
 STEP = """
 state %v: float32[2] role=weight
 state %w: float32[2] role=weight

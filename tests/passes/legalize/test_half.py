@@ -11,24 +11,17 @@ from boost_compile.passes.legalize.half import widen, widenable
 
 from tests.execution import run_graph
 from tests.graphs import graph, node
-
-LOSS = """graph @net(%x: float16[4,3], %labels: int32[4]) {
-  %loss = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = false, sens = 1.0} : float16[] scope("Default/loss") primal {unique_id = "1"}
-  %twice = Add(%loss, %loss)
-  %dx = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = true, sens = 1.0} : float16[4,3]
-  %all = MakeTuple(%twice, %dx)
-  return %all
-}"""  # noqa: E501
+from tests.passes.graphs import HALF_LOSS
 
 
 def test_results_are_rounded_once() -> None:
     """A GPU has these kernels for float32 alone."""
-    found = compile_program(parse_program(LOSS), "legalize{target=gpu}", reproducer_directory=None)
+    found = compile_program(parse_program(HALF_LOSS), "legalize{target=gpu}", reproducer_directory=None)
     assert found.reports[0].summary == "2 nodes of float16 computed in float32 for gpu"
     assert (found.reports[0].matched, found.reports[0].changed) == (2, 2)
     x, labels = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float16), np.array([0, 2, 1, 1], np.int32)
     twice, dx = run_graph(found.graphs["net"], [x, labels], {})
-    wide = parse_program(LOSS.replace("float16", "float32")).graphs["net"]
+    wide = parse_program(HALF_LOSS.replace("float16", "float32")).graphs["net"]
     exact_twice, exact_dx = run_graph(wide, [x.astype(np.float32), labels], {})
     assert twice == 2 * np.float16(exact_twice / 2)
     np.testing.assert_array_equal(dx, exact_dx.astype(np.float16))

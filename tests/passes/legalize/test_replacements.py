@@ -16,7 +16,7 @@ from boost_compile.passes import compile_program
 from tests.execution import ORDERS, run_graph, train
 from tests.graphs import program
 from tests.material import batches, material, values
-from tests.passes.legalize.test_half import LOSS
+from tests.passes.graphs import HALF_LOSS
 
 HERE = Path(__file__).parent
 TEXT = (HERE / "legalize.ir").read_text()
@@ -230,8 +230,8 @@ def test_what_was_replaced_is_reported() -> None:
 
 
 def test_it_comes_along_where_the_target_asks_for_it() -> None:
-    for text in (TEXT, OVERWRITES[: OVERWRITES.index("graph @constants")], LOSS):
-        target = "gpu" if text is LOSS else "cpu"
+    for text in (TEXT, OVERWRITES[: OVERWRITES.index("graph @constants")], HALF_LOSS):
+        target = "gpu" if text is HALF_LOSS else "cpu"
         found = compile_program(assign_roles(parse_program(text)), "dead-code-elimination", target=target)
         assert [r.name for r in found.reports] == ["legalize", "dead-code-elimination"]
     found = compile_program(material("mlp"), "dead-code-elimination", target="cpu")
