@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .runtime.training.saving import SaveEvery
     from .runtime.training.session import Session
     from .tools.budget import plan_memory
+    from .tools.proof.run import Proved
     from .tools.verification.report import Verification
 
     __version__: str
@@ -78,6 +79,7 @@ __all__ = [
     "memory",
     "passes",
     "plan_memory",
+    "prove",
     "verify",
 ]
 
@@ -143,6 +145,21 @@ def verify(
     # What is tried out must not train a live network.
     one, two = (replace(program_of(given), live=None) for given in (original, program))
     return verify(one, two, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
+
+
+def prove(
+    original: Program | str | os.PathLike[str], program: Program | str | os.PathLike[str], *, recheck: bool = True
+) -> Proved:
+    """Proves that ``program`` trains as the ``original`` that it was compiled from, for all inputs, states and lengths
+    of a cycle. Nothing is run.
+
+    The result has a verdict for each state and result, with the laws that it took; ``proved`` sums it up. With
+    ``recheck`` a checker of another kind confirms the proof. Both programs may be given as paths.
+    """
+    from .runtime.differentiation.capture import program_of
+    from .tools.proof.run import prove
+
+    return prove(program_of(original), program_of(program), recheck=recheck)
 
 
 def evaluation_network(

@@ -1,4 +1,4 @@
-"""``python -m boost_compile compile model.mindir …``: the five commands, where their scripts are not on the path."""
+"""``python -m boost_compile compile model.mindir …``: the six commands, where their scripts are not on the path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib import import_module
 COMMANDS = {
     "compile": "rewrites a training graph",
     "inspect": "shows what a graph or a program holds",
+    "prove": "proves that a program trains as its original, without running it",
     "run": "trains",
     "verify": "runs a program beside its original and checks what its passes promise",
     "reduce": "makes the smallest program that shows a failure",

@@ -31,7 +31,17 @@ from docstrings import in_markdown
 import boost_compile as bc
 
 PAGE = Path(__file__).parent / "api.md"
-FUNCTIONS = ["capture", "load", "compile", "verify", "differentiate", "from_boost_config", "plan_memory", "memory"]
+FUNCTIONS = [
+    "capture",
+    "load",
+    "compile",
+    "verify",
+    "prove",
+    "differentiate",
+    "from_boost_config",
+    "plan_memory",
+    "memory",
+]
 FUNCTIONS += ["diff", "evaluation_network", "load_newest", "check_device"]
 CLASSES = [bc.Session, bc.Program, bc.Callback, bc.SaveEvery, bc.Shard]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]

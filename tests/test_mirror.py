@@ -48,6 +48,8 @@ ELSEWHERE = {
     "ir/verify/problems.py": "tests/ir/verify/test_verifier.py",
     # What a graph is made of: every test of a graph runs it, these in particular.
     "ir/core": "tests/ir/core/test_graph.py",
+    # A proof is judged as a whole: what is proved, and that no fault is.
+    "ir/proof": "tests/ir/proof/test_prover.py",
     # One pass in several files.
     "passes/legalize": "tests/passes/legalize/legalize.ir",
     "passes/recompute": "tests/passes/recompute/test_recompute.py",

@@ -10,6 +10,7 @@ from boost_compile.runtime.lowering.context import name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS
 from boost_compile.tools import compile as compile_command
 from boost_compile.tools import inspect as inspect_command
+from boost_compile.tools import prove as prove_command
 from boost_compile.tools import reduce as reduce_command
 from boost_compile.tools import run as run_command
 from boost_compile.tools import verify as verify_command
@@ -25,6 +26,7 @@ COMMANDS = {
     "boost-inspect": inspect_command.command,
     "boost-reduce": reduce_command.command,
     "boost-run": run_command.command,
+    "boost-prove": prove_command.command,
     "boost-verify": verify_command.command,
 }
 

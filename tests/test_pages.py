@@ -15,6 +15,7 @@ import pytest
 from boost_compile.tools import cli
 from boost_compile.tools import compile as compile_command
 from boost_compile.tools import inspect as inspect_command
+from boost_compile.tools import prove as prove_command
 from boost_compile.tools import reduce as reduce_command
 from boost_compile.tools import run as run_command
 from boost_compile.tools import verify as verify_command
@@ -30,6 +31,7 @@ COMMANDS = {
     "boost-inspect": inspect_command.command,
     "boost-reduce": reduce_command.command,
     "boost-run": run_command.command,
+    "boost-prove": prove_command.command,
     "boost-verify": verify_command.command,
 }
 
@@ -47,6 +49,7 @@ NOT_RUN = {
 
 ELSEWHERE = {
     "docs/ten-nodes.md": "docs/make_ten_nodes.py runs it: tests/test_api.py",
+    "docs/proof.md": "docs/make_proof.py runs it: tests/tools/test_prove.py",
     "docs/write-a-pass.md": "tests/test_write_a_pass.py runs it",
 }
 
@@ -119,9 +122,9 @@ def test_every_command_is_read() -> None:
     for page in PAGES:
         typed_here = {item.line for item in items(ROOT / page)}
         for k, line in enumerate((ROOT / page).read_text(encoding="utf-8").split("\n"), 1):
-            assert not re.match(r" {4,}boost-(compile|inspect|run|verify|reduce) [^\W]", line) or k in typed_here, (
-                f"{page}:{k}: {line}"
-            )
+            assert (
+                not re.match(r" {4,}boost-(compile|inspect|prove|run|verify|reduce) [^\W]", line) or k in typed_here
+            ), f"{page}:{k}: {line}"
 
 
 def test_names_of_mindspore_exist() -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..ir.core.program import Program
     from ..passes.framework.base import Pass
     from ..passes.framework.instrumentation import Instrumentation
+    from .proof.run import Proved
     from .verification.report import Verification
 
 DEFAULT_PIPELINE = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
@@ -78,6 +80,8 @@ class Job:
     target: str | None = option("Where it will run [as in INPUT].", type=click.Choice(["cpu", "gpu", "ascend"]))
     allow_no_match: bool = option("A pass that matches nothing is a warning, not an error.")
     verify_each: bool = option("Verify after every pass [on].", "--verify-each/--no-verify-each", default=True)
+    prove: bool = option("Prove that the result trains as INPUT, for all data.")
+    prove_each: bool = option("Prove it after every pass; stop at the first that is not proved.")
     verify: bool = option("Run the result beside INPUT and check what the passes promise.")
     print_ir_before: tuple[str, ...] = option(
         "Print the program before each pass (PASS alone) to stderr.", metavar="[=PASS]"
@@ -179,10 +183,11 @@ class Job:
             asked.append("data-parallel")
         return asked
 
-    def instrumentation(self) -> Instrumentation:
+    def instrumentation(self, source: Program) -> Instrumentation:
         from ..passes.framework.instrumentation import Instrumentation
 
         return Instrumentation(
+            judge=partial(_prove_after, source) if self.prove_each else None,
             print_ir_before=_selection(self.print_ir_before),
             print_ir_after=_selection(self.print_ir_after),
             print_ir_diff=_selection(self.print_ir_diff),
@@ -271,7 +276,7 @@ def _compile(job: Job, pipeline: Asked) -> None:
             passes,
             verify_each=job.verify_each,
             allow_no_match=job.allow_no_match,
-            instrumentation=job.instrumentation(),
+            instrumentation=job.instrumentation(source),
             target=target,
         )
     if target is None and not job.silent:
@@ -287,18 +292,32 @@ def _compile(job: Job, pipeline: Asked) -> None:
     if job.verify:
         with _timed(seconds, "verification"):
             verification = _verified(job, source, program, output)
+    proved = None
+    if job.prove:
+        from .prove import prove
+
+        with _timed(seconds, "proof"):
+            proved = prove(source, program, job.input, output, store=True)
     outcome = Outcome(source, program, job.input, output, emit, passes, asked, seconds)
     if job.time_passes:
         print_times(outcome)
     if job.pass_statistics:
         print_statistics(outcome)
     if job.as_json:
-        more = {} if verification is None else {"verification": verification.to_json()}
+        more: dict[str, Any] = {} if verification is None else {"verification": verification.to_json()}
+        if proved is not None:
+            from .proof.run import to_json as proof_json
+
+            more["proof"] = proof_json(proved)
         cli.print_json({**to_json(outcome), **more})
     elif not job.quiet:
         print_report(outcome)
+    if proved is not None and (not job.silent or not proved.proved):
+        _show_proof(proved, stderr=job.silent or output == "-")
     if verification is not None:
         _conclude(verification, output, silent=job.silent)
+    if proved is not None and not proved.proved:
+        raise click.exceptions.Exit(1)
 
 
 def _note_missing_kernels(program: Program) -> None:
@@ -354,6 +373,24 @@ def _verified(job: Job, source: Program, program: Program, output: str) -> Verif
         click.echo("Verifying: the program runs beside the original in MindSpore.", err=True)
     with nullcontext() if job.silent else progress("boost-compile") as shown:
         return run(source, program, job.input, output, store=True, progress=shown)
+
+
+def _show_proof(found: Proved, *, stderr: bool) -> None:
+    from .proof.table import print_proof
+
+    print_proof(found, cli.console(stderr=stderr))
+
+
+def _prove_after(source: Program, p: Pass, program: Program) -> None:
+    """Error after the first pass whose program is not proved."""
+    from ..ir.core.errors import Error
+    from .proof.run import prove
+    from .proof.table import failure, verdict_of
+
+    found = prove(source, program)
+    if not found.proved:
+        first = failure(found.proof.failures[0], found.terms, program) if found.proof.failures else found.objection
+        raise Error(f"after pass '{p.name}': {verdict_of(found)}\n  {first}")
 
 
 def _conclude(found: Verification, output: str, *, silent: bool) -> None:

@@ -10,7 +10,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "Safer steps": "--loss-scale --check-overflow --clip-norm --centralize",
         "Several ranks": "--data-parallel",
         "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim --head",
-        "Checks": "--verify --verify-each",
+        "Checks": "--prove --prove-each --verify --verify-each",
         "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --annotations --dump-pipeline",
         "Find out why": "--print-lowered --time-passes --pass-statistics --opt-bisect-limit",
         "What there is": "--list-passes --list-losses --list-optimizers --help --version",
@@ -36,6 +36,11 @@ GROUPS: dict[str, dict[str, str]] = {
     "boost-verify": {
         "What to run": "--data --seed --cycles --device --quick",
         "Result": "--bisect --store --json",
+        "Help": "--help --version",
+    },
+    "boost-prove": {
+        "What to do": "--check --recheck",
+        "Result": "--store --json",
         "Help": "--help --version",
     },
     "boost-reduce": {
@@ -66,6 +71,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "boost-verify model.mindir model.boost         # on random micro-batches",
         "boost-verify model.mindir model.boost --data train.npz --cycles 4",
         "boost-verify model.mindir model.boost --json > result.json",
+    ),
+    "boost-prove": (
+        "boost-prove model.mindir model.boost          # for all data, without running",
+        "boost-prove model.mindir model.boost --json > proof.json",
+        "boost-prove model.mindir model.boost --check model.boost/proof.json",
     ),
     "boost-reduce": (
         "boost-reduce model.mindir --passes less-bn    # an error of a pass",

@@ -7,7 +7,7 @@ pipeline viewers find them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,7 +23,8 @@ Selection = bool | str | Collection[str]
 class Instrumentation:
     """``opt_bisect_limit`` runs the first so many passes only, and says which it ran and which it skipped.
 
-    ``annotations``: whether dumps carry scopes and origins. ``stream`` is stderr unless given.
+    ``judge`` is given the program after each pass, and may raise an error. ``annotations``: whether dumps carry scopes
+    and origins. ``stream`` is stderr unless given.
     """
 
     print_ir_before: Selection = False
@@ -31,6 +32,7 @@ class Instrumentation:
     print_ir_diff: Selection = False
     opt_bisect_limit: int | None = None
     annotations: bool = True
+    judge: Callable[[Pass, Program], None] | None = None
     stream: TextIO | None = None
 
     def selected_names(self) -> set[str]:
@@ -64,6 +66,8 @@ class Instrumentation:
 
             # Not a diff of texts: a pass that cuts a graph in two, or renumbers tokens, changes nearly every line.
             self._dump("IR Difference After", p, diff_text(diff(before, program)) or "(no change)")
+        if self.judge is not None:
+            self.judge(p, program)
 
     def _text(self, program: Program) -> str:
         from ...ir.text import print_program

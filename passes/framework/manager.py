@@ -97,10 +97,10 @@ def compile_program(
                 _add_context(error, p, done, compiled_by(program))
                 raise
             _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
+        current.reports.append(result)
         instrumentation.after(p, current, before)
         if not result.matched and not p.may_match_nothing:
             _matched_nothing(p, result, done, lenient)
-        current.reports.append(result)
         done.append(p)
     if target is not None:
         REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = ("mindspore", "numpy", "onnx", "google.protobuf", "safetensors", "networkx", "rich", "jsonschema")
-COMMANDS = ("compile", "inspect", "run", "verify")
+COMMANDS = ("compile", "inspect", "prove", "run", "verify")
 
 TEXT = "graph @step(%x: float32[2]) {\n  %a = Exp(%x) : float32[2]\n  %b = Neg(%x)\n  return %b\n}\n"
 

@@ -1,0 +1,40 @@
+"""The laws by which two terms may be equal though they are not the same term: each with its statement and conditions.
+
+A proof names the laws that it used. ``tests/ir/proof/test_laws.py`` holds each of them against numpy on random inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """``holds``: the statement. ``where``: the conditions under which the prover uses it. ``exact``: whether floating
+    point keeps every bit."""
+
+    name: str
+    holds: str
+    where: str
+    exact: bool = False
+
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in (
+        Law("copy", "TensorMove(x) = x, and so for every primitive that copies", "nothing writes the copy", exact=True),
+        Law("in-place", "AssignAdd(s, x) leaves s + x in s, AssignSub(s, x) leaves s - x", "", exact=True),
+        Law("sums", "sums may be taken in any order; a - b = a + (-1)·b; AddN((a, b, …)) = a + b + …", "numbers"),
+        Law("products", "products may be taken in any order; Square(x) = x·x; a·(b + c) = a·b + a·c", "numbers"),
+        Law("quotients", "a / b = a·b⁻¹; b·b⁻¹ = 1", "b is a number of the proof, a constant or a loss scale: not 0"),
+        Law("cast", "Cast(x) = x between floating-point types", "no rounding, over the reals"),
+        Law("zeros", "ZerosLike(x) = 0, OnesLike(x) = 1; 0·x = 0", "x is finite"),
+        Law("select", "Select(true, a, b) = a, Select(false, a, b) = b, Select(c, a, a) = a", ""),
+        Law("logic", "and, or, not of truth values; x > y where x - y is a positive number of the proof", ""),
+        Law("extremes", "Maximum and Minimum do not care which operand is first", ""),
+        Law("linear", "f(s·x) = s·f(x), and so for joint operands", "s is a scalar; f is linear by the table"),
+        Law("induction", "a state that every micro-batch adds t to holds the sum of t over them", "it held 0 at first"),
+        Law("mean", "the sum of t over N micro-batches is N times its mean", "N is at least 1"),
+        Law("draws", "a random primitive draws the same numbers", "seeds differ between the graphs of a cycle"),
+    )
+}  # fmt: skip

@@ -1,0 +1,29 @@
+"""What the passes of a program promise to change, as its records say: the claim follows it, and no pass is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.program import Program
+
+
+@dataclass(frozen=True)
+class Promises:
+    """``options`` of each pass that was run, by name; the last one of a name counts."""
+
+    options: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def reduction(self) -> str:
+        return str(self.options.get("gradient-accumulation", {}).get("reduction", "mean"))
+
+    @property
+    def changes(self) -> bool:
+        """Whether gradients are to reach the update side changed."""
+        return False
+
+
+def promises_of(program: Program) -> Promises:
+    return Promises({r.name: r.options for r in program.reports})

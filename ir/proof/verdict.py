@@ -1,0 +1,59 @@
+"""What a proof says: of each state and each result one verdict, with the laws that it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SAME, REALS, PURPOSE, OWN, UNPROVED = (
+    "same bits", "equal over the reals", "changed on purpose", "the program's own", "not proved",
+)  # fmt: skip
+KINDS = (SAME, REALS, PURPOSE, OWN, UNPROVED)
+STATE, RESULT, ORDER = "state", "result", "order"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``what``: a state, a result, or the order of effects; ``kind``: one of :data:`KINDS`. ``expected`` and ``found``
+    are terms: those that were compared, or the first that differ. ``graph``: where the program computes it."""
+
+    what: str
+    name: str
+    kind: str
+    laws: tuple[str, ...] = ()
+    detail: str = ""
+    graph: str = ""
+    expected: int | None = None
+    found: int | None = None
+
+
+@dataclass
+class Proof:
+    """``claim``: what the verdicts are about, in words. ``trusted``: what the proof rests on."""
+
+    claim: str
+    verdicts: list[Verdict] = field(default_factory=list)
+    trusted: list[str] = field(default_factory=list)
+    accumulating: str = ""
+    """The graph that takes a micro-batch and updates nothing."""
+    updating: list[str] = field(default_factory=list)
+    adds: dict[str, list[tuple[str | None, str, int]]] = field(default_factory=dict)
+    """What a micro-batch adds to each of the program's own states: a gradient of the original, by its node (None: a
+    number alone), a factor, and how many loss scales."""
+    drops: dict[str, list[tuple[str | None, str, int]]] = field(default_factory=dict)
+    """The same of a micro-batch that is dropped, where the program drops some."""
+    tested: bool = False
+    """Whether the program tests gradients for finite values, as the original does not."""
+    loose: list[str] = field(default_factory=list)
+    """States that the original loads and overwrites with nothing to say that the loaded value is a copy."""
+
+    @property
+    def proved(self) -> bool:
+        return bool(self.verdicts) and all(v.kind != UNPROVED for v in self.verdicts)
+
+    @property
+    def failures(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.kind == UNPROVED]
+
+    @property
+    def laws(self) -> list[str]:
+        return sorted({law for v in self.verdicts for law in v.laws})

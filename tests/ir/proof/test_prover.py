@@ -1,0 +1,151 @@
+"""What is proved, and what is not: on the material networks and on small graphs. Without MindSpore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.graph import Node
+from boost_compile.ir.proof.prover import prove
+from boost_compile.ir.proof.verdict import OWN, REALS, SAME, STATE, UNPROVED, Proof
+from boost_compile.passes import gradient_accumulation
+
+import boost_compile as bc
+from tests.synthetic import layers
+
+MATERIAL = Path(__file__).parents[2] / "material"
+CLEAN = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
+
+
+def load(name: str) -> bc.Program:
+    return bc.load(MATERIAL / f"{name}.ir")
+
+
+def proof(original: bc.Program, program: bc.Program) -> Proof:
+    return prove(original, program)[0]
+
+
+def kinds(found: Proof, what: str = STATE) -> dict[str, str]:
+    return {v.name: v.kind for v in found.verdicts if v.what == what}
+
+
+def show(found: Proof) -> str:
+    return "\n".join(f"{v.what} {v.name}: {v.kind} {v.detail}" for v in found.failures)
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in MATERIAL.glob("*.ir")))
+def test_clean_ups_keep_every_bit(name: str) -> None:
+    original = load(name)
+    found = proof(original, bc.compile(original, CLEAN))
+    if "legalize" in [r.name for r in bc.compile(original, CLEAN).reports]:
+        pytest.skip("its primitives were replaced for the target")
+    assert found.proved, show(found)
+    assert set(kinds(found).values()) == {SAME}
+    assert found.laws in ([], ["draws"])
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "lstm", "loop", "branch", "meters"])
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_accumulation_is_proved_for_any_number_of_micro_batches(name: str, split: str) -> None:
+    original = load(name)
+    found = proof(original, bc.compile(original, f"gradient-accumulation{{steps=3,split={split}}}"))
+    assert found.proved, show(found)
+    assert REALS in kinds(found).values()
+    assert {"induction", "mean"} <= set(found.laws)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_reduction_is_the_one_that_was_asked_for(reduction: str) -> None:
+    original = load("mlp")
+    program = bc.compile(original, f"gradient-accumulation{{steps=3,reduction={reduction}}}")
+    assert proof(original, program).proved
+    (report,) = (r for r in program.reports if r.name == "gradient-accumulation")
+    report.options["reduction"] = {"mean": "sum", "sum": "mean"}[reduction]
+    assert not proof(original, program).proved
+
+
+def test_overflow_and_loss_scale_are_proved_by_cases() -> None:
+    original = load("mlp")
+    found = proof(original, bc.compile(original, "loss-scale,overflow-check,gradient-accumulation{steps=2}"))
+    assert found.proved, show(found)
+    assert {"linear", "logic", "quotients", "select"} <= set(found.laws)
+    assert kinds(found)["loss_scale.value"] == OWN
+    where = {v.detail for v in found.verdicts if v.name == "loss_scale.value"}
+    assert where == {
+        "by its rule where all gradients are finite",
+        "by its rule where a gradient is not finite, nothing moves",
+    }
+
+
+def test_dropped_micro_batches_are_cases_of_their_own() -> None:
+    original = load("mlp")
+    found = proof(original, bc.compile(original, "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}"))
+    assert found.proved, show(found)
+    assert any("where some are kept" in v.detail for v in found.verdicts)
+
+
+def test_a_divisor_that_is_off_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = gradient_accumulation.declare_divisor
+
+    def declare(node: Node, **options: object) -> Node:
+        graph = node.graph
+        assert graph is not None
+        return real(graph.create("Mul", [node, graph.constant(scalar_tensor("float32", 1.0001))]), **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gradient_accumulation, "declare_divisor", declare)
+    original = load("mlp")
+    found, terms = prove(original, bc.compile(original, "gradient-accumulation{steps=2}"))
+    assert {v.name for v in found.failures} >= {"hidden.weight", "moments.hidden.weight"}
+    (first, *_) = found.failures
+    assert first.expected is not None
+    assert first.found is not None
+    assert terms.heads[first.expected] != terms.heads[first.found]
+
+
+def test_another_initial_value_is_not_proved() -> None:
+    original = load("mlp")
+    program = bc.compile(original, "gradient-accumulation{steps=2}")
+    changed = program.with_values({"output.bias": program.state["output.bias"].initial + np.float32(1e-3)})
+    assert [v.name for v in proof(original, changed).failures] == ["output.bias"]
+
+
+def test_a_race_is_not_proved() -> None:
+    """Two writes of one state that nothing orders."""
+    original = load("mlp")
+    program = bc.compile(original, "gradient-accumulation{steps=2}")
+    graph = program.graphs["apply"]
+    clear = next(n for n in graph if n.op.name == "Assign" and n.operand(0).name == "accumulation.count")
+    first = next(v for n in graph for v in n.operands if v.name.startswith("ValueNode") and not v.uses.get(clear))
+    token = graph.constant(bc.load(MATERIAL / "mlp.ir").graphs["step"].states and _umonad())
+    clear.set_operand(2, token)
+    found = proof(original, program)
+    assert not found.proved
+    assert any("race" in v.detail for v in found.failures), show(found)
+    del first
+
+
+def _umonad() -> object:
+    from boost_compile.ir.core.attributes import MonadValue
+
+    return MonadValue("umonad")
+
+
+def test_what_has_no_law_says_so() -> None:
+    original = load("mlp")
+    found = proof(original, bc.compile(original, "gradient-freeze{groups=2}"))
+    assert not found.proved
+    assert {v.kind for v in found.verdicts} == {UNPROVED}
+    assert "law missing" in found.failures[0].detail
+
+
+def test_cost_is_linear() -> None:
+    """Twice the nodes, twice the terms; and a residual network does not become a product of sums."""
+    counts = []
+    for nodes in (600, 1200):
+        original = layers(nodes)
+        found, terms = prove(original, bc.compile(original, "gradient-accumulation{steps=2}"))
+        assert found.proved, show(found)
+        counts.append(len(terms))
+    assert 1.8 < counts[1] / counts[0] < 2.2

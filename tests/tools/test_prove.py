@@ -1,0 +1,164 @@
+"""boost-prove: what it proves, shows, stores and checks again, and its errors. Without MindSpore."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.prove import command
+
+import boost_compile as bc
+
+from .support import assert_one_error, shell
+
+MATERIAL = Path(__file__).parents[1] / "material"
+MLP = MATERIAL / "mlp.ir"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(pipeline: str, name: str = "mlp", path: str = "made.boost") -> str:
+    bc.compile(MATERIAL / f"{name}.ir", pipeline).save(path)
+    return path
+
+
+def test_a_proof_and_its_certificate(here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    done = shell(capsys, command, MLP, path)
+    assert done.code == 0, done
+    assert "equal over the reals" in done.out
+    assert "induction, mean" in done.out
+    assert done.out.rstrip().endswith("as the original does.")
+    stored = json.loads(Path(path, "proof.json").read_text())
+    assert stored["proved"] is True
+    assert {"original/mlp.ir", "program/program.json"} <= stored["hashes"].keys()
+    assert all(a < i for i, term in enumerate(stored["terms"]) for a in term["takes"])
+    assert stored["laws"]["mean"]["where"] == "N is at least 1"
+    (first, *_) = (v for v in stored["verdicts"] if v["verdict"] == "equal over the reals")
+    assert stored["terms"][first["found"]]["of"] == "ApplyMomentum"
+    checked = shell(capsys, command, MLP, path, "--check", f"{path}/proof.json")
+    assert checked.code == 0, checked
+    assert checked.out.startswith("The certificate holds: ")
+    # What was stored keeps nobody from reading the program.
+    assert bc.load(path).pipeline
+
+
+def test_what_is_not_proved_names_terms_and_pass(here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    program = bc.load(path)
+    program.graphs["apply"].sort()
+    divide = next(n for n in program.graphs["apply"] if n.op.name == "RealDiv")
+    divide.set_operands([divide.operand(0), program.graphs["apply"].constant(2.0)])
+    program.save("wrong.boost")
+    done = shell(capsys, command, MLP, "wrong.boost")
+    assert done.code == 1
+    assert "not proved: state" in done.out
+    assert "last touched by pass gradient-accumulation" in done.out
+    assert "expected: " in done.out
+    assert "found: " in done.out
+    assert not Path("wrong.boost", "proof.json").exists()
+
+
+def test_json(here: Path, capsys: Capture) -> None:
+    path = made("overflow-check,gradient-accumulation{steps=2}")
+    found = shell(capsys, command, MLP, path, "--json", "--no-store").document
+    assert found["proved"] is True
+    assert {v["verdict"] for v in found["verdicts"]} == {"same bits", "equal over the reals", "the program's own"}
+    assert not Path(path, "proof.json").exists()
+
+
+def test_compile_and_prove(here: Path, capsys: Capture) -> None:
+    done = shell(capsys, compile_command, MLP, "--accumulate", "2", "--prove", "--prove-each", "-o", "a.boost")
+    assert done.code == 0, done.err
+    assert "Proved, for all inputs" in done.out
+    assert Path("a.boost", "proof.json").exists()
+    refused = shell(
+        capsys, compile_command, MLP, "--accumulate", "2", "--clip-norm", "1", "--prove-each", "-o", "b.boost"
+    )
+    assert_one_error(refused, "boost-compile", "after pass 'clip-gradients'", "NOT proved")
+    assert not Path("b.boost").exists()
+    quiet = shell(capsys, compile_command, MLP, "--clip-norm", "1", "--prove", "-q", "-o", "c.boost")
+    assert quiet.code == 1
+    assert quiet.out == ""
+    assert "NOT proved" in quiet.err
+
+
+def test_from_python() -> None:
+    original = bc.load(MLP)
+    found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=2}"))
+    assert found.proved
+    assert not found.objection
+    assert {v.name for v in found.proof.verdicts} >= {"hidden.weight", "loss"}
+
+
+def test_a_certificate_of_other_files(here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    assert shell(capsys, command, MLP, path).code == 0
+    certificate = Path("kept.json")
+    certificate.write_bytes(Path(path, "proof.json").read_bytes())
+    made("gradient-accumulation{steps=2}")
+    assert_one_error(shell(capsys, command, MLP, path, "--check", certificate), "boost-prove", "is about other files")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragment"),
+    [
+        ('"format": 1', '"format": 7', "format 7"),
+        ('"terms": [', '"terms": 3, "x": [', "$.terms"),
+        ("{", "", "not a JSON document"),
+        ('"proved": true', '"proved": false', "proves nothing"),
+    ],
+)
+def test_a_damaged_certificate(old: str, new: str, fragment: str, here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    assert shell(capsys, command, MLP, path).code == 0
+    file = Path(path, "proof.json")
+    file.write_text(file.read_text().replace(old, new, 1))
+    assert_one_error(shell(capsys, command, MLP, path, "--check", file), "boost-prove", fragment)
+
+
+def test_a_certificate_that_says_too_much(here: Path, capsys: Capture) -> None:
+    """The checker sees for itself what a micro-batch adds."""
+    path = made("gradient-accumulation{steps=3}")
+    assert shell(capsys, command, MLP, path).code == 0
+    file = Path(path, "proof.json")
+    document = json.loads(file.read_text())
+    adds = document["cycle"]["adds"]
+    adds["accum.hidden.bias"], adds["accum.output.bias"] = adds["accum.output.bias"], adds["accum.hidden.bias"]
+    file.write_text(json.dumps(document))
+    done = shell(capsys, command, MLP, path, "--check", file)
+    assert done.code == 1
+    assert "the certificate does not hold" in done.err
+
+
+def test_bad_input(here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    assert_one_error(shell(capsys, command, path, path), "boost-prove", "compiled already")
+    assert_one_error(shell(capsys, command, MLP, "nothing.boost"), "boost-prove", "nothing.boost")
+    assert_one_error(shell(capsys, command, MATERIAL / "lenet_bn.ir", path), "boost-prove", "not made from")
+    assert_one_error(shell(capsys, command, MLP, path, "--check", "none.json"), "boost-prove", "cannot be read")
+
+
+def test_another_value_at_the_start(here: Path, capsys: Capture) -> None:
+    program = bc.load(made("gradient-accumulation{steps=3}"))
+    program.with_values({"output.bias": program.state["output.bias"].initial + np.float32(1)}).save("moved.boost")
+    done = shell(capsys, command, MLP, "moved.boost")
+    assert done.code == 1
+    assert "begins with another value" in done.out
+
+
+def test_the_page_shows_what_the_code_does() -> None:
+    """docs/proof.md with its proof, step by step."""
+    made_by = Path(__file__).parents[2] / "docs" / "make_proof.py"
+    done = subprocess.run([sys.executable, str(made_by), "--check"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

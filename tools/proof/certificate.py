@@ -1,0 +1,142 @@
+"""The certificate of a proof, ``proof.json`` beside the program: written whole or not at all, read with checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...ir.core.errors import FormatError, OptionError
+from ...ir.core.program import Program
+from ...ir.files.atomic import replacing_file
+from ...ir.files.document import Document
+from ...ir.proof.laws import LAWS
+from ...ir.proof.terms import Terms
+from ...ir.proof.verdict import KINDS
+from .. import cli
+from ..recheck.checker import Check
+from ..verification import table
+from ..verification.hashes import hashes
+from .run import SEED, Proved, base_of, to_json
+
+FILE = "proof.json"
+FORMAT = 1
+LARGEST = 1 << 30
+"""Bytes of a certificate at most."""
+LEFT_OUT = (FILE, table.FILE)
+
+
+def hashes_of(original: Path, program: Path) -> dict[str, str]:
+    """Of both sides, without what judges have stored beside the program."""
+    return hashes(original, program, LEFT_OUT)
+
+
+def certificate(found: Proved) -> dict[str, Any]:
+    """The whole document: hashes, verdicts with their laws, terms, and what the checker needs."""
+    roots = [t for v in found.proof.verdicts for t in (v.expected, v.found) if t is not None]
+    numbers, terms = directed(found.terms, roots)
+    verdicts = [
+        {**entry, "expected": numbers.get(v.expected), "found": numbers.get(v.found)}  # type: ignore[arg-type]
+        for entry, v in zip(to_json(found)["verdicts"], found.proof.verdicts, strict=True)
+    ]
+    laws = {name: {"holds": LAWS[name].holds, "where": LAWS[name].where} for name in found.proof.laws}
+    return {
+        "format": FORMAT, **to_json(found), "verdicts": verdicts, "laws": laws, "terms": terms,
+        "cycle": found.certificate,
+    }  # fmt: skip
+
+
+def directed(terms: Terms, roots: list[int]) -> tuple[dict[int, int], list[dict[str, Any]]]:
+    """The terms that the roots are made of as a list in which arguments come first, and the place of each."""
+    order = terms.below(roots)
+    numbers = {t: i for i, t in enumerate(order)}
+    shown = []
+    for t in order:
+        head, node = terms.heads[t], terms.nodes[t]
+        entry: dict[str, Any] = {
+            "of": terms.name(t),
+            "kind": str(head[0]),
+            "takes": [numbers[a] for a in terms.arguments[t]],
+        }
+        if head[0] in ("state", "input", "symbol", "item"):
+            entry["name"] = str(head[1])
+        if head[0] == "const":
+            entry["value"] = repr(terms.values.get(t))[:80]
+        if head[0] == "sum":
+            entry["coefficients"] = [[str(c), list(e)] for c, e in head[2]]  # type: ignore[attr-defined]
+        if node is not None:
+            entry["node"] = node.name
+            if node.scope:
+                entry["scope"] = node.scope
+        shown.append(entry)
+    return numbers, shown
+
+
+def store(found: Proved, path: Path) -> None:
+    with replacing_file(path) as file:
+        file.write(cli.json_text(certificate(found)).encode())
+
+
+def check(path: Path, original: Path, program: Path, source: Program, compiled: Program) -> int:
+    """Checks a stored certificate against two programs; returns how many verdicts it holds. FormatError where it is
+    damaged, OptionError where it is about other files, Error where it does not hold."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise FormatError(f"more than {LARGEST:,} bytes")
+        d = Document.parse(path.read_text(encoding="utf-8"))
+        if d["format"].integer(0) != FORMAT:
+            raise FormatError(f"format {d['format'].integer(0)}, and this version reads {FORMAT}")
+        written = {name: digest.text() for name, digest in d["hashes"].items()}
+        verdicts = [v["verdict"].one_of(KINDS) for v in d["verdicts"].list()]
+        proved = d["proved"].truth()
+        terms = d["terms"].list()
+        for i, term in enumerate(terms):
+            if any(a.integer(0) >= i for a in term["takes"].list()):
+                raise FormatError(f"{term.place}: takes a term that does not come before it")
+        cycle = _cycle(d["cycle"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}; run boost-prove again") from None
+    now = hashes_of(original, program)
+    if written != now:
+        other = sorted(n for n in {**written, **now} if written.get(n) != now.get(n))
+        raise OptionError(f"{path} is about other files: {', '.join(other[:3])} is not what was proved; prove it again")
+    if not proved:
+        raise OptionError(f"{path} proves nothing: its verdicts are not all proved")
+    Check(cycle, base_of(source, compiled), compiled, SEED + 1).check()
+    return len(verdicts)
+
+
+def _cycle(d: Document) -> dict[str, Any]:
+    def adds(of: Document) -> dict[str, list[list[Any]]]:
+        found: dict[str, list[list[Any]]] = {}
+        for name, entries in of.items():
+            found[name] = []
+            for entry in entries.list():
+                seam, factor, degree = entry.list()
+                value = degree.value
+                if not isinstance(value, int) or abs(value) > 1 << 20:
+                    raise degree.wrong("a small whole number")
+                found[name].append([None if seam.value is None else seam.text(), _fraction(factor), value])
+        return found
+
+    return {
+        "averaged": d["averaged"].truth(),
+        "reduction": d["reduction"].text(),
+        "scales": list(d["scales"].texts()),
+        "loose": list(d["loose"].texts()),
+        "tested": d["tested"].truth(),
+        "accumulating": d["accumulating"].text(),
+        "turns": [{"graph": t["graph"].text()} for t in d["turns"].list()],
+        "adds": adds(d["adds"]),
+        "drops": adds(d["drops"]),
+    }
+
+
+def _fraction(d: Document) -> str:
+    from fractions import Fraction
+
+    try:
+        return str(Fraction(d.text()))
+    except (ValueError, ZeroDivisionError):
+        raise d.wrong("a fraction") from None

@@ -1,0 +1,141 @@
+"""A proof from two programs: the prover, with the original in the primitives that the program was made for, and the
+checker, which has to agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.core.errors import Error, OptionError
+from ...ir.core.graph import Node
+from ...ir.core.predicates import written_operands
+from ...ir.core.program import Program
+from ...ir.core.types import is_monad
+from ...ir.proof.prover import prove as run_prover
+from ...ir.proof.terms import Terms
+from ...ir.proof.verdict import UNPROVED, Proof, Verdict
+from ...passes.framework.manager import compile_program
+from ...passes.legalize import Legalize
+from ..recheck.checker import Check
+
+SEED = 0x5EED
+LEGALIZE = "legalize"
+
+
+@dataclass
+class Proved:
+    """``proof`` with its ``terms``; ``certificate``: what the checker was given; ``objection``: what it said against
+    the proof, if anything. ``hashes``: of the files, by role and name."""
+
+    proof: Proof
+    terms: Terms = field(repr=False)
+    certificate: dict[str, Any] = field(repr=False)
+    program: Program = field(repr=False)
+    objection: str = ""
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def proved(self) -> bool:
+        """Whether the prover proved everything and the checker agrees."""
+        return self.proof.proved and not self.objection
+
+
+def check_made_from(original: Program, program: Program) -> None:
+    """OptionError for two programs of which a proof would say nothing."""
+    if len(original.graphs) != 1 or original.pipeline:
+        raise OptionError("the original is compiled already: give the training graph that the program was made from")
+    missing = [name for name in original.state if name not in program.state]
+    if missing and all(r.preserves for r in program.reports):
+        raise OptionError(f"the program was not made from this original: it has no state '{missing[0]}'")
+    for name, variable in original.state.items():
+        mine = program.state.get(name)
+        if mine is not None and (mine.dtype, mine.shape) != (variable.dtype, variable.shape):
+            raise OptionError(
+                f"the program was not made from this original: state '{name}' is {mine.type}, and there {variable.type}"
+            )
+
+
+def prove(original: Program, program: Program, *, recheck: bool = True) -> Proved:
+    """Proves, and checks the proof; a program that is not proved has an unproved verdict, or an objection."""
+    check_made_from(original, program)
+    base = base_of(original, program)
+    proof, terms = run_prover(base, program)
+    if base is not original:
+        proof.trusted.append("pass legalize: the original is taken in the primitives that it made of it")
+    found = Proved(proof, terms, document(base, program, proof), program)
+    if recheck and proof.proved:
+        try:
+            Check(found.certificate, base, program, SEED).check()
+        except Error as error:
+            found.objection = str(error)
+    return found
+
+
+def base_of(original: Program, program: Program) -> Program:
+    """The original in the primitives of the program's target, if the program was legalized for it."""
+    if not any(r.name == LEGALIZE for r in program.reports) or not Legalize.needed_for(original, program.target):
+        return original
+    return compile_program(original, [Legalize(target=program.target)], allow_no_match=True, reproducer_directory=None)
+
+
+def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
+    """What the checker needs to know."""
+    reduction = {r.name: r.options for r in program.reports}.get("gradient-accumulation", {}).get("reduction", "mean")
+    return {
+        "averaged": program.schedule.flush is not None,
+        "reduction": reduction,
+        "scales": [
+            name
+            for name, v in program.state.items()
+            if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
+        ],
+        "loose": list(proof.loose),
+        "tested": proof.tested,
+        "accumulating": proof.accumulating,
+        "turns": [{"graph": name} for name in proof.updating],
+        "adds": {name: [list(a) for a in adds] for name, adds in proof.adds.items()},
+        "drops": {name: [list(a) for a in adds] for name, adds in proof.drops.items()},
+    }
+
+
+def guilty(verdict: Verdict, program: Program) -> str:
+    """The pass that last touched what leads to a state that is not proved, the nearest node first; empty where no node
+    tells."""
+    graph = program.graphs.get(verdict.graph)
+    if verdict.kind != UNPROVED or graph is None:
+        return ""
+    writers = [
+        node
+        for body in graph.all_graphs()
+        for node in body
+        for i in written_operands(node)
+        if getattr(node.operand(i), "name", "") == verdict.name
+    ]
+    near, seen = list[Node](writers), set(writers)
+    for node in near:  # breadth first
+        if node.origin is not None and node.origin.passes:
+            return node.origin.passes[-1]
+        more = [v for v in node.operands if isinstance(v, Node) and v not in seen and not is_monad(v.type)]
+        near.extend(more)
+        seen.update(more)
+    return ""
+
+
+def to_json(found: Proved) -> Mapping[str, Any]:
+    """The verdicts, for machines."""
+    return {
+        "proved": found.proved,
+        "claim": found.proof.claim,
+        "verdicts": [
+            {
+                "what": v.what, "name": v.name, "verdict": v.kind, "laws": list(v.laws), "detail": v.detail,
+                "graph": v.graph, "pass": guilty(v, found.program),
+            }
+            for v in found.proof.verdicts
+        ],
+        "laws": found.proof.laws,
+        "objection": found.objection,
+        "trusted": found.proof.trusted,
+        "hashes": found.hashes,
+    }  # fmt: skip

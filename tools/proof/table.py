@@ -1,0 +1,123 @@
+"""A proof as people read it: verdicts by kind, then what is not proved, with the first terms that differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.core.program import Program
+from ...ir.core.wording import counted
+from ...ir.proof.terms import Terms
+from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
+from .. import cli
+from ..tables import say
+from .run import Proved, guilty
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLES = {SAME: "green", REALS: "green", PURPOSE: "cyan", OWN: "dim", UNPROVED: "bold red"}
+_MOST = 8
+"""States that are named one by one in a row, and failures that are shown."""
+_DEEP = 3
+"""Levels of a term that are shown."""
+
+
+def print_proof(found: Proved, out: Console) -> None:
+    rows: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
+    for v in found.proof.verdicts:
+        if v.kind != UNPROVED:
+            rows.setdefault((v.kind, v.what, v.laws, v.detail), []).append(v.name)
+    shown = cli.table("", "verdict", "of", "laws", "where")
+    for kind in KINDS:
+        for (verdict, what, laws, detail), names in rows.items():
+            if verdict == kind:
+                style = _STYLES[kind]
+                shown.add_row(
+                    f"[{style}]{kind}[/{style}]", cli.escape(_named(what, list(dict.fromkeys(names)))),
+                    ", ".join(laws), cli.escape(detail),
+                )  # fmt: skip
+    if rows:
+        out.print(shown)
+    for v in found.proof.failures[:_MOST]:
+        say(out, cli.escape(failure(v, found.terms, found.program)), "red")
+    if len(found.proof.failures) > _MOST:
+        say(out, f"and {len(found.proof.failures) - _MOST} more that are not proved (--json lists all)", "red")
+    if found.objection:
+        say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
+    for trusted in found.proof.trusted:
+        say(out, cli.escape(f"Trusted: {trusted}"), "dim")
+    say(out, cli.escape(verdict_of(found)))
+
+
+def verdict_of(found: Proved) -> str:
+    if found.proved:
+        return f"Proved, for all inputs: {found.proof.claim}."
+    n = len({(v.what, v.name) for v in found.proof.failures})
+    what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
+    return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
+
+
+def _named(what: str, names: list[str]) -> str:
+    if len(names) > _MOST:
+        return f"{counted(len(names), what)} ({', '.join(names[:3])}, …)"
+    return f"{what} {', '.join(names)}"
+
+
+def failure(v: Verdict, terms: Terms, program: Program) -> str:
+    """What is not proved, in words, with the first terms that differ."""
+    lines = [f"not proved: {v.what} '{v.name}'" + (f" in graph '{v.graph}'" if v.graph else "")]
+    if v.detail:
+        lines[0] += f": {v.detail}"
+    by = guilty(v, program)
+    if by:
+        lines.append(f"last touched by pass {by}")
+    for label, number in (("expected", v.expected), ("found", v.found)):
+        if number is not None:
+            lines.append(f"{label}: {spelled(terms, number)}")
+            node = terms.nodes[number]
+            if node is not None and node.scope:
+                lines.append(f"  at %{node.name}, {node.scope}")
+    return "\n  ".join(lines)
+
+
+def spelled(terms: Terms, number: int, deep: int = _DEEP) -> str:
+    """A term in words, so many levels of it."""
+    head, arguments = terms.heads[number], terms.arguments[number]
+    kind = head[0]
+    if kind in ("state", "symbol"):
+        return str(head[1])
+    if kind == "input":
+        return f"input {head[1]}"
+    if kind == "const":
+        value = terms.values.get(number)
+        return str(value) if isinstance(value, (bool, int, float, str)) else _constant(terms, number)
+    if deep == 0:
+        return "…"
+    inner = [spelled(terms, a, deep - 1) for a in arguments]
+    if kind == "sum":
+        return _sum(head[2], inner)  # type: ignore[arg-type]
+    if kind == "ite":
+        return f"({inner[1]} if {inner[0]} else {inner[2]})"
+    if kind == "item":
+        return f"{inner[0]}[{head[1]}]"
+    return f"{terms.name(number)}({', '.join(inner)})"
+
+
+def _constant(terms: Terms, number: int) -> str:
+    from ...ir.core.attributes import TensorValue
+    from ...ir.core.data import to_numpy
+
+    value = terms.values.get(number)
+    if isinstance(value, TensorValue) and value.type.size == 1 and value.type.dtype.value != "string":
+        return f"{to_numpy(value.type, value.data).reshape(-1)[0].item():g}"
+    return f"constant {value.type}" if isinstance(value, TensorValue) else repr(value)[:30]
+
+
+def _sum(items: tuple[tuple[object, tuple[int, ...]], ...], atoms: list[str]) -> str:
+    names = iter(atoms)
+    parts = []
+    for coefficient, exponents in items:
+        factors = [f"{name}^{e}" if e != 1 else name for e, name in ((e, next(names)) for e in exponents)]
+        shown = [] if coefficient == 1 and factors else [str(coefficient)]
+        parts.append("·".join(shown + factors))
+    return " + ".join(parts) or "0"
