@@ -111,8 +111,8 @@ def compile(
     pipelines of :func:`from_boost_config`).
 
     ``target`` ("cpu", "gpu", "ascend") says where the program is to run. Primitives that the target has no kernel for,
-    or none for these element types, are replaced, or are an :class:`Error`. Without it the program keeps its target ("cpu" as read), and a
-    :class:`Session` refuses a primitive that nothing replaces when it opens.
+    or none for these element types, are replaced, or are an :class:`Error`. Without it the program keeps its target
+    ("cpu" as read), and a :class:`Session` refuses a primitive that nothing replaces when it opens.
     """
     from .passes.framework.manager import compile_program
     from .runtime.differentiation.capture import program_of
