@@ -276,6 +276,8 @@ class _Prover:
         taking = next((g for g in graphs if g not in updating and graphs[g].inputs), None)
         if taking is None or (len(schedule.cycle) == 2 and schedule.cycle[0].graph != taking):
             raise Unproved("a schedule of this form has no law")
+        if schedule.cycle[-1].repeat != 1:
+            raise Unproved(f"the schedule updates {schedule.cycle[-1].repeat} times a cycle")
         start = {name: self._symbol(name) for name in self.program.state}
         run = self.execution.run(graphs[taking], start, self._inputs(graphs[taking]))
         batch = self._micro_batch(graphs[taking], run, expected)
@@ -285,6 +287,9 @@ class _Prover:
         }
         if any(degree for adds in self.proof.adds.values() for _, _, degree in adds):
             self.scaled = {"linear"}
+        if schedule.count is not None and self.proof.adds.get(schedule.count) != [(None, "1", 0)]:
+            detail = "the schedule counts micro-batches by it, and a micro-batch does not add 1"
+            self._say(Verdict(STATE, schedule.count, UNPROVED, (), detail, taking))
         if batch.dropped is not None:
             gone = batch.dropped
             self.proof.drops = {name: self._adds(name, gone[name] or {}, expected) for name in self.proof.adds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,17 @@ def _umonad() -> object:
     from boost_compile.ir.core.attributes import MonadValue
 
     return MonadValue("umonad")
+
+
+def test_the_schedule_is_part_of_the_claim() -> None:
+    """A cycle that updates twice, and one whose micro-batches are counted by another state."""
+    original = load("mlp")
+    program = bc.compile(original, "gradient-accumulation{steps=2}")
+    right = program.schedule
+    program.schedule = replace(right, cycle=(right.cycle[0], replace(right.cycle[1], repeat=2)))
+    assert "updates 2 times" in proof(original, program).failures[0].detail
+    program.schedule = replace(right, count="accum.output.bias")
+    assert [v.name for v in proof(original, program).failures] == ["accum.output.bias"]
 
 
 def test_what_has_no_law_says_so() -> None:
