@@ -68,7 +68,9 @@ def cover(programs: Mapping[Job, Shown]) -> list[Job]:
     taken: list[Job] = []
 
     def take(candidates: Iterable[Job], worth: Mapping[Job, float]) -> None:
-        taken.append(max(candidates, key=lambda job: (worth[job] / (BASE + programs[job].nodes), job)))
+        taken.append(
+            max(candidates, key=lambda job: (worth[job] / (BASE + programs[job].nodes), -programs[job].nodes, job))
+        )
         missing.difference_update(programs[taken[-1]].signatures)
 
     while missing:

@@ -32,6 +32,7 @@ PIPELINES = {
     "batch": f"batch-size{{size={BATCH}}}",
     "convolution": "patch-convolution",
     "clean": "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization",
+    "recompute": "recompute{policy=all}",
     "dim-reduce": "dim-reduce{basis=BASIS,n_components=2}",
     "adasum": "adasum",
     "ranks": "data-parallel,gradient-accumulation{steps=2}",
