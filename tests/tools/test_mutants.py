@@ -152,8 +152,8 @@ def clip_before_unscale(patch: Patch) -> None:
 
 def norm_without_one(patch: Patch) -> None:
     """The common norm forgets a gradient."""
-    real = clip_gradients._norm
-    patch.setattr(clip_gradients, "_norm", lambda graph, squares: real(graph, list(squares)[:-1] or squares))
+    real = clip_gradients.norm
+    patch.setattr(clip_gradients, "norm", lambda graph, squares: real(graph, list(squares)[:-1] or squares))
 
 
 def one_weight_still_scaled(patch: Patch) -> None:
@@ -191,8 +191,8 @@ def decay_twice(patch: Patch) -> None:
     """A weight decays twice by its group's coefficient."""
     real = parameter_groups._Group._decayed
 
-    def decayed(self: Any, body: Graph, gradient: Value, updates: list[Node]) -> Value:
-        return real(self, body, real(self, body, gradient, updates), updates)
+    def decayed(self: Any, body: Graph, gradient: Value, *place: Any) -> Value:
+        return real(self, body, real(self, body, gradient, *place), *place)
 
     patch.setattr(parameter_groups._Group, "_decayed", decayed)
 

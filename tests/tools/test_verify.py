@@ -211,8 +211,8 @@ def test_compile_and_verify(
     assert done.document["verification"]["verified"] is True
     assert json.loads(Path("a.boost/verification.json").read_text())["verified"] is True
 
-    real = clip_gradients._norm
-    monkeypatch.setattr(clip_gradients, "_norm", lambda graph, squares: real(graph, list(squares)[1:]))
+    real = clip_gradients.norm
+    monkeypatch.setattr(clip_gradients, "norm", lambda graph, squares: real(graph, list(squares)[1:]))
     done = shell(capsys, compile_command, *arguments[:-3], "-q", "-o", "b.boost")
     assert done.code == 1
     assert done.out == ""
