@@ -356,3 +356,9 @@ def test_what_a_pass_brings_along(what: str, pipelines: str, passes: list[str]) 
 @pytest.mark.parametrize(("given", "limit"), [("", 50), ("{max_skipped=7}", 7), ("{max_skipped=0}", None)])
 def test_how_many_updates_may_be_skipped(given: str, limit: int | None) -> None:
     assert compiled("STEP", f"overflow-check{given}").schedule.max_skipped == limit
+
+
+def test_results_that_a_pass_named_keep_their_names_in_a_later_compilation() -> None:
+    """The session finds the number of skipped cycles by its name."""
+    later = compiled("STEP", "overflow-check{max_skipped=2}", "gradient-accumulation{steps=2}")
+    assert later.graphs["apply"].outputs[-1] == "skipped_cycles"

@@ -47,14 +47,16 @@ def asks_for_overflow(graph: Graph) -> bool:
 def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None:
     """Names a training graph's results "loss", "overflow" and "loss_scale" where they are; ``found``: its anatomy.
 
-    The others are called after their places, ``output0`` and so on; those of nested tuples are counted each.
+    The others keep a name that a pass gave them, or are called after their places, ``output0`` and so on; those of
+    nested tuples are counted each.
     """
     results = Origins(graph, found.parts, found.bound).results()
+    given = graph.outputs if len(graph.outputs) == len(results) else ("",) * len(results)
     flags = _skip_flags(graph) if len(results) > 1 else set()
     names: list[str] = []
     for i, result in enumerate(results):
         value = result.origin
-        name = f"output{i}"
+        name = f"output{i}" if given[i] in ("", "loss", "overflow", "loss_scale") else given[i]
         if result.path == found.loss_path:
             name = "loss"
         elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
