@@ -57,6 +57,13 @@ KNOWN = (
     ),
     Known(
         "GPU",
+        lambda job: job.pipeline != NATIVE and job.network in ("mlp_lars", "mlp_lars_decay"),
+        "refused",
+        "MindSpore has no gpu kernel for LARSUpdate",
+        "Ascend alone has it; for the CPU it is refused with that name",
+    ),
+    Known(
+        "GPU",
         lambda job: job.pipeline != NATIVE and job.network.startswith("mlp_adafactor"),
         "refused",
         "FusedAdaFactor .* would run on the CPU",

@@ -23,7 +23,7 @@ int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int operati
                                              float *running_variance, double epsilon, float *mean, float *inverse,
                                              const Activation *activation, void *scratch, size_t scratch_size,
                                              void *reserve, size_t reserve_size) {
-  if (mode == PER_ELEMENT || operations != PLAIN) return NOT_SUPPORTED;
+  if ((mode == PER_ELEMENT && x_->dim[2] * x_->dim[3] != 1) || operations != PLAIN) return NOT_SUPPORTED;
   return with_type(x_->dtype, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const T *from = (const T *)x;
@@ -54,7 +54,7 @@ int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int operations, co
                                       float *dscale, float *dbias, double epsilon, const float *mean,
                                       const float *inverse, const Activation *activation, void *scratch,
                                       size_t scratch_size, void *reserve, size_t reserve_size) {
-  if (mode == PER_ELEMENT || operations != PLAIN) return NOT_SUPPORTED;
+  if ((mode == PER_ELEMENT && x_->dim[2] * x_->dim[3] != 1) || operations != PLAIN) return NOT_SUPPORTED;
   return with_type(x_->dtype, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const T *from = (const T *)x, *above = (const T *)dy;
