@@ -72,6 +72,7 @@ def test_what_does_not_go_with_targets(lamb: Path, capsys: Any, options: list[st
     assert_one_error(shell(capsys, inspect.command, lamb, "--targets", *options), "boost-inspect", message)
 
 
+@pytest.mark.mindspore
 def test_a_device_that_can_be_used(capsys: Any) -> None:
     found = shell(capsys, run.command, "--check-device", "cpu")
     assert (found.code, found.err) == (0, "")
@@ -92,6 +93,7 @@ def test_a_device_that_lacks_its_software(capsys: Any, monkeypatch: pytest.Monke
     assert found.out.endswith("Ascend cannot be used\n")
 
 
+@pytest.mark.mindspore
 def test_a_device_that_lacks_a_kernel_of_the_program(lamb: Path, capsys: Any) -> None:
     found = shell(capsys, run.command, lamb, "--check-device", "CPU", "--json")
     assert found.code == 1
