@@ -1,9 +1,10 @@
-"""Which micro-batch fits into a given memory, and how many of them make the wanted batch."""
+"""Which micro-batch fits into a given memory, how many of them make the wanted batch, and what is computed again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..ir.core.display import Displayed
@@ -18,18 +19,21 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``steps`` micro-batches of ``size`` samples; ``bytes``: what a session of it will have in memory, or ``refused``:
-    why the graph does not allow that size."""
+    why the graph does not allow that. ``work``: the estimated operations of an optimizer step. ``recompute``: whether
+    parts of the forward part run again, as many as the budget asks for."""
 
     size: int
     steps: int
     bytes: int = 0
     refused: str = ""
+    work: int = 0
+    recompute: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Displayed):
-    """The candidates that were looked at, the largest micro-batch first, and the ``chosen`` one: the first that fits.
-    ``pipeline`` holds the passes that make it.
+    """The candidates that were looked at, the largest micro-batch first, and the ``chosen`` one: of those that fit, the
+    one with the least work. ``pipeline`` holds the passes that make it.
     """
 
     budget: int
@@ -50,14 +54,14 @@ def batch_size(program: Program) -> int:
 
 
 def plan_memory(program: Program, budget: int, batch: int | None = None, passes: str | Sequence[Pass] = ()) -> Plan:
-    """Finds the largest micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
-    ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default those of the file.
+    """Finds the micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
+    ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default those of the file. Sizes
+    are tried from the largest to the first that fits. A size that does not fit is also tried with ``recompute``. Of
+    those that fit the one with the least work is taken, and of equal ones the largest micro-batch.
 
     ``passes`` are the other passes that the program will be compiled with. PassError with the table if nothing fits.
     """
-    from ..passes.framework.manager import compile_program
     from ..passes.framework.pipeline import parse_pipeline
-    from ..runtime.engine.footprint import footprint
 
     own = batch_size(program)
     wanted = own if batch is None else batch
@@ -67,49 +71,65 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
         raise OptionError(f"a batch of {counted(wanted, 'sample')}: give at least 1")
     others = list(parse_pipeline(passes) if isinstance(passes, str) else passes)
     found: list[Candidate] = []
-    chosen: Candidate | None = None
     for size in sorted((d for d in _divisors(wanted)), reverse=True):
-        steps = wanted // size
+        plain = Candidate(size, wanted // size)
         try:
-            text = pipeline_of(own, size, steps)
-            compiled = compile_program(
-                program, [*parse_pipeline(text), *others], allow_no_match=True, reproducer_directory=None
-            )
+            plain = _judged(program, plain, own, budget, others)
         except Error as error:
-            found.append(Candidate(size, steps, refused=str(error)))
+            found.append(replace(plain, refused=str(error)))
             if size == own:
                 raise
             continue
-        candidate = Candidate(size, steps, footprint(compiled).total)
-        found.append(candidate)
-        if candidate.bytes <= budget:
-            chosen = candidate
+        found.append(plain)
+        if plain.bytes <= budget:
             break
-    if chosen is None:
+        if all(other.name != "recompute" for other in others):
+            with suppress(Error):  # what it cannot do at this size is no news
+                found.append(_judged(program, replace(plain, recompute=True), own, budget, others))
+    fitting = [c for c in found if not c.refused and c.bytes <= budget]
+    if not fitting:
         raise PassError(
             f"nothing fits into {budget} bytes; a batch of {counted(wanted, 'sample')} was tried as\n"
             + "\n".join(f"  {line}" for line in lines_of(found))
             + "\n  Give more memory, or a batch with smaller divisors."
         )
-    return Plan(budget, tuple(found), chosen, pipeline_of(own, chosen.size, chosen.steps))
+    chosen = min(fitting, key=lambda c: c.work)
+    return Plan(budget, tuple(found), chosen, pipeline_of(own, chosen, budget))
 
 
-def pipeline_of(own: int, size: int, steps: int) -> str:
-    """The passes for ``steps`` micro-batches of ``size`` samples, where the file has ``own``."""
-    passes = [f"batch-size{{size={size}}}"] if size != own else []
-    return ",".join([*passes, *([f"gradient-accumulation{{steps={steps}}}"] if steps > 1 else [])])
+def _judged(program: Program, candidate: Candidate, own: int, budget: int, others: Sequence[Pass]) -> Candidate:
+    """The candidate with its memory and its work."""
+    from ..ir.analysis.cost.flops import estimated_flops
+    from ..passes.framework.manager import compile_program
+    from ..passes.framework.pipeline import parse_pipeline
+    from ..runtime.engine.footprint import footprint
+
+    passes = [*parse_pipeline(pipeline_of(own, candidate, budget)), *others]
+    compiled = compile_program(program, passes, allow_no_match=True, reproducer_directory=None)
+    work = sum(e.repeat * estimated_flops(compiled.graphs[e.graph].all_nodes()) for e in compiled.schedule.cycle)
+    return replace(candidate, bytes=footprint(compiled).total, work=work)
+
+
+def pipeline_of(own: int, candidate: Candidate, budget: int) -> str:
+    """The passes that make a candidate, where the file has ``own`` samples."""
+    passes = [f"batch-size{{size={candidate.size}}}"] if candidate.size != own else []
+    passes += [f"gradient-accumulation{{steps={candidate.steps}}}"] if candidate.steps > 1 else []
+    passes += [f"recompute{{budget={budget}}}"] if candidate.recompute else []
+    return ",".join(passes)
 
 
 def lines_of(candidates: Sequence[Candidate], chosen: Candidate | None = None) -> list[str]:
-    """A table for people."""
-    lines = ["micro-batch   steps   memory"]
+    """A table for people. Work is by that of the first candidate that is possible."""
+    lines = ["micro-batch   steps   memory       work"]
+    first = next((c.work for c in candidates if c.work), 1)
     for c in candidates:
-        what = f"{c.bytes / 1e6:,.0f} MB" if not c.refused else "not possible"
-        lines.append(f"{c.size:>11} {c.steps:>7}   {what}{'   chosen' if c is chosen else ''}")
+        what = f"{c.bytes / 1e6:>7,.0f} MB {c.work / first:>8.2f} x" if not c.refused else "not possible"
+        again = "   recompute" if c.recompute else ""
+        lines.append(f"{c.size:>11} {c.steps:>7}   {what}{again}{'   chosen' if c is chosen else ''}")
     for reason in dict.fromkeys(c.refused for c in candidates if c.refused):
-        first, *more = reason.splitlines()
+        first_line, *more = reason.splitlines()
         sizes = ", ".join(str(c.size) for c in candidates if c.refused == reason)
-        lines += [f"not possible with {sizes}: {first}", *more]
+        lines += [f"not possible with {sizes}: {first_line}", *more]
     return lines
 
 

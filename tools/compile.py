@@ -67,7 +67,7 @@ class Job:
     )
     weight: str | None = option("Input, output or node that weighs a micro-batch (weighted).", metavar="NAME")
     split: str | None = option("How --accumulate splits the step [apply].", type=click.Choice(["apply", "fused"]))
-    memory_budget: str | None = option("Accumulate as much as SIZE of memory (8GB) demands.", metavar="SIZE")
+    memory_budget: str | None = option("Accumulate, or recompute, as SIZE of memory (8GB) demands.", metavar="SIZE")
     batch: int | None = option("With --memory-budget: samples of a step [as in INPUT].", metavar="N")
     loss_scale: str | None = option("Scale the loss: dynamically, or by the number S.", metavar="dynamic|S")
     check_overflow: bool = option("Skip updates whose gradients are not all finite.")

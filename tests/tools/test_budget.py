@@ -9,11 +9,12 @@ import pytest
 from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.core.wording import parse_bytes
 from boost_compile.runtime.engine.footprint import footprint
-from boost_compile.tools.budget import batch_size
+from boost_compile.tools.budget import batch_size, lines_of
 from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect
 
 import boost_compile as bc
+from tests.passes.recompute.chain import chain
 from tests.tools.support import shell
 
 Exported = Callable[[str], Path]
@@ -52,6 +53,22 @@ def test_a_graph_that_keeps_its_batch_is_accumulated_as_it_is(exported: Exported
     plan = bc.plan_memory(bc.load(str(exported("hidden_state"))), 10**9, 16)
     assert (plan.chosen.size, plan.chosen.steps, plan.pipeline) == (4, 4, "gradient-accumulation{steps=4}")
     assert "cannot change its batch" in plan.candidates[0].refused
+
+
+def test_what_does_not_fit_is_also_tried_with_parts_computed_again() -> None:
+    """Both are in the table, and what fits with less work is taken: here smaller micro-batches."""
+    source = chain(64)
+    plain, least = footprint(source).total, footprint(bc.compile(source, "recompute{policy=all}")).total
+    budget = int(plain + (least - plain) / 2)
+    plan = bc.plan_memory(source, budget)
+    whole, again = plan.candidates[:2]
+    assert (whole.size, whole.bytes, whole.recompute) == (again.size, plain, False)
+    assert again.recompute
+    assert again.bytes <= budget < whole.bytes
+    assert whole.work < again.work
+    assert footprint(bc.compile(source, f"recompute{{budget={budget}}}")).total == again.bytes
+    assert plan.chosen.work == min(c.work for c in plan.candidates if c.work and c.bytes <= budget)
+    assert "recompute" in "".join(lines_of(plan.candidates, plan.chosen))
 
 
 def test_why_a_size_is_not_possible_is_said_in_full_and_once(

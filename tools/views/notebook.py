@@ -157,7 +157,8 @@ def _plan(plan: Plan) -> str:
     rows = []
     for candidate in plan.candidates:
         needs = candidate.refused or print_bytes(candidate.bytes)
-        rows.append((str(candidate.size), str(candidate.steps), needs, "chosen" if candidate == plan.chosen else ""))
+        notes = [*(["recompute"] if candidate.recompute else []), *(["chosen"] if candidate == plan.chosen else [])]
+        rows.append((str(candidate.size), str(candidate.steps), needs, ", ".join(notes)))
     title = f"{counted(plan.chosen.steps, 'micro-batch')} of {counted(plan.chosen.size, 'sample')}"
     facts = [f"within {print_bytes(plan.budget)}: {plan.pipeline or 'no pass is needed'}"]
     return _fragment(title, facts, [Table(("micro-batch", "steps", "memory", ""), _cut(rows), (0, 1, 2))])
