@@ -69,6 +69,7 @@ PASSES = {
     "overflow-check": "gradient-accumulation{steps=2},overflow-check",
     "parameter-groups": "parameter-groups{match=[*.bias],weight_decay=0.1}",
     "patch-convolution": "",
+    "recompute": "recompute?",
     "tag-gradient-centralization": "tag-gradient-centralization",
 }
 """By pass: a pipeline of it, or nothing where the network has no place for it."""
