@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .overflow_check import OverflowCheck
     from .parameter_groups import ParameterGroups
     from .patch_convolution import PatchConvolution
+    from .recompute import Recompute
     from .tag_gradient_centralization import TagGradientCentralization
 
 _HOMES = {
@@ -75,6 +76,7 @@ __all__ = [
     "Pass",
     "PassResult",
     "PatchConvolution",
+    "Recompute",
     "TagGradientCentralization",
     "compile_program",
     "option",

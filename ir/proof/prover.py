@@ -23,6 +23,7 @@ from ..core.naming import result_names
 from ..core.predicates import is_random
 from ..core.program import Program
 from ..core.types import DType, TensorType
+from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
 from . import formulas
 from .execution import WORLD, Execution, Outcome, Side, Unproved
@@ -211,7 +212,8 @@ class _Prover:
         terms = self.terms
         if len(graph.inputs) != len(self.graph.inputs):
             raise Unproved(
-                f"graph '{graph.name}' takes {len(graph.inputs)} inputs, the original {len(self.graph.inputs)}"
+                f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')}, the original "
+                f"{len(self.graph.inputs)}"
             )
         for mine, own in zip(self.graph.inputs, graph.inputs, strict=True):
             if mine.type != own.type:

@@ -109,7 +109,7 @@ class Job:
             raise RuntimeFailure(
                 f"adasum combines groups of {counted(devices, 'rank')} pairwise, so their number must be a power of "
                 f"two, and {counted(self.ranks, 'rank')} {agreed(self.ranks, 'is', 'are')} {have}: start "
-                f"{below * devices} or {2 * below * devices} ranks, or compile with another {DEVICES}."
+                f"{below * devices} or {counted(2 * below * devices, 'rank')}, or compile with another {DEVICES}."
             )
         return groups.bit_length() - 1
 

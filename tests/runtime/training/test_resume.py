@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
+from boost_compile.runtime.state.checkpoint import write_state
 from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.saving import SaveEvery
 
@@ -116,9 +117,7 @@ NUMBERS = '{{"epoch": {}, "micro_batch": 0, "cycle": 0, "order": {{}}}}'
 
 @pytest.mark.parametrize("text", ["no json", "[]", '{"epoch": 1}', NUMBERS.format(-1), NUMBERS.format('"1"')])
 def test_a_damaged_note_is_one_error(text: str, tmp_path: Path):
-    from safetensors.numpy import save_file
-
     session = bc.Session(running_mean(4))
-    save_file(session.state(), tmp_path / "x.safetensors", metadata={"boost_compile.data_position": text})
+    write_state(tmp_path / "x.safetensors", {}, session.state(), {"boost_compile.data_position": text})
     with pytest.raises(RuntimeFailure, match=r"x.safetensors: its note of the position"):
         session.load_state(tmp_path / "x.safetensors")
