@@ -99,7 +99,8 @@ class TokenChain:
                         found = self._readers_of(r)
                         late = {n for n in found if self._comes_later(n, e.node)}
                         readers.extend(n for n in found if n not in late)
-                        if late:
+                        # What a call returns is no memory of the state: who takes it later may run on either side.
+                        if late and r.node.op is not CALL:
                             self._read_later([r.node, *found], late, e.node)
                             still_read.append(r)
                 readers.extend(direct.get(state, ()))

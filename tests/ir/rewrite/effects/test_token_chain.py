@@ -296,6 +296,32 @@ def test_a_reader_beside_a_call_keeps_its_place() -> None:
     assert waits_for(after, c)
 
 
+def test_who_uses_what_a_call_returned_need_not_wait_for_later_writes() -> None:
+    """The result of a call that reads a state is no memory of it. A gradient taken from it, which stands behind another
+    weight's update in the source, must be free to come before all updates: they may be skipped for its sake."""
+    g = graph(
+        HEAD
+        + """
+  %c = call(@read, %a, umonad) : (float32[2], float32[2])
+  %first = TupleGetItem(%c, 0)
+  %u1 = UpdateState(umonad, %c)
+  %w = Assign(%a, %x, %u1)
+  %u2 = UpdateState(%u1, %w)
+  %used = Neg(%first)
+  %r = Depend(%used, %u2)
+  return %r
+  func @read(%s: float32[2]@a, %u: umonad) {
+    %old = Load(%s, %u)
+    %twice = Add(%old, %old)
+    %both = MakeTuple(%old, %twice)
+    return %both
+  }"""
+    )
+    Effects(g).commit()
+    assert waits_for(node(g, "w"), node(g, "c"))
+    assert not waits_for(node(g, "used"), node(g, "w"))
+
+
 def test_writes_to_other_state_follow_each_other_and_reads_wait_for_their_own() -> None:
     g = graph(
         HEAD
