@@ -131,11 +131,11 @@ def start(here: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
             process.kill()
 
 
-def wait_for(path: Path, job: Job, seconds: float = 120) -> None:
+def wait_until(there: Callable[[], bool], job: Job, seconds: float = 120) -> None:
     until = time.monotonic() + seconds
-    while not path.exists():
+    while not there():
         assert job.process.poll() is None, job.process.communicate()
-        assert time.monotonic() < until, f"{path} does not appear"
+        assert time.monotonic() < until, "what is waited for does not come"
         time.sleep(0.02)
 
 
@@ -180,7 +180,7 @@ def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
     napping = ("--eval", "evaluation.py:nap")  # so as not to be through before it is stopped
     interrupted = here / "interrupted.ckpt"
     job = start(*line, "--save", interrupted.name, "--save-every", 1, *napping)
-    wait_for(interrupted, job)
+    wait_until(lambda: len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2, job)
     job.process.send_signal(signal.SIGINT)
     code, out, err = job.end()
     assert (code, out) == (75, "")
@@ -191,11 +191,9 @@ def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
 
     saved = here / "killed.safetensors"
     job = start(*line, "--save", saved.name, "--save-every", 2, *napping, "--resume", interrupted.name)
-    wait_for(saved, job)
+    wait_until(saved.exists, job)
     job.rank(1).kill()
-    killed = time.monotonic()
     code, out, err = job.end()
-    assert time.monotonic() - killed < 30
     assert (code, out) == (128 + signal.SIGKILL, "")
     assert "boost-run: error: rank 1 of 2 was ended by SIGKILL after" in err
     assert "killed.safetensors holds the last state that was saved: --resume killed.safetensors" in err
