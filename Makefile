@@ -58,7 +58,7 @@ test-slow: $(STAMP)
 test-devices: $(STAMP)
 	$(BIN)/python -m tests.devices
 
-# On a machine with a card: the promises on the device, as a table for docs/targets.md. Not run here so far.
+# On a machine with a card: from single operations to whole trainings, as tables for docs/targets.md.
 test-gpu: $(STAMP)
 	$(BIN)/python -m tests.devices.card --device GPU
 

@@ -19,7 +19,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from tests.compare import noise_mask
-from tests.native import State, find, initial_state, of_case, tensors
+from tests.native import State, find, of_case, tensors
 from tests.networks import CASES, Batch, Case, build, state_of
 from tests.remember import remembered
 
@@ -94,17 +94,17 @@ class Backward(nn.Cell):
 
 
 class Cells:
-    """The cells of a case, which MindSpore compiles when they are first called: they serve any composition.
+    """The cells of a case on a device, which MindSpore compiles when they are first called: they serve any composition.
 
     `centered_before` are the weights whose gradient must be centered before the optimizer gets it.
     """
 
-    def __init__(self, case: Case, centralize: frozenset[str]) -> None:
-        built = build(case)
+    def __init__(self, case: Case, centralize: frozenset[str], device: str = "CPU") -> None:
+        built = build(case, device)
         self.step: Any = built.train_step
         if type(self.step) is not nn.TrainOneStepCell or self.step.sens != 1.0:
             raise ValueError(f"{case.name}: only a plain TrainOneStepCell can be composed here")
-        self.initial = initial_state(case)
+        self.initial = state_of(self.step)
         self.optimizer = built.optimizer
         self.weights = self.optimizer.parameters
         unknown = centralize - {w.name for w in self.weights}

@@ -26,9 +26,15 @@ from .running import run
     "--pipeline", "pipelines", type=click.Choice([*PIPELINES, NATIVE]), multiple=True, help="By its short name."
 )
 @click.option("--all", "everything", is_flag=True, help="Every network; with every pipeline, unless some are named.")
+@click.option("--part", nargs=2, type=click.IntRange(1), metavar="K N", help="Every N-th program, from the K-th on.")
 @click.option("--processes", default=2, show_default=True)
 def main(
-    devices: tuple[str, ...], networks: tuple[str, ...], pipelines: tuple[str, ...], everything: bool, processes: int
+    devices: tuple[str, ...],
+    networks: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    everything: bool,
+    part: tuple[int, int] | None,
+    processes: int,
 ) -> None:
     from tests.conftest import export_once, zoo_folder
     from tests.networks import CASES
@@ -46,6 +52,8 @@ def main(
                 print(
                     f"{device}: left out, because they are known to fail (known.py): {len(asked) - len(jobs)} programs"
                 )
+        if part is not None:
+            jobs = jobs[part[0] - 1 :: part[1]]
         began = time.monotonic()
         try:
             outcomes = run(device, jobs, source, processes=processes)

@@ -8,54 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import boost_compile as bc
 from tests.compare import assert_close
-from tests.reference import Clip, LossScale, train
+from tests.reference import train
 
 from .available import built
+from .native import NATIVE, cycles_of, hold_against, tolerance, train_natively
 from .programs import Job, compiled
 from .running import STUBS, run
 from .worker import LOSSES, batches
 
-TOLERANCE, OF_DEEP = 2e-4, 2e-3
-"""Of how far training moved a parameter. Both compute in float32, but make their sums in other orders. (Measured: 6e-5
-is the worst of the small networks, 1e-3 that of resnet18.)"""
-DEEP = frozenset({"resnet18"})
-"""A deep network with BatchNorm over 4 samples takes rounding up a thousandfold in a cycle: it trains for one alone."""
-
-
-@dataclass(frozen=True)
-class Native:
-    """How MindSpore trains likewise: micro-batches a cycle, and what tests/reference.py is to do."""
-
-    micro: int = 1
-    options: dict[str, Any] = field(default_factory=dict)
-    centralize: bool = False
-
-
-SKIP = {"overflow": "skip-cycle"}
-NATIVE = {
-    "legalize": Native(),
-    "clean": Native(),
-    "accumulate": Native(2),
-    "fused": Native(2),
-    "ranks": Native(2),
-    "check": Native(1, SKIP),
-    "skip-micro": Native(2, {"overflow": "skip-micro"}),
-    "dynamic-scale": Native(2, {**SKIP, "loss_scale": LossScale(65536.0, window=2)}),
-    "global-norm": Native(1, {"loss_scale": LossScale(1024.0), "clip": Clip("global-norm", 1.0)}),
-    "tensor-norm": Native(1, {"clip": Clip("tensor-norm", 1.0)}),
-    "value": Native(1, {"clip": Clip("value", 1.0)}),
-    "centralize": Native(1, centralize=True),
-}
-"""By the short name of a pipeline (programs.py)."""
 BESIDE = ("freeze", "group-scale", "groups", "head")
 """Pipelines that are judged by the same program on the CPU."""
 NETWORKS = ("mlp_adam", "lenet_bn", "gpt", pytest.param("resnet18", marks=pytest.mark.slow))
@@ -90,18 +57,11 @@ def test_every_kernel_computes(network: str, trained: Trained) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("pipeline", NATIVE)
 def test_as_mindspore_trains_on_the_cpu(pipeline: str, network: str, trained: Trained, exported: Exported) -> None:
-    job, native = Job(network, pipeline), NATIVE[pipeline]
-    flat = batches(job, native.micro * cycles_of(network))
-    cycles = [flat[i : i + native.micro] for i in range(0, len(flat), native.micro)]
-    tagged = tagged_weights(exported(network)) if native.centralize else ()
-    reference = train(network, cycles, centralize=tagged, **native.options)
-    losses, state = kept(trained, job)
-    expected = [loss for cycle in reference.cycles for loss in cycle.losses]
-    np.testing.assert_allclose(losses, expected, rtol=tolerance(network))
-    final = reference.cycles[-1].state
-    assert_close({name: state[name] for name in final}, final, reference.initial, tolerance(network), reference.noise())
-    has_overflow = "overflow" in native.options and network != "gpt"  # whose inputs are whole numbers
-    assert any(cycle.overflow for cycle in reference.cycles) == has_overflow
+    job = Job(network, pipeline)
+    native = train_natively(job, exported(network))
+    hold_against(native, job, *kept(trained, job))
+    has_overflow = "overflow" in NATIVE[pipeline].options and network != "gpt"  # whose inputs are whole numbers
+    assert any(cycle.overflow for cycle in native.cycles) == has_overflow
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -122,27 +82,13 @@ def test_as_the_same_program_trains_on_the_cpu(
 
 def test_a_kernel_that_computes_something_else_is_found(exported: Exported, trained: Trained) -> None:
     """The comparison itself: one weight of one network moved by a thousandth of its way."""
-    reference = train("lenet_bn", [[batch] for batch in batches(Job("lenet_bn", "legalize"), 3)])
-    _, state = kept(trained, Job("lenet_bn", "legalize"))
-    final = reference.cycles[-1].state
-    ours = {name: state[name] for name in final}
-    weight = ours["conv2.weight"]
-    ours["conv2.weight"] = weight + 1e-3 * (weight - reference.initial["conv2.weight"])
+    job = Job("lenet_bn", "legalize")
+    native = train_natively(job, exported(job.network))
+    losses, state = kept(trained, job)
+    weight = state["conv2.weight"]
+    state["conv2.weight"] = weight + 1e-3 * (weight - native.initial["conv2.weight"])
     with pytest.raises(AssertionError, match=r"conv2\.weight is off"):
-        assert_close(ours, final, reference.initial, TOLERANCE, reference.noise())
-
-
-def cycles_of(network: str) -> int:
-    return 1 if network in DEEP else 3
-
-
-def tolerance(network: str) -> float:
-    return OF_DEEP if network in DEEP else TOLERANCE
-
-
-def tagged_weights(path: Path) -> frozenset[str]:
-    program = bc.compile(bc.load(str(path)), "tag-gradient-centralization")
-    return frozenset(name for name, variable in program.state.items() if "centralize" in variable.info)
+        hold_against(native, job, losses, state)
 
 
 def kept(trained: Trained, job: Job) -> tuple[np.ndarray, dict[str, np.ndarray]]:

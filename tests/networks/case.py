@@ -65,9 +65,9 @@ def seed_everything() -> None:
     np.random.seed(SEED)
 
 
-def build(case: Case) -> Built:
-    """Builds the training cell of a case for graph mode on CPU, always from the same seed."""
-    ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+def build(case: Case, device: str = "CPU") -> Built:
+    """Builds the training cell of a case for graph mode on a device, always from the same seed."""
+    ms.set_context(mode=ms.GRAPH_MODE, device_target=device)
     seed_everything()
     network = case.network()
     loss_network = network if case.loss is None else nn.WithLossCell(network, case.loss())
@@ -87,9 +87,9 @@ def symbolic(batch: Batch) -> list[ms.Tensor]:
     return [ms.Tensor(shape=[None, *array.shape[1:]], dtype=ms.Tensor(array).dtype) for array in batch]
 
 
-def export(case: Case, folder: Path) -> Path:
-    """Writes the training cell of a case as `folder/NAME.mindir` and returns that path."""
-    step = build(case).train_step
+def export(case: Case, folder: Path, device: str = "CPU") -> Path:
+    """Writes the training cell of a case, as a device exports it, to `folder/NAME.mindir` and returns that path."""
+    step = build(case, device).train_step
     inputs: list[Any] = [ms.Tensor(array) for array in case.batches(1)[0]]
     if case.dynamic_batch:
         inputs = symbolic(case.batches(1)[0])
