@@ -28,8 +28,6 @@ from .framework.options import option
 from .step.names import FUSION, TAG
 
 SCOPE = "parameter-groups"
-_DECAY_OPERAND = {"AdamWeightDecay": 7, "ApplyAdamW": 6, "AdamW": 9}
-"""Optimizers that decay the weight themselves, by an operand."""
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
 _DIVIDES_BY_RATE = frozenset({"ApplyFtrl"})
 """Optimizers that make NaN of a learning rate of zero."""
@@ -230,10 +228,11 @@ class _Group:
 
     def _decay(self, name: str, updates: list[Node], places: list[Value], path: GradientPath | None) -> None:
         assert self.weight_decay is not None
-        if all(node.op.name in _DECAY_OPERAND for node in updates):
+        if all(facts(node.op).decay is not None for node in updates):
             for node in updates:
+                at = facts(node.op).decay
+                assert at is not None
                 assert node.graph is not None
-                at = _DECAY_OPERAND[node.op.name]
                 is_tensor = isinstance(node.operand(at).type, TensorType)
                 coefficient = scalar_tensor("float32", self.weight_decay) if is_tensor else self.weight_decay
                 node.set_operand(at, node.graph.constant(coefficient))

@@ -25,13 +25,14 @@ from ..core.program import Program
 from ..core.types import DType, TensorType
 from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
-from . import formulas
+from .changed import Changed, changed
 from .execution import WORLD, Execution, Outcome, Side, Unproved
+from .formulas import loss_scale
 from .promises import Promises, promises_of
 from .races import Race, races
 from .reals import Polynomial, Reals
 from .terms import VARIES, Terms
-from .verdict import ORDER, OWN, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
+from .verdict import ORDER, OWN, PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
 
 
 def prove(original: Program, program: Program) -> tuple[Proof, Terms]:
@@ -119,6 +120,7 @@ class _Prover:
         self.dropped = self.terms.make(("symbol", "D"), (), ())
         self.averaged = program.schedule.flush is not None
         self.parts = network_parts(self.graph)
+        self.changed = Changed()
         self.moving: set[str] = set()
         self.scaled: set[str] = set()
         self.scales = {
@@ -184,7 +186,10 @@ class _Prover:
         network = execution.run(graph, states, inputs, Side(self.parts, only=True))
         mean = execution.run(graph, states, inputs, Side(self.parts, mean=self._mean()))
         constants = {t for t in mean.seams if self.terms.heads[t][0] == "const"}
-        return _Expected(raw, network, mean, {*raw.network, *network.network} - constants)
+        opaque = {*raw.network, *network.network} - constants
+        mean, self.changed = changed(self.original, self.program, mean, states, execution, self._reals(opaque))
+        self.proof.stated = self.changed.stated
+        return _Expected(raw, network, mean, opaque)
 
     def _mean(self) -> Callable[[int, Node], int]:
         def mean(t: int, node: Node) -> int:
@@ -549,6 +554,8 @@ class _Prover:
     def _outputs(self, name: str, held: Mapping[str, int], turn: _Turn | None, overflow: bool | None) -> list[int]:
         """What the outputs that passes add should be: the loss scale of the step, whether a gradient overflowed, and
         how many updates in a row were skipped."""
+        if name in self.changed.results:
+            return [self.changed.results[name]]
         if name == "loss_scale":
             return sorted(self.scales)
         if name == "overflow":
@@ -600,7 +607,7 @@ class _Prover:
             if of.role == "loss-scale" and "window" in of.info:
                 cleans = [n for n, v in self.program.state.items() if v.role == "loss-scale" and n != scale]
                 for clean in cleans:
-                    rule = formulas.dynamic_scale(terms, turn.start[scale], turn.start[clean], of.info, overflow)
+                    rule = loss_scale.dynamic_scale(terms, turn.start[scale], turn.start[clean], of.info, overflow)
                     found += [rule[0]] if name == scale else [rule[1]] if name == clean else []
         return found
 
@@ -610,14 +617,17 @@ class _Prover:
     def _agree(self, what: str, name: str, a: int, b: int, reals: Reals, graph: Graph, where: str) -> None:
         if name == WORLD:
             return
-        if a == b:
+        by = self.changed.states.get(name) if what == STATE else None
+        if a == b and not by:
             self._say(Verdict(what, name, SAME, ("draws",) if self.alike else (), "", graph.name, a, b))
             return
         laws = set(reals.laws([a, b]))
         if self.averaged:
             laws |= {"induction", "mean"}
             laws |= self.scaled
-        self._say(Verdict(what, name, REALS, tuple(sorted(laws)), where, graph.name, a, b))
+        if by:
+            where = f"by {', '.join(by)} {where}".strip()
+        self._say(Verdict(what, name, PURPOSE if by else REALS, tuple(sorted(laws)), where, graph.name, a, b))
 
     def _differ(self, what: str, name: str, a: int, b: int, reals: Reals, graph: Graph, detail: str) -> None:
         one, other = first_difference(self.terms, reals.form(a), reals.form(b))

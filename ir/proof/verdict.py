@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .formulas.statement import Stated
+
 SAME, REALS, PURPOSE, OWN, UNPROVED = (
     "same bits", "equal over the reals", "changed on purpose", "the program's own", "not proved",
 )  # fmt: skip
@@ -43,6 +45,8 @@ class Proof:
     """The same of a micro-batch that is dropped, where the program drops some."""
     tested: bool = False
     """Whether the program tests gradients for finite values, as the original does not."""
+    stated: list[Stated] = field(default_factory=list)
+    """The formulas of what passes change on purpose."""
     loose: list[str] = field(default_factory=list)
     """States that the original loads and overwrites with nothing to say that the loaded value is a copy."""
 

@@ -80,7 +80,8 @@ class Facts:
     ``writes``: written in place. ``any_tensor``: what is written need not be state (``x += y``).
     ``pure``: the primitive that computes what this one writes, from the same operands.
     ``view``: the result may be the memory of an operand.
-    ``gradient``, ``rate``: of optimizers, which operand is the gradient, and which the learning rate as it is.
+    ``gradient``, ``rate``, ``decay``: of optimizers, which operand is the gradient, which the learning rate as it is,
+    and which the coefficient of the weight decay that they do themselves.
     ``factors``: of products, which operands are data and weight.
     ``statistics``: what a normalisation learns in training; ``training``: the operand that says whether it does.
     ``keep``: of dropouts, which operand is the share that is kept (``keep_prob``, where it is no attribute).
@@ -97,6 +98,7 @@ class Facts:
     view: bool = False
     gradient: int | None = None
     rate: int | None = None
+    decay: int | None = None
     factors: tuple[int, int] = (0, 1)
     statistics: tuple[int, ...] = ()
     training: int | None = None

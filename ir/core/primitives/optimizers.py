@@ -6,9 +6,11 @@ from __future__ import annotations
 from .definition import MEM, Facts, Table
 
 
-def _optimizer(writes: int | tuple[int, ...], gradient: int, rate: int | None = None) -> Facts:
+def _optimizer(
+    writes: int | tuple[int, ...], gradient: int, rate: int | None = None, decay: int | None = None
+) -> Facts:
     where = tuple(range(writes)) if isinstance(writes, int) else writes
-    return Facts(writes=where, gradient=gradient, rate=rate, attributes=MEM)
+    return Facts(writes=where, gradient=gradient, rate=rate, decay=decay, attributes=MEM)
 
 
 TABLE: Table = {
@@ -30,11 +32,11 @@ TABLE: Table = {
     "ApplyAdamWithAmsgrad": _optimizer(4, 7),
     "ApplyAdamWithAmsgradV2": _optimizer(4, 10, rate=6),
     "ApplyAdaMax": _optimizer(3, 8, rate=4),
-    "AdamWeightDecay": _optimizer(3, 8, rate=3),
+    "AdamWeightDecay": _optimizer(3, 8, rate=3, decay=7),
     "AdamNoUpdateParam": _optimizer(2, 8),
     "Adam": _optimizer(3, 9, rate=5),
-    "AdamW": _optimizer(3, 4, rate=6),
-    "ApplyAdamW": _optimizer(3, 10, rate=5),
+    "AdamW": _optimizer(3, 4, rate=6, decay=9),
+    "ApplyAdamW": _optimizer(3, 10, rate=5, decay=6),
     "FusedSparseLazyAdam": _optimizer(3, 9),
     "FusedSparseAdam": _optimizer(3, 9),
     "FusedSparseFtrl": _optimizer(3, 3),

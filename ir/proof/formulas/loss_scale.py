@@ -1,6 +1,6 @@
-"""Formulas that passes state for what they change, as terms: the prover compares a program with them.
+"""The rule of a dynamic loss scale, as terms: the prover compares a program with it.
 
-Each is written with the primitives that a program would compute it with, so that both have one normal form.
+It is written with the primitives that a program would compute it with, so that both have one normal form.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.attributes import scalar_tensor
-from ..core.primitives import make_op
-from ..core.types import DType
-from .terms import Terms
+from ...core.attributes import scalar_tensor
+from ...core.primitives import make_op
+from ...core.types import DType
+from ..terms import Terms
 
 
 class Writer:

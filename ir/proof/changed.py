@@ -1,0 +1,67 @@
+"""The original as passes change it on purpose: its updates take what the formulas of :mod:`.formulas` say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from ..core.graph import Node
+from ..core.primitives import facts
+from ..core.program import Program
+from . import formulas
+from .execution import Execution, Outcome
+from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
+from .reals import ONE, Reals
+from .terms import Terms
+from .updates import Moved, rewritten, updates
+
+
+@dataclass
+class Changed:
+    """``statement``: what updates take, None where no formula says so. ``stated``: the formulas in words. ``states``:
+    the names of those that formulas change, and by which; ``results``: what passes return besides, as a term."""
+
+    statement: Statement | None = None
+    stated: list[Stated] = field(default_factory=list)
+    states: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
+
+
+def changed(
+    original: Program, program: Program, mean: Outcome, start: Mapping[str, int], execution: Execution, reals: Reals
+) -> tuple[Outcome, Changed]:
+    """The original's outcome with its updates as formulas say. ``start``: what the states held."""
+    if not any(r.name in formulas.KNOWN for r in program.reports):
+        return mean, Changed()
+    terms = execution.terms
+    weights = [name for name, v in original.state.items() if v.role == "weight"]
+    moved = Moved(terms, {t for t in mean.seams if terms.heads[t][0] != "const"})
+    found = updates(terms, mean.states.values(), weights, moved, reals)
+    order = {name: found[name] for name in weights if name in found}
+    statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
+    if not statement.gives:
+        return mean, Changed(None, stated)
+    given = dict(zip(statement.gives, execution.run(statement.graph, {}, statement.terms).result, strict=True))
+
+    def change(node: Node, weight: str, operands: tuple[int, ...]) -> tuple[int, ...]:
+        known = facts(node.op)
+        places = {known.gradient: TAKEN, known.rate: RATE, known.decay: DECAY}
+        new = [given.get((places[i], weight), t) if i in places else t for i, t in enumerate(operands)]
+        return tuple(new)
+
+    new = rewritten(terms, mean.states.values(), change)
+    states = {name: new[t] for name, t in mean.states.items()}
+    for (what, name), factor in given.items():
+        if what == STEP:
+            share = reals.polynomial(factor).get(ONE, Fraction(0))
+            step = {((states[name], 1),): share, ((start[name], 1),): 1 - share}
+            shape = terms.shapes[start[name]]
+            states[name] = reals.term({m: c for m, c in step.items() if c}, shape)
+    by: dict[str, tuple[str, ...]] = {}
+    for name, t in states.items():
+        if t != mean.states[name]:
+            of = original.state[name].weight or name
+            by[name] = tuple(s.by for s in stated if of in s.weights or name in s.weights)
+    results = {name: t for (what, name), t in given.items() if what == RESULT}
+    return replace(mean, states=states), Changed(statement, stated, by, results)

@@ -1,0 +1,44 @@
+"""Formulas of what passes change on purpose: each states what training is to be, in terms of the original's own.
+
+A formula knows no pass. It reads the options that the program's record has of one, and the notes of its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.program import Program
+from ...core.types import Type
+from ..updates import Update
+from . import centralize, clip, groups
+from .statement import Stated, Statement
+
+KNOWN = (clip.PASS, groups.PASS, centralize.PASS)
+"""The passes that state a formula of what updates take."""
+
+
+def write(
+    program: Program, updates: Mapping[str, Update], weights: Mapping[str, tuple[int, Type]]
+) -> tuple[Statement, list[Stated]]:
+    """The formulas of a program's passes as one statement, and each of them in words. A gradient is clipped, gets its
+    decay, loses its mean, and meets a learning rate, whatever the order of the passes."""
+    statement = Statement(updates, weights)
+    stated: list[Stated] = []
+
+    def asked(name: str) -> list[dict[str, Any]]:
+        return [r.options for r in program.reports if r.name == name and not r.preserves]
+
+    for options in asked(clip.PASS):
+        stated.append(Stated(clip.PASS, options, clip.says(options), clip.state(statement, options)))
+    for options in asked(groups.PASS):
+        group = groups.members(options, program.state)
+        groups.decay(statement, options, group)
+        if words := groups.says(options):
+            stated.append(Stated(groups.PASS, options, words, group))
+    for options in asked(centralize.PASS)[:1]:
+        stated.append(Stated(centralize.PASS, options, centralize.SAYS, centralize.state(statement, program.state)))
+    for options in asked(groups.PASS):
+        groups.rate(statement, options, groups.members(options, program.state))
+    statement.finish()
+    return statement, stated
