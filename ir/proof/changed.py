@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from ..core.graph import Node
 from ..core.primitives import facts
 from ..core.program import Program
+from ..text import print_graph
 from . import formulas
-from .execution import Execution, Outcome
+from .execution import Execution, Outcome, Unproved
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .reals import ONE, Reals
-from .terms import Terms
 from .updates import Moved, rewritten, updates
 
 
@@ -27,6 +28,14 @@ class Changed:
     states: dict[str, tuple[str, ...]] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
 
+    def document(self) -> dict[str, Any] | None:
+        """The statement as a certificate holds it."""
+        s = self.statement
+        if s is None:
+            return None
+        pairs = {"takes": [list(pair) for pair in s.takes], "gives": [list(pair) for pair in s.gives]}
+        return {"graph": print_graph(s.graph, annotations=False), **pairs}
+
 
 def changed(
     original: Program, program: Program, mean: Outcome, start: Mapping[str, int], execution: Execution, reals: Reals
@@ -39,7 +48,12 @@ def changed(
     moved = Moved(terms, {t for t in mean.seams if terms.heads[t][0] != "const"})
     found = updates(terms, mean.states.values(), weights, moved, reals)
     order = {name: found[name] for name in weights if name in found}
-    statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
+    try:
+        statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unproved(
+            f"the program's record of its passes does not say what their formulas need ({error!r})"
+        ) from None
     if not statement.gives:
         return mean, Changed(None, stated)
     given = dict(zip(statement.gives, execution.run(statement.graph, {}, statement.terms).result, strict=True))

@@ -188,7 +188,7 @@ class _Prover:
         constants = {t for t in mean.seams if self.terms.heads[t][0] == "const"}
         opaque = {*raw.network, *network.network} - constants
         mean, self.changed = changed(self.original, self.program, mean, states, execution, self._reals(opaque))
-        self.proof.stated = self.changed.stated
+        self.proof.stated, self.proof.formula = self.changed.stated, self.changed.document()
         return _Expected(raw, network, mean, opaque)
 
     def _mean(self) -> Callable[[int, Node], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .formulas.statement import Stated
 
@@ -46,7 +47,10 @@ class Proof:
     tested: bool = False
     """Whether the program tests gradients for finite values, as the original does not."""
     stated: list[Stated] = field(default_factory=list)
-    """The formulas of what passes change on purpose."""
+    """What passes change on purpose, in words."""
+    formula: dict[str, Any] | None = None
+    """What the updates take then, for the checker: the graph of the formulas, and what its inputs and outputs are of
+    which weights."""
     loose: list[str] = field(default_factory=list)
     """States that the original loads and overwrites with nothing to say that the loaded value is a copy."""
 

@@ -82,15 +82,42 @@ def test_compile_and_prove(here: Path, capsys: Capture) -> None:
     assert done.code == 0, done.err
     assert "Proved, for all inputs" in done.out
     assert Path("a.boost", "proof.json").exists()
-    refused = shell(
-        capsys, compile_command, MLP, "--accumulate", "2", "--clip-norm", "1", "--prove-each", "-o", "b.boost"
-    )
-    assert_one_error(refused, "boost-compile", "after pass 'clip-gradients'", "NOT proved")
+    refused = shell(capsys, compile_command, MLP, "--accumulate", "2", "-p", "adasum", "--prove-each", "-o", "b.boost")
+    assert_one_error(refused, "boost-compile", "after pass 'adasum'", "NOT proved")
     assert not Path("b.boost").exists()
-    quiet = shell(capsys, compile_command, MLP, "--clip-norm", "1", "--prove", "-q", "-o", "c.boost")
+    quiet = shell(capsys, compile_command, MLP, "-p", "adasum", "--prove", "-q", "-o", "c.boost")
     assert quiet.code == 1
     assert quiet.out == ""
     assert "NOT proved" in quiet.err
+
+
+def test_what_is_changed_on_purpose(here: Path, capsys: Capture) -> None:
+    """The report says which pass changes what by which formula; the certificate holds it, and the checker reads it."""
+    path = made(
+        "clip-gradients{limit=0.5},parameter-groups{match=[*.bias],lr_factor=2.0},gradient-accumulation{steps=3}"
+    )
+    done = shell(capsys, command, MLP, path)
+    assert done.code == 0, done
+    assert "changed on purpose" in done.out
+    assert "clip-gradients: g' = g · 0.5 / max(n, 0.5), n² the sum of the squares of all gradients" in done.out
+    assert "parameter-groups: its learning rate is multiplied by 2 (weight hidden.bias, output.bias)" in done.out
+    file = Path(path, "proof.json")
+    stored = json.loads(file.read_text())
+    assert [c["pass"] for c in stored["changed"]] == ["clip-gradients", "parameter-groups"]
+    assert {v["detail"] for v in stored["verdicts"] if v["name"] == "hidden.bias"} == {
+        "by clip-gradients, parameter-groups"
+    }
+    assert shell(capsys, command, MLP, path, "--check", file).code == 0
+    formula = stored["cycle"]["formula"]
+    assert formula["graph"].count("float32[]<0.5>") >= 1
+    for old, new in (("float32[]<0.5>", "float32[]<0.25>"), ("Sqrt", "Square")):
+        formula["graph"] = formula["graph"].replace(old, new)
+        file.write_text(json.dumps(stored))
+        assert "does not hold" in shell(capsys, command, MLP, path, "--check", file).err
+        formula["graph"] = formula["graph"].replace(new, old)
+    formula["takes"][0] = ["gradient", "nothing"]
+    file.write_text(json.dumps(stored))
+    assert_one_error(shell(capsys, command, MLP, path, "--check", file), "boost-prove", "formula")
 
 
 def test_from_python() -> None:

@@ -120,7 +120,14 @@ def _cycle(d: Document) -> dict[str, Any]:
                 found[name].append([None if seam.value is None else seam.text(), _fraction(factor), value])
         return found
 
+    def formula(of: Document) -> dict[str, Any] | None:
+        if of.value is None:
+            return None
+        pairs = {key: [list(pair.texts()) for pair in of[key].list()] for key in ("takes", "gives")}
+        return {"graph": of["graph"].text(), **pairs}
+
     return {
+        "formula": formula(d["formula"]),
         "averaged": d["averaged"].truth(),
         "reduction": d["reduction"].text(),
         "scales": list(d["scales"].texts()),

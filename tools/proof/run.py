@@ -91,6 +91,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
             if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
         ],
         "loose": list(proof.loose),
+        "formula": proof.formula,
         "tested": proof.tested,
         "accumulating": proof.accumulating,
         "turns": [{"graph": name} for name in proof.updating],
@@ -135,6 +136,10 @@ def to_json(found: Proved) -> Mapping[str, Any]:
             for v in found.proof.verdicts
         ],
         "laws": found.proof.laws,
+        "changed": [
+            {"pass": s.by, "options": dict(s.options), "says": s.says, "weights": list(s.weights)}
+            for s in found.proof.stated
+        ],
         "objection": found.objection,
         "trusted": found.proof.trusted,
         "hashes": found.hashes,

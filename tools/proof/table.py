@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
+from ...ir.proof.formulas.statement import Stated
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
 from .. import cli
@@ -44,6 +45,8 @@ def print_proof(found: Proved, out: Console) -> None:
         say(out, f"and {len(found.proof.failures) - _MOST} more that are not proved (--json lists all)", "red")
     if found.objection:
         say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
+    for stated in found.proof.stated:
+        say(out, cli.escape(f"Changed on purpose by {stated.by}: {stated.says}{_of(stated)}"), "cyan")
     for trusted in found.proof.trusted:
         say(out, cli.escape(f"Trusted: {trusted}"), "dim")
     say(out, cli.escape(verdict_of(found)))
@@ -55,6 +58,11 @@ def verdict_of(found: Proved) -> str:
     n = len({(v.what, v.name) for v in found.proof.failures})
     what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
     return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
+
+
+def _of(stated: Stated) -> str:
+    """Which weights a formula is about."""
+    return f" ({_named('weight', list(stated.weights))})" if stated.weights else ""
 
 
 def _named(what: str, names: list[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from ...ir.analysis.training.network import network_parts
@@ -17,6 +18,7 @@ from ...ir.core.graph import Graph, Node
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from .field import Field, Num, Val, digest, exact
+from .formula import stated
 from .machine import Machine, Ref
 
 OUTPUT = "loss"
@@ -44,6 +46,8 @@ class Check:
 
     def run(self, field: Field, graph: Graph, held: Mapping[str, Val], **how: Any) -> tuple[dict[str, Val], Any]:
         memory = {name: Ref([value]) for name, value in held.items()}
+        for name, ref in memory.items():
+            ref.name = name
         inputs = [field.leaf("input", i) for i in range(len(graph.inputs))]
         machine = Machine(field, self.bits, **how)
         result = machine.value(machine.body(graph, inputs, memory))
@@ -58,6 +62,9 @@ class Check:
                 if not field.same(value, other[name]):
                     raise Wrong(f"graph '{graph.name}' leaves '{name}' as the order of its effects happens to be")
         return states
+
+    def changed(self, field: Field, held: Mapping[str, Val], mean: Any, update: Any) -> dict[str, Val]:
+        return self.run(field, self.graph, held, parts=self.parts, mean=mean, update=update)[0]
 
     def mean(self, node: Node, value: Num) -> Val:
         if node.name not in self.seams and isinstance(node.type, TensorType) and node.type.dtype.is_float:
@@ -89,6 +96,8 @@ class Check:
         for case in (None,) if not tested else (True, False):
             field = Field(self.seed, case, every)
             wanted, _ = self.run(field, self.graph, mine, mean=self.mean, **how)
+            if self.document["formula"] is not None:
+                wanted = stated(partial(self.changed, field, mine), self.mean, field, mine, self.document["formula"])
             if case is False:
                 wanted = network
             for turn in self.document["turns"]:

@@ -20,7 +20,9 @@ from .field import Field, Num, Val, constant, digest
 
 
 class Ref(list[Any]):
-    """A place in memory, which holds one value."""
+    """A place in memory, which holds one value; ``name``: of a state."""
+
+    name = ""
 
 
 class Closure(list[Any]):
@@ -33,13 +35,16 @@ class Choice(list[Any]):
 
 class Machine:
     """``parts``: of the original, which nodes are the network; ``mean``: what a gradient becomes that leaves it;
+    ``update``: what an optimizer takes instead of its operands;
     ``network_only``: the update side writes nothing. ``known``: gradients by number, and their bits. ``late``: nodes
     run as late as they may, and who takes a loaded value reads the state then."""
 
     def __init__(
         self, field: Field, known: Mapping[int, int] = {}, parts: Mapping[Node, str] | None = None,
         mean: Callable[[Node, Num], Val] | None = None, *, network_only: bool = False, late: bool = False,
+        update: Callable[[Node, str, list[Val]], list[Val]] | None = None,
     ):  # fmt: skip
+        self.update = update
         self.field, self.known, self.parts, self.mean = field, known, parts or {}, mean
         self.network_only, self.late = network_only, late
         self.draws: dict[int, int] = {}
@@ -114,6 +119,8 @@ class Machine:
         inside = node in self.parts
         if self.network_only and not inside and is_effect(node):
             return Num(digest("left out", node.name))
+        if self.update is not None and writes and facts(op).gradient is not None:
+            taken = self.update(node, getattr(a[writes[0]], "name", ""), taken)
         made: list[Val] = []
         for k, i in enumerate(writes):
             if not isinstance(a[i], Ref):

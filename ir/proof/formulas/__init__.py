@@ -30,14 +30,14 @@ def write(
         return [r.options for r in program.reports if r.name == name and not r.preserves]
 
     for options in asked(clip.PASS):
-        stated.append(Stated(clip.PASS, options, clip.says(options), clip.state(statement, options)))
+        stated += [Stated(clip.PASS, options, clip.says(options), clip.state(statement, options))]
     for options in asked(groups.PASS):
         group = groups.members(options, program.state)
         groups.decay(statement, options, group)
         if words := groups.says(options):
-            stated.append(Stated(groups.PASS, options, words, group))
+            stated += [Stated(groups.PASS, options, words, group)]
     for options in asked(centralize.PASS)[:1]:
-        stated.append(Stated(centralize.PASS, options, centralize.SAYS, centralize.state(statement, program.state)))
+        stated += [Stated(centralize.PASS, options, centralize.SAYS, centralize.state(statement, program.state))]
     for options in asked(groups.PASS):
         groups.rate(statement, options, groups.members(options, program.state))
     statement.finish()

@@ -39,7 +39,9 @@ def members(options: Mapping[str, Any], states: Mapping[str, StateVariable]) -> 
 def decay(statement: Statement, options: Mapping[str, Any], group: tuple[str, ...]) -> None:
     """Replaces the weight decay: what is added to the gradient, or the coefficient that the primitive takes."""
     value, w = options.get("weight_decay"), statement.nodes
-    for name in group if value is not None else ():
+    if value is None:
+        return
+    for name in group:
         one = statement.taken.get(name)
         if one is None:
             continue
@@ -55,7 +57,9 @@ def decay(statement: Statement, options: Mapping[str, Any], group: tuple[str, ..
 def rate(statement: Statement, options: Mapping[str, Any], group: tuple[str, ...]) -> None:
     """Multiplies the learning rate; the step of the weight where the optimizer takes no rate as it is."""
     factor, w = options.get("lr_factor"), statement.nodes
-    for name in group if factor is not None else ():
+    if factor is None:
+        return
+    for name in group:
         now = statement.rate(name) if name in statement.taken else None
         if now is not None and (factor or statement.taken[name].update.node.op.name not in _DIVIDES_BY_RATE):
             statement.gives[RATE, name] = w.op("Mul", now, w.cast(w.number(factor), tensor_type(now).dtype))

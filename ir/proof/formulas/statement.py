@@ -68,7 +68,9 @@ class Statement:
         at = facts(update.node.op).rate
         if at is None:
             return None
-        return self.gives.get((RATE, name)) or self._input(RATE, name, update.operands[at], update.node.operand(at).type)
+        return self.gives.get((RATE, name)) or self._input(
+            RATE, name, update.operands[at], update.node.operand(at).type
+        )
 
     def whole(self, name: str) -> Value:
         """All that is taken, as one value, which is the gradient from now on."""

@@ -1,0 +1,164 @@
+"""What passes change on purpose, proved against formulas that know no pass; and faults in it, which are not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from boost_compile.ir.analysis.training.stages import Point
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.graph import Value
+from boost_compile.ir.proof.prover import prove
+from boost_compile.ir.proof.verdict import PURPOSE, SAME, STATE, Proof
+from boost_compile.ir.rewrite.stages import put
+from boost_compile.passes import clip_gradients, lower_gradient_centralization
+
+import boost_compile as bc
+
+from .attacks import attacks
+
+MATERIAL = Path(__file__).parents[2] / "material"
+NORM, EACH, VALUE = (f"clip-gradients{{by={by},limit=0.05}}" for by in ("global-norm", "tensor-norm", "value"))
+CENTRAL = "lower-gradient-centralization"
+BIAS = "parameter-groups{match=[*.bias],lr_factor=2.0,weight_decay=0.5}"
+MATRIX = "parameter-groups{rank=matrix,lr_factor=0.5}"
+ALL = f"{CENTRAL},{BIAS},{NORM}"
+CYCLES = (
+    "",
+    "gradient-accumulation{steps=3}",
+    "gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
+    "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
+)
+
+
+def load(name: str) -> bc.Program:
+    return bc.load(MATERIAL / f"{name}.ir")
+
+
+def proof(name: str, pipeline: str) -> Proof:
+    original = load(name)
+    return prove(original, bc.compile(original, pipeline))[0]
+
+
+def show(found: Proof) -> str:
+    return "\n".join(f"{v.what} {v.name}: {v.kind} {v.detail}" for v in found.failures)
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "residual_half"])
+@pytest.mark.parametrize("formula", [NORM, EACH, VALUE, CENTRAL, BIAS, MATRIX, ALL])
+def test_a_change_is_proved_against_its_formula(name: str, formula: str) -> None:
+    for cycle in CYCLES if name == "mlp" else CYCLES[:2]:
+        found = proof(name, f"{formula},{cycle}".strip(","))
+        assert found.proved, show(found)
+        assert PURPOSE in {v.kind for v in found.verdicts}
+        asked = {p.partition("{")[0] for p in formula.split(",") if p.partition("{")[0] in by(found)}
+        assert asked == by(found)
+
+
+def by(found: Proof) -> set[str]:
+    return {s.by for s in found.stated}
+
+
+def test_a_verdict_names_the_passes_that_change_its_state() -> None:
+    """Only what a formula is about is changed; what is not keeps its bits."""
+    found = proof("mlp", BIAS)
+    kinds = {v.name: (v.kind, v.detail) for v in found.verdicts if v.what == STATE}
+    assert kinds["hidden.bias"] == kinds["moments.output.bias"] == (PURPOSE, "by parameter-groups")
+    assert kinds["hidden.weight"] == kinds["moments.output.weight"] == (SAME, "")
+    (stated,) = found.stated
+    assert stated.weights == ("hidden.bias", "output.bias")
+    assert stated.says == "the decay of the weight w is 0.5 · w, its learning rate is multiplied by 2"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "name", "options"),
+    [
+        (NORM, "clip-gradients", {"limit": 0.06}),
+        (VALUE, "clip-gradients", {"limit": 0.06}),
+        (EACH, "clip-gradients", {"by": "global-norm"}),
+        (NORM, "clip-gradients", {"by": "tensor-norm"}),
+        (BIAS, "parameter-groups", {"lr_factor": 2.5}),
+        (BIAS, "parameter-groups", {"weight_decay": 0.4}),
+        (BIAS, "parameter-groups", {"match": ["hidden.bias"]}),
+        (MATRIX, "parameter-groups", {"rank": "any"}),
+    ],
+)
+@pytest.mark.parametrize("cycle", CYCLES[:2])
+def test_other_options_have_another_formula(pipeline: str, name: str, options: dict[str, object], cycle: str) -> None:
+    original = load("mlp")
+    program = bc.compile(original, f"{pipeline},{cycle}".strip(","))
+    (report,) = (r for r in program.reports if r.name == name)
+    assert prove(original, program)[0].proved
+    report.options.update(options)
+    assert not prove(original, program)[0].proved
+
+
+def test_other_axes_are_another_formula() -> None:
+    original = load("lenet_bn")
+    program = bc.compile(original, CENTRAL)
+    tagged = next(v for v in program.state.values() if v.info.get("centralize") == [1, 2, 3])
+    tagged.info["centralize"] = [2, 3]
+    found = prove(original, program)[0]
+    assert {v.name for v in found.failures} >= {tagged.name}
+    del tagged.info["centralize"]
+    assert not prove(original, program)[0].proved
+
+
+def _norm_of_fewer(points: Sequence[Point]) -> list[Value]:
+    squares = _squares(points)
+    return [*squares[:-1], squares[0]]
+
+
+_squares = clip_gradients._squares
+FAULTS: dict[str, tuple[object, str, Callable[..., object], str]] = {
+    "the norm is taken over the wrong set": (clip_gradients, "_squares", _norm_of_fewer, NORM),
+    "clipped behind the decay": (
+        clip_gradients, "put", lambda path, _, make: put(path, "weight-decay", make), NORM),
+    "centralized in front of the decay": (
+        lower_gradient_centralization, "put", lambda path, _, make: put(path, "clip", make), CENTRAL),
+    "the norm is not a root": (
+        clip_gradients, "norm", lambda graph, squares: graph.create("Square", [squares[0]]), NORM),
+    "longer instead of shorter": (
+        clip_gradients, "factor", lambda graph, length, limit: graph.create("RealDiv", [length, length]), EACH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_pass_is_not_proved(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name, wrong, pipeline = FAULTS[fault]
+    original = load("mlp_adam_decay")
+    decay = "parameter-groups{weight_decay=0.1}"
+    pipeline = f"{decay},gradient-accumulation{{steps=2}},{pipeline}"
+    assert prove(original, bc.compile(original, pipeline))[0].proved
+    monkeypatch.setattr(module, name, wrong)
+    assert not prove(original, bc.compile(original, pipeline))[0].proved
+
+
+def test_a_mean_of_clipped_gradients_is_not_a_clipped_mean() -> None:
+    original = load("mlp")
+    right = bc.compile(original, f"gradient-accumulation{{steps=2}},{VALUE}")
+    program = bc.compile(original, "gradient-accumulation{steps=2}")
+    program.reports = right.reports
+    graph = program.graphs["accumulate"]
+    for node in list(graph):
+        if node.op.name == "AssignAdd" and node.operand(0).name.startswith("accum."):
+            high, low = (graph.constant(scalar_tensor("float32", x)) for x in (0.05, -0.05))
+            with graph.inserting_before(node):
+                shorter = graph.create("Minimum", [node.operand(1), high])
+                node.set_operand(1, graph.create("Maximum", [shorter, low]))
+    assert prove(original, right)[0].proved
+    assert not prove(original, program)[0].proved
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_fault_that_shows_is_proved(part: int) -> None:
+    pipelines = (
+        NORM, EACH, VALUE, ALL, f"{VALUE},gradient-accumulation{{steps=2}}", f"{ALL},gradient-accumulation{{steps=2}}",
+    )  # fmt: skip
+    total, kinds, proved = attacks(
+        range(part * 10_000, part * 10_000 + 400), 25, ("mlp", "mlp_adam_decay", "clip_global_norm"), pipelines
+    )
+    assert proved == []
+    assert total == 25
+    assert len(kinds) >= 4
