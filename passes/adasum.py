@@ -9,7 +9,7 @@ from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.graph import Graph, Node, Value, rewire, tensor_type
-from ..ir.core.names import LOCAL, STAGE
+from ..ir.core.names import LOCAL, OVERFLOW, STAGE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType
@@ -139,7 +139,7 @@ def _updated_weights(program: Program, graph: Graph) -> list[str]:
 def _decide_together(graph: Graph, target: str) -> None:
     """An update that one rank skips is skipped by all: whether any does is put in the place of overflow-check's
     decisions."""
-    decisions: dict[Value, None] = {value: None for name, value in named_results(graph) if name == "overflow"}
+    decisions: dict[Value, None] = {value: None for name, value in named_results(graph) if name == OVERFLOW}
     skipped = graph.states.get(SKIPPED)
     for user in skipped.uses if skipped else ():
         if user.op.name == "Assign":

@@ -11,6 +11,7 @@ from ..ir.analysis.training.stages import GradientPath, Point, in_order
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Graph, Value, tensor_type
+from ..ir.core.names import GRADIENT_NORM
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
@@ -22,8 +23,6 @@ from .step.clip_each_rank import clip_each_rank
 from .step.clipping import SCOPE, between, factor, norm, square, times
 from .step.results import with_results
 from .step.split import refuse_sparse, sparse_gradients
-
-NORM = "gradient_norm"
 
 
 class ClipGradients(Pass):
@@ -135,7 +134,7 @@ class ClipGradients(Pass):
         length = clip_each_rank(graph, self.by, self.limit, self.report_norm)
         if self.report_norm:
             assert length is not None
-            Effects(graph).commit(with_results(graph, [(NORM, length)]))
+            Effects(graph).commit(with_results(graph, [(GRADIENT_NORM, length)]))
 
     def _clip(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
         if not paths:
@@ -153,7 +152,7 @@ class ClipGradients(Pass):
         if self.by == "global-norm" or self.report_norm:
             length = norm(_owner(paths[0]), squares)
             if self.report_norm:
-                results.append((NORM, length))
+                results.append((GRADIENT_NORM, length))
             if self.by == "global-norm":
                 factors = [factor(_owner(paths[0]), length, self.limit)] * len(paths)
         if self.by == "tensor-norm":

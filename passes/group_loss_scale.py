@@ -11,6 +11,7 @@ from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Node, Use, Value
+from ..ir.core.names import loss_scale_of
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
@@ -180,7 +181,7 @@ def _scale(
         sums = {use: group_of[start.weights[0]] for start in starts for use in start.uses}
         divide_gradients(graph, {use: scales[k] for use, k in (sums or group).items()}, scope=SCOPE)
     # Copies: what is returned must not be the memory that the end of the cycle writes.
-    shown = [(f"loss_scale_{k}", graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]
+    shown = [(loss_scale_of(k), graph.create("TensorMove", [scales[k]], scope=SCOPE)) for k in sorted(order)]
     fx.commit(with_results(graph, shown))
     return sum(len(seeds) for seeds in places.values()), len({user.operand(i) for user, i in wanted})
 

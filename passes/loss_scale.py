@@ -10,6 +10,7 @@ from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError
 from ..ir.core.graph import Graph
+from ..ir.core.names import LOSS_SCALE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import tensor
@@ -119,5 +120,5 @@ class LossScale(Pass):
             divide_gradients(graph, dict.fromkeys(sums or wanted, divisor), scope=SCOPE)
         # A copy: what is returned must not be the memory that the end of the cycle writes.
         shown = graph.create("TensorMove", [scale], scope=SCOPE)
-        fx.commit(with_results(graph, [("loss_scale", shown)]))
+        fx.commit(with_results(graph, [(LOSS_SCALE, shown)]))
         return len(made), len({user.operand(i) for user, i in wanted})

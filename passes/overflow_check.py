@@ -14,6 +14,7 @@ from ..ir.builders.reduce import all_finite
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value
+from ..ir.core.names import LOSS, OVERFLOW, SKIPPED_CYCLES
 from ..ir.core.primitives import ASCEND
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
@@ -131,13 +132,13 @@ class OverflowCheck(Pass):
         overflow = self._micro_batch_overflows(graph)
         number = cast(graph, overflow, DType.FLOAT32, scope=SCOPE)
         fx.append("AssignAdd", [graph.state(DROPPED, tensor("float32")), number], scope=SCOPE)
-        fx.commit(with_results(graph, [("overflow", overflow)]))
+        fx.commit(with_results(graph, [(OVERFLOW, overflow)]))
 
     def _micro_batch_overflows(self, graph: Graph) -> Value:
         """Whether the micro-batch of this graph overflows; with ``skip-micro`` what it adds to sums is then zero."""
         adding = adding_nodes(graph)
         if self.detect == "status":
-            overflow = float_status(graph, dict(named_results(graph)).get("loss"), scope=SCOPE)
+            overflow = float_status(graph, dict(named_results(graph)).get(LOSS), scope=SCOPE)
         else:
             terms = list(dict.fromkeys(n.operand(1) for n in adding))
             overflow = graph.create("LogicalNot", [all_finite(graph, terms, scope=SCOPE)], scope=SCOPE)
@@ -189,7 +190,7 @@ class OverflowCheck(Pass):
         elif own is not None:
             number = cast(graph, own, DType.FLOAT32, scope=SCOPE)
             assert isinstance(number, Node)
-            raised = graph.create("Greater", [declare_tally(number, "overflow"), zero], scope=SCOPE)
+            raised = graph.create("Greater", [declare_tally(number, OVERFLOW), zero], scope=SCOPE)
             overflows.append(raised)
             skips.append(raised)
         # Gradients stay in front of the Switch, where later passes look for them.
@@ -213,7 +214,7 @@ class OverflowCheck(Pass):
         fx = Effects(graph)
         in_a_row = self._count(fx, skip)
         fx.append("Assign", [graph.state(SKIPPED, tensor("int32")), in_a_row], scope=SCOPE)
-        fx.commit(with_results(graph, [("overflow", skip), ("skipped_cycles", in_a_row)]))
+        fx.commit(with_results(graph, [(OVERFLOW, skip), (SKIPPED_CYCLES, in_a_row)]))
         return [path.weight for path in paths if path.weight not in unseen]
 
     @staticmethod
@@ -238,7 +239,7 @@ class OverflowCheck(Pass):
         if counting:
             dropped = graph.state(DROPPED, tensor("float32"))
             fx.append("Assign", [dropped, graph.constant(scalar_tensor("float32", 0.0))], scope=SCOPE)
-        fx.commit(with_results(graph, [("overflow", stay[0]), ("skipped_cycles", in_a_row)]))
+        fx.commit(with_results(graph, [(OVERFLOW, stay[0]), (SKIPPED_CYCLES, in_a_row)]))
 
 
 def _settled_check(graph: Graph, roles: Mapping[str, str]) -> OwnCheck | None:

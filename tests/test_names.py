@@ -15,10 +15,12 @@ from boost_compile.passes.step import names as step
 ROOT = Path(__file__).parent.parent
 TABLES = {"ir/core/names.py": core, "passes/step/names.py": step}
 NAMES = [*core.NAMES, *step.NAMES]
-ALONE = frozenset({"stage", "gradient", "local", "fusion", "centralize"})
+RESULTS = frozenset(n.text for n in NAMES if n.kind == "result")
+RESULT_SYMBOLS = frozenset(s for s, v in vars(core).items() if isinstance(v, str) and v in RESULTS) | {"loss_scale_of"}
+ALONE = frozenset({"stage", "gradient", "local", "fusion", "centralize"}) | RESULTS
 """Words of the language too, which stand for other things elsewhere: they are names only where a mapping of names is
 asked for them."""
-MAPPINGS = frozenset({"marks", "info", "primal", "state"})
+MAPPINGS = frozenset({"marks", "info", "primal", "state", "outputs", "named_results", "with_results", "_as", "_value"})
 
 
 @cache
@@ -39,10 +41,17 @@ def parents(tree: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
 
 
 def writes(node: ast.AST, above: list[ast.AST]) -> bool:
-    """Whether a name is used to write: as the key of a mapping that is made, as the target of an assignment, or as the
-    name of state that is added."""
+    """Whether a name is used to write: as the key of a mapping that is made, as the target of an assignment, as the
+    name of state that is added, or as that of a result (the first of a pair, or what is assigned)."""
     place = node
+    is_result = getattr(node, "id", "") in RESULT_SYMBOLS
     for outer in reversed(above):
+        if isinstance(outer, ast.Compare):
+            return False
+        if is_result and isinstance(outer, ast.Tuple) and len(outer.elts) == 2:
+            return place is outer.elts[0]
+        if is_result and isinstance(outer, (ast.Assign, ast.Return)):
+            return place is outer.value
         if isinstance(outer, ast.Dict):
             return place in outer.keys
         if isinstance(outer, ast.Subscript):
@@ -103,7 +112,7 @@ def test_a_name_is_spelled_in_its_table_alone() -> None:
             if not (isinstance(node, ast.Constant) and node.value in texts):
                 continue
             asked = next((n for n in reversed(above) if isinstance(n, (ast.Call, ast.Compare, ast.Subscript))), None)
-            mappings = {n.attr for n in ast.walk(asked) if isinstance(n, ast.Attribute)} if asked else set()
+            mappings = {getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(asked)} if asked else set()
             if node.value not in ALONE or mappings & MAPPINGS:
                 spelled.append(f"{path}:{node.lineno}: {node.value!r}")
     assert not spelled, "take these from the table of names"

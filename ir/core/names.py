@@ -12,8 +12,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Name:
     """``kind``: a "mark" of a node, an exporter's "primal" attribute of a node, a "note" of a state variable
-    (``StateVariable.info``), the name of a "state" or of a "tally". ``writers`` and ``readers`` are modules, as in
-    ``passes.adasum``."""
+    (``StateVariable.info``), the name of a "state", or that of a "result" (``Graph.outputs``). ``writers`` and
+    ``readers`` are modules, as in ``passes.adasum``."""
 
     text: str
     kind: str
@@ -26,6 +26,14 @@ FORWARD_ID, BACKWARD_ID = "unique_id", "forward_unique_id"
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
 LOCAL = "local"
 ROWS = "rows_over_ranks"
+LOSS, OVERFLOW, LOSS_SCALE, SKIPPED_CYCLES = "loss", "overflow", "loss_scale", "skipped_cycles"
+GRADIENT_NORM, TRIALS_MADE, ACCEPTED = "gradient_norm", "trials", "accepted"
+
+
+def loss_scale_of(group: int | str) -> str:
+    """The result that is the loss scale of a group of layers."""
+    return f"{LOSS_SCALE}_{group}"
+
 
 # fmt: off
 NAMES: tuple[Name, ...] = (
@@ -49,5 +57,27 @@ NAMES: tuple[Name, ...] = (
          ("passes.data_parallel",), ("passes.adasum", "passes.data_parallel", "runtime.training.session")),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
+    Name(LOSS, "result", "the loss of the micro-batch, not scaled",
+         ("ir.analysis.training.results", "ir.core.naming", "ir.rewrite.evaluation.outputs", "passes.dim_reduce.trial",
+         "passes.step.results"), ("ir.rewrite.evaluation.network", "ir.rewrite.evaluation.outputs",
+         "passes.dim_reduce.trial", "passes.overflow_check", "runtime.training.cell_result", "runtime.training.result",
+         "runtime.training.session")),
+    Name(OVERFLOW, "result", "whether a gradient is not finite: of the cycle, or of a micro-batch that is dropped",
+         ("ir.analysis.training.results", "passes.dim_reduce.subspace", "passes.overflow_check"), ("passes.adasum",
+         "passes.step.dynamic_loss_scale", "passes.step.group_scale_rule", "runtime.state.finite_state",
+         "runtime.training.cell_result", "runtime.training.fit", "runtime.training.result")),
+    Name(LOSS_SCALE, "result", "the scale of the step's gradients",
+         ("ir.analysis.training.results", "passes.loss_scale"), ("passes.step.dynamic_loss_scale",
+         "runtime.training.cell_result", "runtime.training.result", "tools.doctor.loss_scale")),
+    Name(loss_scale_of("<k>"), "result", "the scale of the gradients of a group of layers",
+         ("passes.group_loss_scale",), ("runtime.training.cell_result", "runtime.training.result")),
+    Name(SKIPPED_CYCLES, "result", "how many updates in a row were skipped, up to this one",
+         ("passes.dim_reduce.subspace", "passes.overflow_check"), ("runtime.training.result",)),
+    Name(GRADIENT_NORM, "result", "the norm of all gradients of the cycle before clipping",
+         ("passes.clip_gradients",), ("runtime.training.result",)),
+    Name(TRIALS_MADE, "result", "how many trials the line search of the cycle made",
+         ("passes.dim_reduce.subspace",), ("runtime.training.result",)),
+    Name(ACCEPTED, "result", "whether the line search accepted its last trial",
+         ("passes.dim_reduce.subspace",), ("runtime.training.result",)),
 )
 # fmt: on

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .names import LOSS
+
 # A colon may stand inside a bare name but not end it, so that "%x: float32[2]" reads as one would think; two slashes
 # start a comment.
 _PART = r"(?:[A-Za-z0-9_.$\-]|/(?!/))+"
@@ -60,4 +62,4 @@ class UniqueNames:
 
 def result_names(n: int) -> tuple[str, ...]:
     """Names for ``n`` results of which nothing else is known: the first is the loss."""
-    return ("loss", *(f"output{i}" for i in range(1, n)))
+    return (LOSS, *(f"output{i}" for i in range(1, n)))

@@ -31,7 +31,7 @@ from ...ir.builders.reduce import all_finite
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import from_numpy
 from ...ir.core.graph import Graph, Node, Value, tensor_type
-from ...ir.core.names import ROWS
+from ...ir.core.names import ACCEPTED, OVERFLOW, ROWS, SKIPPED_CYCLES, TRIALS_MADE
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType, tensor
 from ...ir.rewrite.effects.editing import Effects
@@ -153,7 +153,7 @@ def begin_search(
     a.assign(PENDING, a.cast(finite, DType.INT32))
     skipped = a.op("Select", finite, zero, a.op("Add", a.load(SKIPPED, dtype="int32"), a.number(1, "int32")))
     a.assign(SKIPPED, skipped)
-    return [("overflow", a.op("LogicalNot", finite)), ("skipped_cycles", skipped)]
+    return [(OVERFLOW, a.op("LogicalNot", finite)), (SKIPPED_CYCLES, skipped)]
 
 
 def judge(space: Subspace) -> Graph:
@@ -196,8 +196,8 @@ def judge(space: Subspace) -> Graph:
     rejected = a.op("Add", a.load(REJECTED, dtype="int32"), a.cast(failed, DType.INT32))
     a.assign(REJECTED, rejected)
     results = {
-        "trials": trials,
-        "accepted": accepted,
+        TRIALS_MADE: trials,
+        ACCEPTED: accepted,
         "step_length": a.op("Select", accepted, length, a.number(0.0)),
         "trial_loss": loss,
         "rejected_cycles": rejected,

@@ -11,6 +11,7 @@ from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.builders.reduce import scalar_sum
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
+from ...ir.core.names import LOSS
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, rests, written_operands
 from ...ir.core.primitives import facts
@@ -36,7 +37,7 @@ class Trial:
 
 def loss_of(graph: Graph) -> Value:
     """The loss that a graph returns, as its forward part computes it."""
-    value = dict(named_results(graph)).get("loss")
+    value = dict(named_results(graph)).get(LOSS)
     image = None if value is None else passed_on(graph, [value])[0]
     if image is None:
         raise PassError(
@@ -64,7 +65,7 @@ def make_trial(source: Graph, weights: Collection[str], also: Sequence[Value]) -
     needed = _needed(roots)
     fx.drop([e for e in fx.list if not e.passive and e.node not in needed])
     result = scalar_sum(graph, loss, scope=SCOPE)
-    graph.outputs = ("loss",)
+    graph.outputs = (LOSS,)
     fx.commit(result if len(roots) == 1 else graph.create("MakeTuple", [result, *roots[1:]]))
     shadows: dict[str, State] = {}
     for state in list(graph.states.values()):

@@ -11,6 +11,7 @@ from ...ir.analysis.training.results import asks_for_overflow, name_results
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Value
+from ...ir.core.names import LOSS_SCALE, OVERFLOW
 from ...ir.core.program import Program
 from ...ir.core.types import tensor
 from ...ir.rewrite.effects.editing import Effects
@@ -28,7 +29,7 @@ def refuse_second_scale(program: Program, asked: str) -> None:
     for name, graph in program.graphs.items():
         if len(program.graphs) == 1 and asks_for_overflow(graph):  # where legalize was not needed, nobody has named it
             name_results(program, graph)
-        if "loss_scale" in graph.outputs:
+        if LOSS_SCALE in graph.outputs:
             raise PassError(f"graph '{name}' scales its loss by itself: leave {asked} out, or export without it")
 
 
@@ -43,7 +44,7 @@ def put_scale_rule(program: Program) -> None:
         return
     rule = program.state[SCALE].info
     for graph in updating_graphs(program):
-        overflow = dict(named_results(graph)).get("overflow")
+        overflow = dict(named_results(graph)).get(OVERFLOW)
         if overflow is not None:
             _put(graph, overflow, rule["factor"], rule["window"], rule["min"], rule["max"])
 

@@ -17,6 +17,7 @@ from ...ir.analysis.training.gradient_path import gradient_paths, updating_graph
 from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import all_finite, all_true
 from ...ir.core.graph import Graph, State, Value
+from ...ir.core.names import OVERFLOW
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, tensor
 from ...ir.rewrite.effects.editing import Effects
@@ -33,7 +34,7 @@ def put_group_rule(program: Program) -> None:
     rule = program.state[value_of(0)].info
     group_of = {weight: k for k in rule["order"] for weight in program.state[value_of(k)].info["weights"]}
     for graph in updating_graphs(program):
-        overflow = dict(named_results(graph)).get("overflow")
+        overflow = dict(named_results(graph)).get(OVERFLOW)
         if overflow is not None:
             _Rule(graph, rule["order"], rule["window"], rule["min"], rule["max"]).put(overflow, group_of)
 

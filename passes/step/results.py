@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.core.graph import Constant, Graph, Value
+from ...ir.core.names import LOSS
 from ...ir.core.naming import result_names
 from ...ir.core.types import TupleType, leaves
 from ...ir.core.walk import result_value
@@ -18,7 +19,7 @@ def named_results(graph: Graph) -> list[tuple[str, Value]]:
     if not graph.outputs and (not graph.inputs or isinstance(value, Constant)):
         return []
     if not isinstance(value.type, TupleType):
-        return [(graph.outputs[0] if graph.outputs else "loss", value)]
+        return [(graph.outputs[0] if graph.outputs else LOSS, value)]
     paths = [path for path, _ in leaves(value.type)]
     names = graph.outputs or result_names(len(paths))
     return [(name, element(graph, value, path)) for name, path in zip(names, paths, strict=True)]

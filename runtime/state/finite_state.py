@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.names import OVERFLOW
 from ...ir.core.program import CYCLE_ROLES, Program
 from ...ir.core.types import DType
 from ...ir.core.wording import agreed, counted
@@ -53,7 +54,7 @@ class FiniteState:
             for name, variable in program.state.items()
             if variable.dtype.is_float and variable.role not in CYCLE_ROLES and variable.role != "fixed"
         }
-        self._skips = any("overflow" in graph.outputs for graph in program.graphs.values())
+        self._skips = any(OVERFLOW in graph.outputs for graph in program.graphs.values())
         self._never: set[str] = set()
         self._good = 0
         self._refuses = False

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...ir.analysis.effects.state_access import state_behind
 from ...ir.core.graph import Graph, Node
+from ...ir.core.names import LOSS, LOSS_SCALE, NAMES, OVERFLOW, loss_scale_of
 from ...ir.core.program import Program
 from ...ir.core.walk import result_value
 from ..engine.engine import Engine
 
-OVERFLOW, SCALE = "overflow", "loss_scale"
-OWN = frozenset({"loss", OVERFLOW, SCALE, "skipped_cycles", "gradient_norm", "trials", "accepted"})
+OWN = frozenset(name.text for name in NAMES if name.kind == "result")
 """Results that passes add, or that have a place of their own; all others are those of the training cell."""
 
 
@@ -32,8 +32,10 @@ class CellResult:
     def __init__(self, program: Program, engine: Engine, consumer: str):
         graphs = [program.graphs[name] for name in program.schedule.graphs()]
         named = {name for graph in graphs for name in graph.outputs}
-        self._scales = sorted((n for n in named if n.startswith(f"{SCALE}_")), key=lambda n: int(n.split("_")[-1]))
-        self._checked = bool(self._scales) or not named.isdisjoint({OVERFLOW, SCALE})
+        self._scales = sorted(
+            (n for n in named if n.startswith(loss_scale_of(""))), key=lambda n: int(n.split("_")[-1])
+        )
+        self._checked = bool(self._scales) or not named.isdisjoint({OVERFLOW, LOSS_SCALE})
         self._others = [n for n in program.graphs[consumer].outputs if n not in OWN and n not in self._scales]
         self._unnamed = not program.graphs[consumer].outputs
         self._engine = engine
@@ -43,22 +45,22 @@ class CellResult:
         """``outputs``: Tensors by name, as the graphs returned them."""
         import mindspore
 
-        if self._unnamed and "loss" in outputs:
+        if self._unnamed and LOSS in outputs:
             return _single(tuple(outputs.values()))
         others = tuple(outputs[name] for name in self._others)
         if not self._checked:
-            return _single((outputs["loss"], *others) if "loss" in outputs else others)
+            return _single((outputs[LOSS], *others) if LOSS in outputs else others)
         overflow = outputs.get(OVERFLOW)
         if overflow is None:
             overflow = mindspore.Tensor(False)
-        return (outputs.get("loss"), overflow, self._scale(outputs), *others)
+        return (outputs.get(LOSS), overflow, self._scale(outputs), *others)
 
     def _scale(self, outputs: Mapping[str, Any]) -> Any:
         import mindspore
         import numpy as np
 
         if not self._scales:
-            return self._one_scale(SCALE, outputs)
+            return self._one_scale(LOSS_SCALE, outputs)
         scales = [self._one_scale(name, outputs).asnumpy().item() for name in self._scales]
         return mindspore.Tensor(np.array(scales, np.float32))
 
@@ -83,6 +85,6 @@ def _scale_states(graph: Graph) -> dict[str, str]:
     found = {}
     for name, value in zip(graph.outputs, values, strict=False):
         state = state_behind(value)
-        if name.startswith(SCALE) and state is not None:
+        if name.startswith(LOSS_SCALE) and state is not None:
             found[name] = state.name
     return found

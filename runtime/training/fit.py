@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.names import OVERFLOW
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ..data.data_check import Column, check_finite
@@ -129,7 +130,7 @@ def _check_options(session: Trainee, options: FitOptions) -> None:
 
 def checks_overflow(program: Program) -> bool:
     """Whether updates whose gradients are not finite are skipped by the program itself."""
-    return any("overflow" in graph.outputs for graph in program.graphs.values())
+    return any(OVERFLOW in graph.outputs for graph in program.graphs.values())
 
 
 def _checked(

@@ -7,6 +7,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...ir.core.names import (
+    ACCEPTED,
+    GRADIENT_NORM,
+    LOSS,
+    LOSS_SCALE,
+    OVERFLOW,
+    SKIPPED_CYCLES,
+    TRIALS_MADE,
+    loss_scale_of,
+)
+
 T = TypeVar("T", bool, int, float)
 
 
@@ -39,48 +50,48 @@ class StepResult:
     @property
     def loss(self) -> float | np.ndarray | None:
         """A float, or an array where the network does not reduce its loss; None from a graph without a loss."""
-        value: float | np.ndarray | None = self._value("loss")
+        value: float | np.ndarray | None = self._value(LOSS)
         return value
 
     @property
     def overflow(self) -> bool | None:
         """Whether a gradient of the cycle was not finite; None where the program does not check, or not yet."""
-        return self._as(bool, "overflow")
+        return self._as(bool, OVERFLOW)
 
     @property
     def skipped_cycles(self) -> int | None:
         """The number of updates in a row that were skipped, up to this one; None where none was due, or nothing is
         checked.
         """
-        return self._as(int, "skipped_cycles")
+        return self._as(int, SKIPPED_CYCLES)
 
     @property
     def loss_scale(self) -> float | None:
         """The factor of the loss in the backward part; ``loss`` itself is not scaled."""
-        return self._as(float, "loss_scale")
+        return self._as(float, LOSS_SCALE)
 
     @property
     def loss_scales(self) -> tuple[float, ...] | None:
         """The scale of each group of layers, in the order of their numbers; None without ``group-loss-scale``."""
         scales: list[float] = []
-        while (value := self._value(f"loss_scale_{len(scales)}")) is not None:
+        while (value := self._value(loss_scale_of(len(scales)))) is not None:
             scales.append(float(value))
         return tuple(scales) or None
 
     @property
     def gradient_norm(self) -> float | None:
         """The norm of all gradients of the cycle before clipping; None where none is due, or none is reported."""
-        return self._as(float, "gradient_norm")
+        return self._as(float, GRADIENT_NORM)
 
     @property
     def trials(self) -> int | None:
         """The number of trials that the line search of the cycle made; None where there was none."""
-        return self._as(int, "trials")
+        return self._as(int, TRIALS_MADE)
 
     @property
     def accepted(self) -> bool | None:
         """Whether the line search of the cycle accepted its last trial; None where there was none."""
-        return self._as(bool, "accepted")
+        return self._as(bool, ACCEPTED)
 
     @property
     def updated(self) -> bool:

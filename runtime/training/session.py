@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...ir.analysis.training.trains import check_trains
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
-from ...ir.core.names import LOCAL
+from ...ir.core.names import LOCAL, LOSS
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted
@@ -296,8 +296,8 @@ class Session:
         for name in turn.graphs:
             results = self._engine.run(name, tensors if name == turn.consumer else ())
             named = dict(flat_outputs(self._engine.graphs[name], results))
-            if "loss" in outputs:
-                named.pop("loss", None)
+            if LOSS in outputs:
+                named.pop(LOSS, None)
             outputs.update(named)
         if self._search is not None:
             self._search.keep(tensors, outputs)

@@ -10,6 +10,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.attributes import scalar_of
 from ...ir.core.errors import Error
 from ...ir.core.graph import Node, Value
+from ...ir.core.names import LOSS_SCALE
 from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from .finding import Finding
@@ -34,7 +35,7 @@ def own_loss_scale(program: Program) -> Iterator[Finding]:
             continue  # who compiles it is told why
         scale = _seed_factor(found)
         divided = bool(paths) and all(any(p.stage == "unscale" for p in path.points) for path in paths)
-        if scale is None and not divided and "loss_scale" not in graph.outputs:
+        if scale is None and not divided and LOSS_SCALE not in graph.outputs:
             continue
         by = f" by {scale:g}" if scale is not None else ""
         undone = ", and divides gradients again" if divided else ", and nothing divides the gradients again"
@@ -42,7 +43,7 @@ def own_loss_scale(program: Program) -> Iterator[Finding]:
             "loss scale",
             f"graph '{name}' scales its loss{by} by itself (sens of TrainOneStepCell, or a loss-scale cell){undone}",
             "Export without it, and compile with boost-compile --loss-scale dynamic, which tells overflow and unscales"
-            if divided or "loss_scale" in graph.outputs
+            if divided or LOSS_SCALE in graph.outputs
             else "Export without it; it multiplies every step but those of optimizers that normalise gradients",
         )
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from ...core.errors import AnatomyError
 from ...core.graph import Graph, GraphRef, Node, State, Value
+from ...core.names import LOSS, LOSS_SCALE, OVERFLOW
 from ...core.naming import result_names
 from ...core.op import CALL
 from ...core.primitives import Family, named
@@ -18,6 +19,7 @@ from .anatomy import TrainingAnatomy, anatomy
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
 from .origins import Origins
 
+_TOLD = (LOSS, OVERFLOW, LOSS_SCALE)
 TESTING = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
 
 
@@ -28,7 +30,7 @@ def default_names(type_: Type) -> tuple[str, ...]:
         for _, t in leaves(type_)
     ]
     if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
-        return ("loss", "overflow", "loss_scale")
+        return _TOLD
     return result_names(len(kinds))
 
 
@@ -56,13 +58,13 @@ def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None
     names: list[str] = []
     for i, result in enumerate(results):
         value = result.origin
-        name = f"output{i}" if given[i] in ("", "loss", "overflow", "loss_scale") else given[i]
+        name = f"output{i}" if given[i] in ("", *_TOLD) else given[i]
         if result.path == found.loss_path:
-            name = "loss"
+            name = LOSS
         elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
-            name = "overflow"
+            name = OVERFLOW
         elif isinstance(value, Value) and (state := state_behind(value)) is not None and _is_loss_scale(found, state):
-            name = "loss_scale"
+            name = LOSS_SCALE
             program.state[state.name].role = "hyperparameter"
         names.append(f"output{i}" if name in names else name)
     graph.outputs = tuple(names)

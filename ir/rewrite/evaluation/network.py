@@ -12,6 +12,7 @@ from ...core.data import BytesData, from_numpy
 from ...core.errors import PassError, nearest
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.interface import interface_of
+from ...core.names import LOSS
 from ...core.program import Entry, Program, Schedule
 from ...core.types import DType
 from ...core.wording import counted
@@ -168,7 +169,7 @@ def trained_network(
 def loss_node(program: Program) -> str | None:
     """The name of the loss's node, for ``evaluation(program, name)``; None for a network alone, or without a loss."""
     graph = _consumer(program)
-    if graph.outputs and "loss" not in graph.outputs:
+    if graph.outputs and LOSS not in graph.outputs:
         return None
     loss = loss_of(graph) if is_training(graph) else None
     return loss.name if isinstance(loss, Node) else None
@@ -201,7 +202,7 @@ def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Va
     if is_training(graph):
         outputs = network_outputs(program, graph)
         names = interface_of(program).outputs
-        if "loss" not in outputs and len(names) == len(outputs):
+        if LOSS not in outputs and len(names) == len(outputs):
             outputs = dict(zip(names, outputs.values(), strict=True))
         return graph, outputs, False
     return graph, results_of(graph), True

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from ...analysis.training.network import BACKWARD, network_parts, passed_on
 from ...core.errors import PassError
 from ...core.graph import Graph, Node, Value
+from ...core.names import LOSS
 from ...core.program import Program
 from ...core.types import TensorType
 from ...core.walk import carried_operands, result_value, walk
@@ -23,7 +24,7 @@ def results_of(graph: Graph) -> dict[str, Value]:
 def loss_of(graph: Graph) -> Value:
     """The loss of a training graph: its result of that name, or the first. PassError where results have other names."""
     results = results_of(graph)
-    if graph.outputs and "loss" not in graph.outputs:
+    if graph.outputs and LOSS not in graph.outputs:
         raise PassError(
             f"graph '{graph.name}' returns no loss (but {', '.join(graph.outputs)}), and what the network computes is "
             "told by what its loss is taken of",
@@ -31,7 +32,7 @@ def loss_of(graph: Graph) -> Value:
             command="Return the loss from the training cell, or say where the network ends: "
             "boost-inspect --forward --result NODE.",
         )
-    loss = results.get("loss") or next(iter(results.values()))
+    loss = results.get(LOSS) or next(iter(results.values()))
     return passed_on(graph, [loss])[0] or loss
 
 
@@ -54,7 +55,7 @@ def network_outputs(program: Program, graph: Graph) -> dict[str, Value]:
     weights = {name for name, v in program.state.items() if v.role == "weight"}
     found = _Forward(graph, loss, weights).outputs()
     if not found:
-        return {"loss": loss}
+        return {LOSS: loss}
     return {"output" if len(found) == 1 else f"output{i}": value for i, value in enumerate(found)}
 
 
