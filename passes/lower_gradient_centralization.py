@@ -47,14 +47,15 @@ class LowerGradientCentralization(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         tags = {name: _axes(variable) for name, variable in program.state.items() if TAG in variable.info}
-        result.matched = len(tags)
         missed: dict[str, str] = dict.fromkeys(tags, "nothing updates it from a gradient")
         done: dict[str, None] = {}
+        met: set[str] = set()
         for graph in updating_graphs(program):
             chosen: list[GradientPath] = []
             for path in gradient_paths(graph):
                 if path.weight not in tags:
                     continue
+                met.add(path.weight)
                 reason = _reason_against(path)
                 if reason is None:
                     chosen.append(path)
@@ -69,7 +70,7 @@ class LowerGradientCentralization(Pass):
         for name, reason in missed.items():
             if name not in done:
                 result.miss(name, reason)
-        result.changed = len(done)
+        result.matched, result.changed = len(met), len(done)
         result.summary = f"{counted(len(done), 'gradient')} centralized"
         return result
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import PASSING, gradient_paths, updating_graphs
 from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
@@ -245,6 +245,7 @@ class _Group:
             for node in updates:
                 node.set_attribute(_DECAY_ATTRIBUTE[node.op.name], float(self.weight_decay))
         elif path is not None and all(facts(node.op).gradient is not None for node in updates):
+            self._check_given(name, updates, path)
             if self.weight_decay:
                 put(path, "weight-decay", lambda body, value: self._decayed(body, value, name, places))
         else:
@@ -252,6 +253,26 @@ class _Group:
                 f"graph '{self.graph.name}': the optimizer of weight '{name}' is made of many primitives and decays "
                 "inside the update, if at all: set its weight decay when you build it, or export a fused optimizer"
             )
+
+    def _check_given(self, name: str, updates: list[Node], path: GradientPath) -> None:
+        """Refuses what stands between a gradient and the primitives that update by it: nobody knows what an operation
+        there would make of a decay in front of it."""
+
+        def source(value: Value) -> Sequence[Value]:
+            if isinstance(value, Input):
+                return [call.operand(at) for call, at in self.closures.bound.get(value, ())]
+            return value.operands[:1] if isinstance(value, Node) and value.op.name in PASSING else ()
+
+        for update in updates:
+            at = facts(update.op).gradient
+            assert at is not None
+            taken = list(walk([update.operand(at)], source))
+            if not set(taken) & set(path.points[-1].values):
+                between = next((v for v in reversed(taken) if isinstance(v, Node)), update)
+                raise PassError(
+                    f"graph '{self.graph.name}': {between!r} stands between the gradient of weight '{name}' and its "
+                    "optimizer, so a weight decay has no place there: set it when you build the optimizer"
+                )
 
     def _replace_decay(self, path: GradientPath, name: str, places: list[Value]) -> None:
         at = next(i for i, p in enumerate(path.points) if p.stage == "weight-decay")

@@ -14,6 +14,7 @@ from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
 
+import boost_compile as bc
 from tests.execution import train
 from tests.graphs import program
 from tests.material import material
@@ -136,12 +137,13 @@ def test_tagged_weights_that_cannot_be_centralized_have_a_reason() -> None:
     found = compile_program(source, "lower-gradient-centralization")
     (report,) = found.reports
     assert misses(found) == {"other": "nothing updates it from a gradient"}
-    assert (report.matched, report.changed, report.summary) == (2, 1, "1 gradient centralized")
+    assert (report.matched, report.changed, report.summary) == (1, 1, "1 gradient centralized")
     again = compile_program(found, "lower-gradient-centralization?", allow_no_match=True)
     assert misses(again, -1) == {
         "w": "its gradient is centralized already",
         "other": "nothing updates it from a gradient",
     }
+    assert (again.reports[-1].matched, again.reports[-1].changed) == (1, 0)
     twice = LINEAR.replace(
         "  %end = UpdateState(%u, %up)",
         '  %mid = UpdateState(%u, %up)\n  %h = Neg(%g) primal {forward_unique_id = "3"}\n'
@@ -152,6 +154,13 @@ def test_tagged_weights_that_cannot_be_centralized_have_a_reason() -> None:
     found = compile_program(source, "lower-gradient-centralization")
     assert misses(found) == {"w": "updated from several gradients one after the other"}
     assert found.reports[0].changed == 0
+
+
+def test_a_tag_alone_is_no_match() -> None:
+    source = assign_roles(parse_program(LINEAR))
+    source.state["other"].info["centralize"] = [1]
+    with pytest.raises(PassError, match=r"matched nothing(.|\n)*other: nothing updates it from a gradient"):
+        bc.compile(source, "lower-gradient-centralization")
 
 
 def test_a_program_without_tags_brings_the_tagging_along() -> None:

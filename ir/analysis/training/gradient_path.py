@@ -48,7 +48,8 @@ from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
 from .stages import GradientPath, Point
 
-_PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
+PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
+"""What passes a gradient on as it is."""
 _DIVIDING = named(Family.QUOTIENT)
 _SCALING = _DIVIDING | named(Family.PRODUCT)
 _CLIPPING = named(Family.CLAMP, Family.CHOICE)
@@ -192,7 +193,7 @@ class _Walk:
         if marked is not None:
             return str(marked)
         name = node.op.name
-        if name in _PASSING:
+        if name in PASSING:
             return ""
         if name == "AllReduce":
             return "all-reduce"
@@ -263,7 +264,7 @@ class _Walk:
 
     def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
         """Whether a value is the weight, times something if ``scaled``."""
-        passing = _PASSING | {"Load"} | (_SCALING if scaled else frozenset())
+        passing = PASSING | {"Load"} | (_SCALING if scaled else frozenset())
 
         def following(here: Value) -> Sequence[Value]:
             if isinstance(here, Input):
