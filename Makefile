@@ -39,7 +39,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 # What does without MindSpore, in about a minute; tests/fast.py says which tests these are.
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --unit tests/ir tests/passes tests/tools
+	$(BIN)/python -m pytest -n 2 --dist worksteal --unit tests/ir tests/passes tests/tools tests/test_names.py
 
 # Breaks a module (or all of a folder) in N small ways and says which of them `make unit` would not notice; tests/mutation/.
 MODULE ?= passes/step

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
-from ..ir.analysis.training.stages import GradientPath, Point, in_order
+from ..ir.analysis.training.stages import GradientPath, in_order
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Graph, Value, tensor_type
@@ -147,7 +147,7 @@ class ClipGradients(Pass):
             for path in paths:
                 merge(path, "clip", totals, scope=SCOPE)
         if self.by != "value" or self.report_norm:
-            squares = _squares([path.at("clip") for path in paths])
+            squares = _squares(paths)
         results: list[tuple[str, Value]] = []
         if self.by == "global-norm" or self.report_norm:
             length = norm(_owner(paths[0]), squares)
@@ -176,14 +176,14 @@ class ClipGradients(Pass):
         return made[value]
 
 
-def _squares(points: Sequence[Point]) -> list[Value]:
+def _squares(paths: Sequence[GradientPath]) -> list[Value]:
     """The sum of squares of each gradient, float32 scalars; gradients that are the same share one."""
     made: dict[tuple[Value, ...], Value] = {}
-    for point in points:
-        graph = point.graph
-        if graph is not None and point.values not in made:
-            made[point.values] = square(graph, summed(point, scope=SCOPE), point.values)
-    return [made[point.values] for point in points]
+    for path in paths:
+        point = path.at("clip")
+        if point.values not in made:
+            made[point.values] = square(_owner(path), summed(point, scope=SCOPE), point.values)
+    return [made[path.at("clip").values] for path in paths]
 
 
 def _owner(path: GradientPath) -> Graph:

@@ -298,7 +298,7 @@ class _Rewrite:
         """The divisions of gradients that each rank keeps for itself, and what the rank itself divides by."""
         divisor = find_divisor(self.graph)
         local = {name for name, variable in self.program.state.items() if variable.info.get(LOCAL)}
-        if divisor is None or not local:
+        if divisor is None:
             return {}
         own = own_count(fx, divisor, SCOPE)
         paths = [path for path in gradient_paths(self.graph) if path.weight in local]

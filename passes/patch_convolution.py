@@ -123,7 +123,7 @@ def _overlap(node: Node) -> str | None:
     if a.get("group", 1) != 1:
         return f"it has {counted(a['group'], 'group')}"
     kernel = _pair(a.get("kernel_size"))
-    if kernel is None or _pair(a.get("stride", 1)) != kernel:
+    if kernel is None or _pair(a.get("stride")) != kernel:
         return "its windows overlap, or leave pixels out: the stride is not the size of the kernel"
     if _pair(a.get("dilation", 1)) != (1, 1):
         return "its kernel is dilated"

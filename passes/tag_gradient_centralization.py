@@ -82,7 +82,7 @@ def _reason_against(uses: Iterable[Use]) -> str | None:
         if name in LOOKUPS:
             return f"looked up by {name} (%{node.name}): an embedding (parameter-groups{{centralize=true}} tags it)"
         convolved = name in CONVOLUTIONS and i == facts(node.op).factors[1]
-        if name == "DepthwiseConv2dNative" or (convolved and _groups(node) > 1):
+        if name == "DepthwiseConv2dNative" or (convolved and _is_grouped(node)):
             return f"weight of a grouped or depthwise convolution (%{node.name})"
         products += name in MATRIX_PRODUCTS or convolved or _serves_recurrence(node)
     if products:
@@ -107,10 +107,10 @@ def _serves_recurrence(node: Node) -> bool:
     return bool(takers) and all(user.op.name in RECURRENT for user in takers)
 
 
-def _groups(convolution: Node) -> int:
+def _is_grouped(convolution: Node) -> bool:
     attributes = convolution.attributes
     groups = attributes.get("group", attributes.get("groups"))
     if groups is None:
         last = convolution.operand(convolution.num_operands - 1)
         groups = last.value if isinstance(last, Constant) else None
-    return groups if isinstance(groups, int) else 1
+    return isinstance(groups, int) and groups > 1

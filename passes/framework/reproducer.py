@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from ...ir.core.data import ZeroData
@@ -35,10 +36,8 @@ def write_reproducer(program: Program, pipeline: str, what: str, directory: Path
     name = f"boost-compile-crash-{hashlib.sha256((pipeline + body).encode()).hexdigest()[:12]}.ir"
     text = f"{header}// rerun with: boost-compile {name} --passes '{pipeline}'\n{body}"
     for place in (directory, Path(tempfile.gettempdir())):
-        try:
+        with suppress(OSError):
             path = place / name
             path.write_text(text, encoding="utf-8")
             return path
-        except OSError:
-            continue
     return None

@@ -51,7 +51,7 @@ def cells(forward: Forward, glob: str) -> list[set[Node]]:
         levels = node.scope.split("/")
         for depth in range(1, len(levels) + 1):
             scope = "/".join(levels[:depth])
-            if fnmatchcase(levels[depth - 1], glob) or fnmatchcase(scope, glob) or fnmatchcase(scope, f"*/{glob}"):
+            if fnmatchcase(scope, glob) or fnmatchcase(scope, f"*/{glob}"):
                 found.setdefault(scope, []).append(node)
                 break
     named = {node for nodes in found.values() for node in nodes}

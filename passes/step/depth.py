@@ -10,7 +10,7 @@ from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ...ir.analysis.training.network import FORWARD, network_parts
 from ...ir.core.errors import NotApplicable, PassError
-from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import is_monad
@@ -63,7 +63,7 @@ class _Network:
     def __init__(self, graph: Graph, parts: Mapping[Node, str]):
         # Tokens order effects, no data comes through them.
         self.nodes = [node for node in graph if parts.get(node) == FORWARD and not is_monad(node.type)]
-        self.depth: dict[Node, int] = {}
+        self.depth: dict[Value, int] = dict.fromkeys(graph.inputs, 0)
         for node in self.nodes:
             deepest = max((self._depth(v) for v in node.operands), default=-1)
             if deepest >= 0:
@@ -75,7 +75,7 @@ class _Network:
                 self._use[node] = use
 
     def _depth(self, value: Value) -> int:
-        return self.depth.get(value, -1) if isinstance(value, Node) else 0 if isinstance(value, Input) else -1
+        return self.depth.get(value, -1)
 
     def first_use(self, value: Node | State) -> Node | None:
         """The node least deep at which a value that no input reaches meets what one does."""

@@ -16,7 +16,7 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".cache" / "mutation"
-TESTS = ("tests/ir", "tests/passes", "tests/tools")
+TESTS = ("tests/ir", "tests/passes", "tests/tools", "tests/test_names.py")
 MEASURED = ("ir", "passes")
 LONG = 2.0
 """Seconds: a test that takes longer is not asked for each of many mutants."""
@@ -31,16 +31,19 @@ class Recording:
 
     def tests(self, path: Path, lines: range | None) -> list[str]:
         """Tests that run one of these lines of the module: first those of its own file, then the quick ones. For what
-        its import runs (None), all that run any line of it."""
+        its import runs (None), all that run any line of it; so do those of its own file, where tests are made of what
+        an import did."""
         here = self.lines.get(str(path), {})
-        found = {test for line in (here if lines is None else lines) for test in here.get(line, ())}
         mirror = (f"test_{path.stem}.py", f"{path.stem}.ir")
+        any_line = {test for tests in here.values() for test in tests}
+        own = {test for test in any_line if Path(test.split("::")[0]).name in mirror}
+        found = any_line if lines is None else own.union(*(here.get(line, ()) for line in lines))
         fast = [test for test in found if self.seconds.get(test, 0) <= LONG]
-        return sorted(fast, key=lambda t: (Path(t.split("::")[0]).name not in mirror, self.seconds.get(t, 0), t))
+        return sorted(fast, key=lambda t: (t not in own, self.seconds.get(t, 0), t))
 
 
 def recording(anew: bool = False, folders: Sequence[str] = TESTS) -> Recording:
-    """What is recorded of the tests in `folders`. Files of tests that changed since are run again; so are all when a
+    """What is recorded of the tests in `folders` (or files). Files of tests that changed since are run again; so are all when a
     measured source did."""
     folder = FOLDER / "+".join(folders).replace("/", ".")
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +52,8 @@ def recording(anew: bool = False, folders: Sequence[str] = TESTS) -> Recording:
     sources = [path for folder in MEASURED for path in (ROOT / folder).rglob("*.py")]
     if any(path.stat().st_mtime > recorded for path in sources):
         recorded = 0.0
-    tests = [path for at in folders for path in sorted((ROOT / at).rglob("*")) if path.suffix in (".py", ".ir")]
+    tests = [path for at in folders for path in (ROOT / at, *sorted((ROOT / at).rglob("*")))]
+    tests = [path for path in tests if path.suffix in (".py", ".ir")]
     changed = [str(path.relative_to(ROOT)) for path in tests if path.stat().st_mtime > recorded]
     changed = [path for path in changed if path.endswith(".ir") or Path(path).name.startswith("test_")]
     if not recorded:

@@ -309,6 +309,8 @@ CARRIED = but(
     ),
 )
 """The update side takes an input whose shape is not known."""
+RATED = but(("@step(%x: float32[2])", "@step(%x: float32[2], %own: float32[])"), ("%w, %rate, %dw", "%w, %own, %dw"))
+"""The step size of %w is an input."""
 DECAY_FIRST = but(
     (
         "  %t = ",

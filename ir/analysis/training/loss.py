@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...core.graph import Input, Node, State, Value
+from ...core.graph import Input, Node, State
 from ...core.types import ScalarType, TensorType
-from ...core.walk import carried_operands
+from ...core.walk import carried_operands, walk
 from .origins import Computed, Origin, Origins, Result
 
 _CANDIDATES = 16
@@ -39,29 +39,22 @@ def _is_float(result: Result) -> bool:
 
 def _reached(origin: Origin | None, trained: Collection[State]) -> tuple[int, int]:
     """How many of the states the value varies with, and how many inputs it takes anything from."""
-    states: set[Value] = set()
-    inputs: set[Value] = set()
-    stack: list[tuple[Origin, bool]] = [] if origin is None else [(origin, True)]
-    seen = set(stack)
-    while stack:
-        here, varies = stack.pop()
-        if isinstance(here, State):
-            if varies and here in trained:
-                states.add(here)
-            continue
+    states: set[Origin] = set()
+    inputs: set[Origin] = set()
+
+    def operands(place: tuple[Origin, bool]) -> list[tuple[Origin, bool]]:
+        here, varies = place
+        found = here.operands if isinstance(here, Computed) else carried_operands(here)
+        return [(operand, varies and _is_smooth(operand)) for operand in found]
+
+    for here, varies in walk([] if origin is None else [(origin, True)], operands):
+        if isinstance(here, State) and varies and here in trained:
+            states.add(here)
         if isinstance(here, Input):
             inputs.add(here)
-            continue
-        operands: Sequence[Origin] = ()
-        if isinstance(here, Computed):
-            operands = here.operands
-        elif isinstance(here, Node) and here.op.name != "UpdateState":
-            operands = carried_operands(here)
-        for operand in operands:
-            smooth = varies and not (
-                isinstance(operand, Node) and isinstance(operand.type, TensorType) and not operand.type.dtype.is_float
-            )
-            if (operand, smooth) not in seen and (operand, True) not in seen:
-                seen.add((operand, smooth))
-                stack.append((operand, smooth))
     return len(states), len(inputs)
+
+
+def _is_smooth(value: Origin) -> bool:
+    """Whether a value can vary with a weight: an integer and a truth value only jump."""
+    return not (isinstance(value, Node) and isinstance(value.type, TensorType)) or value.type.dtype.is_float

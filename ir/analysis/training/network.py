@@ -112,7 +112,7 @@ class _Marking:
         return BACKWARD if self._calls_returned_closure(node) else FORWARD
 
     def _calls_returned_closure(self, node: Node) -> bool:
-        return node.op is CALL and node.num_operands > 0 and targets(node) is None
+        return node.op is CALL and targets(node) is None
 
     def _continues_network(self, node: Node) -> bool:
         if node.op is not CALL and node.op.name != "TupleGetItem":

@@ -23,8 +23,9 @@ def by_readiness(graph: Graph, effects: Sequence[Effect]) -> list[Effect]:
     keys = []
     for effect in effects:
         operands = (v for v in effect.node.operands if isinstance(v, Node) and not is_monad(v.type))
-        key = max((place[v] for v in operands if v in place), default=-1)
-        key = max(key, barrier, *(last.get(state, -1) for state in effect.touched), printed if effect.io else -1)
+        awaited = [barrier, *(place[v] for v in operands if v in place)]
+        awaited += [last[state] for state in effect.touched if state in last]
+        key = max([*awaited, printed] if effect.io else awaited)
         if effect.everything:
             key = barrier = max(key, most)
         if effect.io:

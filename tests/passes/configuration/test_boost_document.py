@@ -310,3 +310,10 @@ def test_a_document_of_our_own_names_any_target(target: str, tmp_path: Path) -> 
 def test_values_are_shown_as_they_were_written() -> None:
     with pytest.raises(bc.Error, match='must be true or false, not "größer"'):
         bc.from_boost_config({"boost": {"adasum": "größer"}})
+
+
+def test_a_long_value_is_shown_cut_short() -> None:
+    """A message stays one line: sixty characters, or three dots fewer and their mark."""
+    for length, shown in ((58, f'"{"x" * 58}"'), (59, f'"{"x" * 56}…')):
+        with pytest.raises(bc.Error, match=f"less_bn.fn_flag must be true or false, not {shown}$"):
+            bc.from_boost_config({"less_bn": {"fn_flag": "x" * length}})

@@ -47,6 +47,17 @@ def test_components_are_those_of_the_singular_value_decomposition(
     np.testing.assert_allclose(found * signs, expected, atol=1e-6)
 
 
+def test_the_order_of_a_folder_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system lists files as it likes: the bits are the same."""
+    checkpoints(tmp_path, 7)
+    listed = [tmp_path / f"{k}.safetensors" for k in (3, 0, 6, 2, 5, 1, 4)]
+    found = []
+    for files in (listed, listed[::-1]):
+        monkeypatch.setattr(Path, "iterdir", lambda _, files=files: iter(files))
+        found.append(joined(read_basis(str(tmp_path), SHAPES, 4)).tobytes())
+    assert found[0] == found[1]
+
+
 def test_components_are_orthonormal_where_some_hardly_count(tmp_path: Path) -> None:
     """Spreads from 1 to 1e-5: squared, they would leave no digits."""
     rng = np.random.default_rng(1)

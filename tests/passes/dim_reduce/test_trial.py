@@ -102,6 +102,15 @@ def test_losses_are_weighted_as_the_gradients_are(split: str, by: str, search: s
         np.testing.assert_allclose(after["w"], moved - [0, 0.001 * gradient[1]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("reduction", "divisor"), [("sum", 1), ("mean", 2)])
+def test_losses_are_summed_where_the_gradients_are(reduction: str, divisor: int, search: str, tmp_path: Path) -> None:
+    found = compiled(program(WEIGHTED), f"gradient-accumulation{{steps=2,reduction={reduction}}},{search}", tmp_path)
+    xs = [np.array([1, 2], np.float32), np.array([3, 4], np.float32)]
+    w = np.array([0.5, 0.25], np.float32)
+    _, after = train(found, {"w": w}, [[x, np.float32(1), np.ones(2, bool)] for x in xs])
+    assert float(after["dim_reduce.base_loss"]) == pytest.approx(sum(x * x for x in xs) @ w / divisor, rel=1e-6)
+
+
 def test_a_cycle_that_is_not_finite_changes_nothing_and_has_no_trial(search: str, tmp_path: Path) -> None:
     found = compiled(program(WEIGHTED), search, tmp_path)
     rest = [np.float32(1), np.ones(2, bool)]

@@ -364,10 +364,10 @@ def test_a_reproducer_holds_no_weights(tmp_path: Path) -> None:
 
 def test_small_state_stays_in_a_reproducer(tmp_path: Path) -> None:
     """A kilobyte: hyperparameters and counters, which may matter."""
-    sizes = {"small": 256, "large": 257}
-    states = "".join(f"state %{name}: float32[{n}]<zeros>\n" for name, n in sizes.items())
+    sizes = {"small": 1024, "large": 1025}
+    states = "".join(f"state %{name}: int8[{n}]<zeros>\n" for name, n in sizes.items())
     source = parse_program(f"{states}graph @g(%x: float32[2]) {{\n  %y = Neg(%x)\n  return %y\n}}")
-    full = source.with_values({name: np.ones(n, "float32") for name, n in sizes.items()})
+    full = source.with_values({name: np.ones(n, "int8") for name, n in sizes.items()})
     with pytest.raises(InternalError) as caught:
         compile_program(full, "crash", reproducer_directory=tmp_path)
     assert caught.value.reproducer is not None
@@ -409,6 +409,14 @@ def test_dumps_go_to_stderr(program: Program, capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     assert out == ""
     assert headers(err) == ["IR Dump After negate"]
+
+
+def test_dumps_are_written_before_a_pass_may_crash(program: Program) -> None:
+    """Also where the stream keeps what it is given until it is full."""
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written)
+    compile_program(program, "negate", instrumentation=Instrumentation(print_ir_before=True, stream=stream))
+    assert headers(written.getvalue().decode()) == ["IR Dump Before negate"]
 
 
 def test_dumps_around_every_pass(program: Program) -> None:

@@ -132,10 +132,15 @@ READ_AT_ONCE = (
 )
 
 
+PASSED_ON = READ_AT_ONCE.replace(
+    "  %sum = ReduceSum(%status,", "  %held = Depend(%status, %gw)\n  %sum = ReduceSum(%held,"
+)
+
+
 @pytest.mark.parametrize(
     ("source", "unscaled"),
-    [(READ_TWICE, 1 / 1024), (program(IN_PLACE), 1.0), (program(READ_AT_ONCE), 1.0)],
-    ids=["read twice", "in place", "read at once"],
+    [(READ_TWICE, 1 / 1024), *((program(text), 1.0) for text in (IN_PLACE, READ_AT_ONCE, PASSED_ON))],
+    ids=["read twice", "in place", "read at once", "passed on"],
 )
 def test_the_overflow_status(source: Program, unscaled: float) -> None:
     """Both generations: overflow is whether a gradient is not finite; what adds the status up gets a number for it."""

@@ -61,6 +61,13 @@ def test_what_cannot_go_stays_and_says_why(reason: str) -> None:
     assert f"kept: {reason}" in str(caught.value)
 
 
+def test_a_gradient_by_another_gamma_is_not_its_own() -> None:
+    """Where statistics are frozen, input and gamma alone tell whose gradient it is."""
+    turned = "%turned = Neg(%gamma1)\n  %dn1 = BatchNormGrad(%dr, %c1, %turned, %mean1, %var1, %mean1, false, 1e-05, 0)"
+    with pytest.raises(PassError, match=r"gamma1: kept: %dn1 \(BatchNormGrad\) of the backward part takes it too"):
+        compiled({"%var1, true,": "%var1, false,", GRAD: turned})
+
+
 def test_a_batch_norm_inside_a_function_stays() -> None:
     norm = "BatchNorm(%c1, %gamma1, %beta1, %mean1, %var1, true, 1e-05, 0.1, 0, umonad)"
     own = ["%c1: float32[1,2,4,4]", *(f"%{n}1: float32[2]@{n}1" for n in ("gamma", "beta", "mean", "var"))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from boost_compile.ir.core.errors import PassError
+from boost_compile.passes import compile_program
 from boost_compile.passes.recompute.budget import MARGIN, fitting, least
 
 from tests.passes.recompute.chain import chain
@@ -22,6 +23,20 @@ def test_a_smaller_budget_never_costs_less_nor_needs_more() -> None:
         found.append((chosen.extra, -chosen.bytes))
     assert found == sorted(found)
     assert found[0][0] == 0 < found[-1][0]
+
+
+def test_the_extra_operations_of_a_cycle() -> None:
+    """All 32 products run again but for those that make the pieces; the forward part of a cycle runs once for each of
+    its micro-batches, and the update, which runs nothing again, once for all."""
+    two, eight = (
+        compile_program(chain(32), f"gradient-accumulation{{steps={steps}}}", reproducer_directory=None)
+        for steps in (2, 8)
+    )
+    extra = [least(program)[0].extra for program in (chain(32), two, eight)]
+    assert 0.1 < min(extra)
+    assert max(extra) < 0.5
+    assert extra[1] < extra[2]
+    assert fitting(chain(4), 1 << 40)[0].line().endswith("  +0 %")
 
 
 def test_below_the_least_is_an_error_with_the_table() -> None:

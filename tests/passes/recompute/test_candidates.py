@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from boost_compile.passes.recompute.candidates import forward_of
 
+from tests.graphs import graph, node
 from tests.material import material
 from tests.passes.recompute.chain import chain
 
@@ -19,3 +21,52 @@ def test_a_normalisation_in_training_is_kept() -> None:
     forward = forward_of(material("lenet_bn").graphs["step"])
     found = {node.op.name: why for node, why in forward.obstacles.items() if why}
     assert found["BatchNorm"] == "it changes state"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("%n = Neg(%x) : float32[2] @f", ""),
+        ('%n = Neg(%x) : float32[2] marks {duplicated = true} primal {unique_id = "9"}', "it is a copy that runs"),
+        ('%n = AllReduce(%x) {group = "hccl_world_group"} : float32[2] @f', "it exchanges values with other ranks"),
+        ("%n = StandardNormal((2,), 1, 2) : float32[2] @f", "it draws random numbers"),
+        ("%n = call(@same, %x) : float32[2] @f", "it calls a function"),
+        ("%n = AssignAdd(%w, %x, umonad) : float32[2] @f", "it changes state"),
+    ],
+)
+def test_what_cannot_run_again_says_why(line: str, why: str) -> None:
+    g = graph(f"""
+state %w: float32[2]
+graph @step(%x: float32[2]) {{
+  {line}
+  %g = Mul(%n, %n) @b
+  return %g
+  func @same(%a: float32[2]) {{
+    return %a
+  }}
+}}""")
+    found = forward_of(g).obstacles[node(g, "n")]
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+
+
+def test_what_holds_no_tensor_is_no_candidate() -> None:
+    """A token, a function, a number of the graph itself."""
+    g = graph("""
+state %w: float32[2]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%w0, %x) @f
+  %u = UpdateState(umonad, %y) @f
+  %p = Partial(@same, %x) @f
+  %n = ScalarAdd(2, 3) : int64 @f
+  %t = MakeTuple(%y, %x) @f
+  %g = Mul(%y, %x) @b
+  %s = MakeTuple(%g, %n, %t, %p)
+  %r = Depend(%s, %u)
+  return %r
+  func @same(%a: float32[2]) {
+    return %a
+  }
+}""")
+    assert [n.name for n in forward_of(g).nodes] == ["y", "t"]

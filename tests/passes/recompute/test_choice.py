@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from boost_compile.ir.text import parse_program
+from boost_compile.passes import compile_program
 from boost_compile.passes.recompute.candidates import forward_of
 from boost_compile.passes.recompute.choice import everything, what_is_cheap
 
@@ -42,3 +43,9 @@ def test_one_value_is_kept_in_place_of_two() -> None:
 def test_what_saves_nothing_does_not_run_again() -> None:
     """%e alone would be computed from %p, which is as large: of equal cuts the one nearest to the backward part."""
     assert names(BODY.replace("TanhGrad(%t, %g2)", "Neg(%g2)"), what_is_cheap) == {"n"}
+
+
+def test_an_element_of_what_cannot_run_again_has_the_reason_of_that() -> None:
+    report = compile_program(parse_program(BODY), "recompute", reproducer_directory=None).reports[0]
+    reasons = {miss.site: miss.reason.partition(": ")[2] for miss in report.misses}
+    assert reasons["step: %d"] == "it draws random numbers, which would be others"

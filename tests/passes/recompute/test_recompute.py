@@ -79,6 +79,15 @@ def test_copies_wait_for_the_gradient_of_their_piece() -> None:
     assert all(at > loss for at, node in enumerate(order) if DUPLICATED in node.marks)
 
 
+def test_a_copy_names_what_it_was_copied_from() -> None:
+    found = [n for n in compiled(chain(4), "recompute").graphs["step"] if DUPLICATED in n.marks]
+    for copy in found:
+        assert copy.origin is not None
+        assert copy.origin.passes == ("recompute",)
+        (of,) = copy.origin.sources
+        assert (of[0], copy.scope.startswith("recompute_Default/block")) == (copy.op.name[0].lower(), True)
+
+
 def test_clean_ups_leave_the_copies_alone() -> None:
     found = compiled(chain(16), "recompute")
     clean = compiled(found, "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization")
@@ -101,6 +110,7 @@ def test_each_value_that_is_kept_has_its_reason() -> None:
     assert {miss.reason.partition(": ")[2] for miss in report.misses} == {
         "a piece starts from it, or it is not in what was chosen"
     }
+    assert all(miss.site.startswith("step: %t") for miss in report.misses), "of what the backward part takes alone"
 
 
 def test_what_cannot_be_asked_for() -> None:

@@ -38,6 +38,11 @@ def test_terms_and_their_gradients() -> None:
     assert gradients_in(g.inputs[0], parts) == []
 
 
+def test_a_gradient_on_either_side_of_a_choice() -> None:
+    g = graph(TEXT.replace("Select(%bad, %z, %g)", "Select(%bad, %g, %z)"))
+    assert gradients_in(node(g, "weighted"), {node(g, "g"): "backward"}) == [node(g, "g")]
+
+
 def test_what_only_reads_a_sum_adds_nothing() -> None:
     text = TEXT.replace("%o = Load(%other, %u)", '%o = Load(%other, %u) marks {stage = "accumulate"}')
     assert [n.name for n in adding_nodes(graph(text))] == ["a", "sum"]

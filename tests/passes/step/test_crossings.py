@@ -58,6 +58,8 @@ def test_gradients_that_come_from_accumulators_begin_at_their_mean_or_their_sum(
     mean, fixed = accumulated(g)
     assert (mean.weights, mean.value, [(u.name, i) for u, i in mean.uses]) == (("w",), node(g, "mean"), [("new", 0)])
     assert fixed.is_constant
+    fixed.value.set_operand(0, node(g, "total"))
+    assert not fixed.is_constant
     assert not mean.is_constant
     total, constant = sums(g)
     assert (total.value, total.uses, total.divided) == (node(g, "total"), [(node(g, "mean"), 0)], True)

@@ -54,6 +54,11 @@ def test_a_mean_is_taken_out() -> None:
     assert node(g, "up").operand(2) is node(g, "g")
 
 
+def test_what_waits_for_a_sum_does_not_hide_its_factor() -> None:
+    found = take_out_reductions(graph(reducing().replace("UpdateState(umonad, %y)", "UpdateState(umonad, %y, %sum)")))
+    assert (found.number, found.mean) == (1, True)
+
+
 @pytest.mark.parametrize("text", [reducing(cell="Default/other"), reducing().replace("0.25", "0.4")])
 def test_a_factor_of_another_cell_or_size_may_be_more_than_the_mean(text: str) -> None:
     """It stays, times the number of ranks."""

@@ -64,6 +64,16 @@ def test_a_node_may_stand_behind_what_its_token_comes_before() -> None:
     assert names(step(text[:start] + body + text[end:])) == ["first", "early", "second"]
 
 
+def test_what_the_result_waits_for_is_no_effect() -> None:
+    """A Depend on a token waits for all before it, but for those at the end, which are made anew."""
+    waiting = REREAD.replace("Depend(%old, %shown)", "Depend(%old, %t)")
+    assert names(step(waiting)) == ["old", "new"]
+    inside = waiting.replace(
+        "%result = Depend(%held, %t)", "%twice = Add(%held, %held)\n  %result = Depend(%twice, %t)"
+    )
+    assert names(step(inside)) == ["old", "new", "held"]
+
+
 def test_a_call_writes_what_its_function_writes() -> None:
     listed = list_effects(step(CALLS))
     assert [e.node.name for e in listed.effects] == ["after", "early", "late"]

@@ -8,6 +8,7 @@ from boost_compile.ir.analysis.training.gradient_users import GradientUsers
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.graph import Graph
 
+from tests.graphs import graph, node
 from tests.ir.worked import worked
 
 
@@ -38,6 +39,12 @@ def test_what_only_waits_is_no_user() -> None:
         graph.create("Depend", [nodes["loss"], nodes["g"]])
     takers, measures = users_of(graph).of(nodes["g"])
     assert {user.name for user, _ in (*takers, *measures)} == {"scaled", "norm"}
+
+
+def test_what_is_returned_takes_the_gradient_on() -> None:
+    g = graph("%g = Neg(%x) @b\n%finite = IsFinite(%g)\n%shown = Exp(%g)\nreturn %shown")
+    takers, measures = users_of(g).of(node(g, "g"))
+    assert (takers, measures) == ([(node(g, "shown"), 0)], [])
 
 
 def test_the_states_that_are_updated_from_a_use() -> None:

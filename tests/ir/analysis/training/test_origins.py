@@ -157,3 +157,42 @@ def test_a_tuple_that_cannot_be_taken_apart_has_no_origins() -> None:
     g = graph("%t = Pair(%x) : (float32[2], (float32[2], float32[]))\nreturn %t")
     results = Origins(g, {}).results()
     assert [(r.path, r.origin) for r in results] == [((0,), None), ((1, 0), None), ((1, 1), None)]
+
+
+def test_what_the_main_graph_computes_from_a_call() -> None:
+    """%n is the negation of %x, %k of a value of the graph itself, and so %k itself."""
+    g = graph("""
+graph @step(%x: float32[2]) {
+  %same = call(@same, %x) : float32[2]
+  %n = Neg(%same)
+  %e = Exp(%x)
+  %k = Neg(%e)
+  %r = MakeTuple(%n, %k)
+  return %r
+  func @same(%a: float32[2]) {
+    return %a
+  }
+}""")
+    assert [shown(r.origin) for r in Origins(g, {}).results()] == [("Neg", "x"), "k"]
+
+
+def test_what_comes_out_of_a_loop_is_what_its_call_returns() -> None:
+    """What each turn computes from that of the one before it."""
+    g = graph("""
+graph @step(%x: float32[2], %more: bool[]) {
+  %c = call(@turn, %x, %more) : float32[2]
+  %r = MakeTuple(%c, %x)
+  return %r
+  func @turn(%a: float32[2], %p: bool[]) {
+    %again = Partial(@turn, %a, %p)
+    %out = Partial(@out, %a)
+    %next = Switch(%p, %again, %out)
+    %b = call(%next) : float32[2]
+    %n = Neg(%b)
+    return %n
+  }
+  func @out(%a: float32[2]) {
+    return %a
+  }
+}""")
+    assert [shown(r.origin) for r in Origins(g, {}).results()] == ["c", "x"]
