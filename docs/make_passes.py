@@ -26,6 +26,7 @@ GROUPS = {
         "recompute": "[memory.md](memory.md#compute-again-what-need-not-be-kept)",
     },
     "Safe precision": {
+        "mixed-precision": "[mixed-precision.md](mixed-precision.md)",
         "loss-scale": "[how it works](architecture.md#around-the-optimizer)",
         "group-loss-scale": "[how it works](architecture.md#around-the-optimizer)",
         "overflow-check": "[how it works](architecture.md#around-the-optimizer)",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .less_bn import LessBN
     from .loss_scale import LossScale
     from .lower_gradient_centralization import LowerGradientCentralization
+    from .mixed_precision import MixedPrecision
     from .normalised_head import NormalisedHead
     from .overflow_check import OverflowCheck
     from .parameter_groups import ParameterGroups
@@ -69,6 +70,7 @@ __all__ = [
     "LossScale",
     "LowerGradientCentralization",
     "Miss",
+    "MixedPrecision",
     "NoMatchWarning",
     "NormalisedHead",
     "OverflowCheck",

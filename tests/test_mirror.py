@@ -52,6 +52,7 @@ ELSEWHERE = {
     "ir/proof": "tests/ir/proof/test_prover.py",
     # One pass in several files.
     "passes/legalize": "tests/passes/legalize/legalize.ir",
+    "passes/mixed_precision": "tests/passes/mixed_precision/test_mixed_precision.py",
     "passes/recompute": "tests/passes/recompute/test_recompute.py",
     "passes/tag_gradient_centralization.py": "tests/passes/lower_gradient_centralization.ir",
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",

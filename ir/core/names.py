@@ -23,6 +23,7 @@ class Name:
 
 
 FORWARD_ID, BACKWARD_ID = "unique_id", "forward_unique_id"
+DUPLICATED = "duplicated"
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
 LOCAL = "local"
 ROWS = "rows_over_ranks"
@@ -39,10 +40,12 @@ def loss_scale_of(group: int | str) -> str:
 NAMES: tuple[Name, ...] = (
     Name(FORWARD_ID, "primal", "a node of the forward part, by MindSpore's autodiff",
          ("passes.normalised_head",), ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative",
-         "ir.analysis.training.network")),
+         "ir.analysis.training.network", "passes.mixed_precision.labels")),
     Name(BACKWARD_ID, "primal", "a node of the backward part, with the number of its forward node",
          ("passes.normalised_head",), ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative",
-         "ir.analysis.training.network")),
+         "ir.analysis.training.network", "passes.mixed_precision.labels")),
+    Name(DUPLICATED, "mark", "a copy of a forward node that runs again in the backward part (``Cell.recompute``)",
+         ("passes.recompute.clones",), ("passes.mixed_precision.labels", "passes.recompute.candidates")),
     Name(GRADIENT, "mark", "the weight whose gradient starts at this node, or several with the same gradient",
          ("ir.rewrite.stages",), ("ir.analysis.training.gradient_path", "passes.step.accumulated")),
     Name(PART, "mark", "which summand of the gradient the node is",

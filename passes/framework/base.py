@@ -50,11 +50,15 @@ class Pass:
     update: the manager orders those."""
     early: ClassVar[bool] = False
     """True for what must run before all other passes."""
+    closing: ClassVar[bool] = False
+    """True for the early pass that works on the network that all other early ones leave."""
     late: ClassVar[bool] = False
     """True for what works on what all others have made, but for clean-ups after it."""
     redone: ClassVar[bool] = False
     """True for what must be the last to touch the program: a later compilation takes it out (:meth:`undo`) and runs it
     again after its own passes."""
+    serves: ClassVar[tuple[str, ...]] = ()
+    """Names of passes whose work this one does too, so that none brings them along."""
     may_match_nothing: ClassVar[bool] = False
     """True for clean-ups, which need nothing to do; any other pass fails when it matches nothing."""
     optional: ClassVar[bool] = False

@@ -159,7 +159,7 @@ def _with_needs(passes: Sequence[Pass], program: Program) -> list[Pass]:
     """The passes and what they need: other passes, and primitives that the target has."""
     brought: list[Pass] = []
     for p in (asked := list(passes)):
-        present = {other.name for other in asked}
+        present = {name for other in asked for name in (other.name, *other.serves)}
         added = [find(name)() for name in p.needs(program) if name not in present]
         asked.extend(added)
         brought.extend(added)
@@ -186,7 +186,7 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
     """
     staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
     ordered = [p if p.stage is None else next(staged) for p in passes]
-    early = [p for p in ordered if p.early]
+    early = sorted((p for p in ordered if p.early), key=lambda p: p.closing)
     late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
     others = [p for p in ordered if not p.early and not p.late]
     at = _behind_last_change(others)

@@ -26,6 +26,7 @@ CLASSES = {
     "less-bn": "LessBN",
     "loss-scale": "LossScale",
     "lower-gradient-centralization": "LowerGradientCentralization",
+    "mixed-precision": "MixedPrecision",
     "normalised-head": "NormalisedHead",
     "overflow-check": "OverflowCheck",
     "parameter-groups": "ParameterGroups",

@@ -10,6 +10,7 @@ from ...ir.analysis.cost.memory import nbytes
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.graph import Graph, Node
+from ...ir.core.names import DUPLICATED
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random
 from ...ir.core.primitives import VIEWS, Family, facts, named
@@ -21,8 +22,6 @@ _PRODUCTS = named(
     Family.MATMUL, Family.AFFINE, Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION, Family.RECURRENT,
     Family.FILTER_GRADIENT,
 )  # fmt: skip
-DUPLICATED = "duplicated"
-"""MindSpore's mark of a node that runs again (``Cell.recompute``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from ...ir.analysis.training.network import BACKWARD
 from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.names import DUPLICATED
 from ...ir.core.types import TensorType
 from ...ir.core.walk import walk
-from .candidates import DUPLICATED, Forward, backward_uses
+from .candidates import Forward, backward_uses
 
 SCOPE = "recompute_"
 

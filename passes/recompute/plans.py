@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from math import isqrt
 
 from ...ir.core.graph import Node
+from ..step.cells import named_cell
 from .candidates import Forward, bytes_of, is_cheap, is_view
 from .choice import everything, what_is_cheap
 from .segments import inner, segments
@@ -48,12 +48,9 @@ def cells(forward: Forward, glob: str) -> list[set[Node]]:
     """Everything in each cell whose scope, from any level on, matches a glob; the outermost that does counts."""
     found: dict[str, list[Node]] = {}
     for node in forward.nodes:
-        levels = node.scope.split("/")
-        for depth in range(1, len(levels) + 1):
-            scope = "/".join(levels[:depth])
-            if fnmatchcase(scope, glob) or fnmatchcase(scope, f"*/{glob}"):
-                found.setdefault(scope, []).append(node)
-                break
+        scope = named_cell(node.scope, glob)
+        if scope is not None:
+            found.setdefault(scope, []).append(node)
     named = {node for nodes in found.values() for node in nodes}
     rest = [[node] for node in forward.nodes if node not in named]
     return [everything(forward, piece) for piece in inner(forward, [*found.values(), *rest])[: len(found)]]

@@ -33,6 +33,13 @@ def refuse_second_scale(program: Program, asked: str) -> None:
             raise PassError(f"graph '{name}' scales its loss by itself: leave {asked} out, or export without it")
 
 
+def scales_its_loss(program: Program) -> bool:
+    """Whether an earlier pass, or the training cell by itself, has put a loss scale there."""
+    if SCALE in program.state or value_of(0) in program.state:
+        return True
+    return any("loss_scale" in graph.outputs or asks_for_overflow(graph) for graph in program.graphs.values())
+
+
 def put_scale_rule(program: Program) -> None:
     """On overflow the scale shrinks by its factor, after ``window`` cycles in a row without one it grows by it.
 

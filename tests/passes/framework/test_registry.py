@@ -25,7 +25,7 @@ def test_the_page_of_passes_is_what_their_classes_say(monkeypatch: pytest.Monkey
 WITH = {"batch-size": "{size=2}", "dim-reduce": "{basis=x}", "parameter-groups": "{split_points=[1]}"}
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "normalised-head", "less-bn", "legalize", "batch-size"),
+    *("tag-gradient-centralization", "normalised-head", "less-bn", "legalize", "batch-size", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("effect-chain-minimization", "dead-code-elimination", "parameter-groups", "common-subexpression-elimination"),

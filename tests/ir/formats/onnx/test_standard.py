@@ -65,6 +65,7 @@ PASSES = {
     "less-bn": "less-bn",
     "loss-scale": "loss-scale{mode=static,init=8}",
     "lower-gradient-centralization": "tag-gradient-centralization,lower-gradient-centralization",
+    "mixed-precision": "mixed-precision",
     "normalised-head": "normalised-head",
     "overflow-check": "gradient-accumulation{steps=2},overflow-check",
     "parameter-groups": "parameter-groups{match=[*.bias],weight_decay=0.1}",

@@ -1,0 +1,158 @@
+"""The pass ``mixed-precision``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from ...ir.analysis.cost.flops import estimated_flops
+from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.core.errors import NotApplicable, OptionError, PassError
+from ...ir.core.graph import Graph, Node
+from ...ir.core.primitives import ASCEND
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import DType
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ..framework.base import Pass
+from ..framework.options import option
+from ..step.dynamic_loss_scale import scales_its_loss
+from ..step.step import the_step
+from .labels import KEPT, OUTSIDE, Labels, Rule, is_structure, label, network_is_told
+from .lists import BY_TARGET
+from .narrow import Narrowing
+from .widen import is_half, widen
+
+NONE, AUTO = "O0", "auto"
+
+
+class MixedPrecision(Pass):
+    """Computes the network in half precision, forward and backward; weights and optimizer stay in float32.
+
+    ``level`` says what computes in half precision, by the lists of ``mindspore.amp``: ``O1`` convolutions, products of
+    matrices, what is added to them, and ReLU; ``O2`` everything but BatchNorm and LayerNorm; ``O3`` everything, the
+    parameters and statistics of BatchNorm apart; ``auto`` what MindSpore's ``Model`` takes for the target (O2 on CPU
+    and GPU, O3 on Ascend). The backward part follows the forward part, node by node. Each value is cast once to each
+    type that its users take, weights once a micro-batch, and there is no cast of a cast.
+
+    ``keep`` names cells that stay in float32, by globs over scopes, several apart by ``|``. The loss stays in float32.
+    MindSpore knows no loss and casts one that stands inside of the network like all else; ``loss=same`` does so too.
+    What the target has no kernel for in half precision stays in float32, and the report says so. ``dtype=bfloat16`` is
+    for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Checked by structure; not run.)
+
+    Gradients in float16 need a loss scale, so the pass brings a dynamic ``loss-scale`` and with it ``overflow-check``
+    along, unless the file has a loss scale. ``loss_scale=false`` leaves them out.
+
+    ``level=O0`` is the way back: a file in half precision computes in float32, its weights, constants and inputs
+    included, without its casts. So a file that was exported for a GPU trains on a CPU.
+
+    Changes training: values and gradients are rounded to half precision.
+
+    Source: ``mindspore.amp.auto_mixed_precision``; Micikevicius et al., Mixed Precision Training, 2018.
+    """
+
+    name = "mixed-precision"
+    early = True
+    closing = True
+    preserves = False
+    level: str = option(AUTO, help="what computes in half precision", choices=(NONE, "O1", "O2", "O3", AUTO))
+    dtype: str = option("float16", help="the type of half precision", choices=("float16", "bfloat16"))
+    keep: str | None = option(None, help="cells that stay in float32: globs over scopes, apart by |")
+    loss: str = option("float32", help="the type of a loss inside of the network", choices=("float32", "same"))
+    loss_scale: bool | None = option(None, help="bring a dynamic loss scale along; none: for float16")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.keep is not None or self.loss != "float32" or self.loss_scale
+        if self.level == NONE and given:
+            raise OptionError(f"pass '{self.name}': level=O0 makes everything float32, and takes no other option")
+
+    def needs(self, program: Program) -> Sequence[str]:
+        wanted = self.dtype == "float16" if self.loss_scale is None else self.loss_scale
+        return ["loss-scale"] if wanted and self.level != NONE and not scales_its_loss(program) else []
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if self.level == NONE:
+            return self._back(program, result)
+        step = the_step(program, self.name)
+        rule = self._rule(program)
+        labels = label(program, step, rule)
+        self._refuse(labels, rule)
+        if not network_is_told(program, step) and not rule.loss:
+            result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
+        half = labels.half()
+        casts = _narrow(step, half, labels, rule.dtype)
+        self._report(result, labels, half, casts, rule)
+        return result
+
+    def _rule(self, program: Program) -> Rule:
+        level = BY_TARGET[program.target] if self.level == AUTO else self.level
+        keep = tuple(self.keep.split("|")) if self.keep else ()
+        return Rule(level, DType(self.dtype), program.target, keep, self.loss == "same")
+
+    def _refuse(self, labels: Labels, rule: Rule) -> None:
+        """PassError where the graph cannot be cast, before anything is changed."""
+        step = labels.graph
+        if BACKWARD not in labels.parts.values():
+            raise NotApplicable(f"graph '{step.name}' has no backward part: it is not a training graph")
+        already = next((n for n, part in labels.parts.items() if part == FORWARD and is_half(n.type)), None)
+        weight = next((name for name, state in step.states.items() if is_half(state.type)), None)
+        if already is not None or weight is not None:
+            where = f"{already.op.name}, node %{already.name}" if already is not None else f"state '{weight}'"
+            raise PassError(
+                f"graph '{step.name}' is in half precision already ({where}), and {self.name} takes a float32 file: "
+                f"make it one with {self.name}{{level=O0}}, in a compilation of its own, or export without "
+                "mindspore.amp"
+            )
+        if rule.dtype is DType.BFLOAT16 and rule.target != ASCEND:
+            raise PassError(
+                f"MindSpore has no bfloat16 kernels for products and convolutions on {rule.target}: take "
+                "dtype=float16, or",
+                python="compile for target='ascend'.",
+                command="compile with boost-compile --target ascend.",
+            )
+        for glob in rule.keep:
+            if not any(labels.reasons.get(n) == KEPT and rule.named(n, glob) for n in labels.parts):
+                cells = dict.fromkeys(n.scope.rpartition("/")[0] for n in labels.half())
+                shown = ", ".join(list(cells)[:8])
+                raise PassError(f"keep='{glob}' names no cell that would be in half precision; such are: {shown}")
+
+    def _report(self, result: PassResult, labels: Labels, half: Collection[Node], casts: int, rule: Rule) -> None:
+        network = [n for n, label in labels.of.items() if not is_structure(n) and label != OUTSIDE]
+        result.matched = len(network) if half else 0
+        result.changed = len(half)
+        for node, reason in labels.reasons.items():
+            result.miss(f"{labels.graph.name}: %{node.name} ({node.op.name})", f"stays in float32: {reason}")
+        work, whole = estimated_flops(half), estimated_flops(n for n in labels.of if not is_structure(n))
+        share = work / whole if whole else 0.0
+        result.statistics = {
+            "level": rule.level,
+            "casts": casts,
+            f"operations in {rule.dtype}": f"{share:.1%}",
+            "primitives": dict(Counter(n.op.name for n in half).most_common()),
+        }
+        result.summary = (
+            f"{rule.level}: {counted(len(half), 'node')} in {rule.dtype}, {share:.0%} of the operations; "
+            f"{counted(casts, 'cast')}"
+        )
+
+    def _back(self, program: Program, result: PassResult) -> PassResult:
+        count = widen(program)
+        if not count:
+            raise NotApplicable("nothing in the program computes in half precision")
+        result.matched = result.changed = count
+        result.summary = f"{counted(count, 'node')} in float32 again"
+        return result
+
+
+def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType) -> int:
+    effects = Effects(main)
+    casts = 0
+    for graph in main.all_graphs():
+        narrowing = Narrowing(graph, half, labels.parts, dtype)
+        narrowing.run()
+        casts += narrowing.casts
+    effects.commit()
+    return casts

@@ -1,0 +1,189 @@
+"""Makes the labelled nodes of a graph compute in half precision, and puts a cast wherever a value crosses the border.
+
+A value is cast once to each type that its users take, directly behind the node that makes it: forward and backward
+share the cast of a weight, and there is never a cast of a cast. A constant is stored in half precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.builders.cast import CODES, cast
+from ...ir.core.attributes import TensorValue, scalar_tensor
+from ...ir.core.data import BytesData, numbers
+from ...ir.core.graph import Constant, Graph, Node, State, Value, rewire
+from ...ir.core.predicates import written_operands
+from ...ir.core.primitives import Family, facts
+from ...ir.core.types import DType, TensorType, TupleType, Type
+from ...ir.formats.python.model import handled_operands
+from .lists import FLOAT_OPERANDS, FLOAT_RESULTS
+from .widen import is_half
+
+SCOPE = "mixed-precision"
+
+
+def is_single(type_: Type) -> bool:
+    """Whether it is the type of a float32 tensor."""
+    return isinstance(type_, TensorType) and type_.dtype is DType.FLOAT32
+
+
+def narrowable(node: Node) -> list[int]:
+    """The operands that a node in half precision takes in half precision: its tensors of float32."""
+    kept = FLOAT_OPERANDS.get(node.op.name, ())
+    return [i for i, v in enumerate(node.operands) if i not in kept and is_single(v.type)]
+
+
+def halved(name: str, type_: Type, dtype: DType) -> Type:
+    """The result type of a primitive in half precision, of its result type in float32."""
+    if isinstance(type_, TupleType):
+        kept = FLOAT_RESULTS.get(name, ())
+        elements = (t if i in kept else halved("", t, dtype) for i, t in enumerate(type_.elements))
+        return replace(type_, elements=tuple(elements))
+    if isinstance(type_, TensorType) and type_.dtype is DType.FLOAT32:
+        return replace(type_, dtype=dtype)
+    return type_
+
+
+def makes_float(node: Node) -> bool:
+    """Whether a node makes float32 of integers or bools: it may as well make half precision."""
+    return node.op.name == "Cast" and is_single(node.type) and not is_single(node.operand(0).type)
+
+
+def overflows(value: Value, dtype: DType) -> bool:
+    """Whether a constant holds a finite number that is infinite in half precision."""
+    literal = value.literal
+    if not isinstance(literal, TensorValue) or not is_single(literal.type) or dtype is DType.BFLOAT16:
+        return False
+    with np.errstate(over="ignore"):
+        array = numbers(literal.type, literal.data)
+        return bool(np.any(np.isfinite(array) & ~np.isfinite(array.astype(np.float16))))
+
+
+class Narrowing:
+    """The rewriting of one graph. ``half``: the nodes to compute in ``dtype``; ``network``: forward and backward."""
+
+    def __init__(self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType):
+        self.graph, self.half, self.network, self.dtype = graph, half, network, dtype
+        self._casts: dict[tuple[Value, DType], Value] = {}
+        self.casts = 0
+
+    def run(self) -> None:
+        """Linear in nodes and operands. The caller rebuilds the order of effects."""
+        for node in list(self.graph):
+            family = facts(node.op).family
+            if family is Family.TUPLE:
+                self._tuple(node)
+            elif node.op.name == "Load" or (node.op.name == "Depend" and node in self.network):
+                self._follow(node, node.operand(0).type)
+            elif node.op.name == "UpdateState":
+                continue
+            elif node in self.half:
+                self._narrow(node)
+            else:
+                self._keep(node)
+        self.graph.result = self._as(self.graph.result, DType.FLOAT32)
+
+    def _narrow(self, node: Node) -> None:
+        for i in narrowable(node):
+            node.set_operand(i, self._as(node.operand(i), self.dtype))
+        for i in written_operands(node):
+            _alias(node.operand(i), node)
+        for i in FLOAT_OPERANDS.get(node.op.name, ()):
+            if i < node.num_operands:
+                node.set_operand(i, self._as(node.operand(i), DType.FLOAT32))
+        for i, value in enumerate(node.operands):
+            named = handled_operands().get((node.op.name, i), ("", ""))[0] == "dtype"
+            if named and value.literal == CODES[DType.FLOAT32]:
+                node.set_operand(i, self.graph.constant(CODES[self.dtype]))
+        node.type = halved(node.op.name, node.type, self.dtype)
+        if node.attributes.get("is_grad"):
+            self._seed(node)
+
+    def _seed(self, node: Node) -> None:
+        """A loss that is its own gradient's primitive is multiplied by a seed of one in half precision, as MindSpore
+        exports it. The product also rounds what a CPU, which has only a float32 kernel for it, would else hand on."""
+        taken = list(node.use_sites())
+        with self.graph.inserting_after(node):
+            seed = self.graph.constant(scalar_tensor(self.dtype, 1.0))
+            product = self.graph.create("Mul", [node, seed], node.type, scope=node.scope, sources=[node])
+        product.primal = node.primal
+        rewire(taken, product)
+
+    def _keep(self, node: Node) -> None:
+        for i, value in enumerate(node.operands):
+            if not (node.op.name == "Depend" and i == 1):
+                node.set_operand(i, self._as(value, DType.FLOAT32))
+
+    def _tuple(self, node: Node) -> None:
+        """A tuple is of its users' type, an element of the type that it has in its tuple."""
+        if node.op.name == "MakeTuple":
+            takers = [user for user, i in node.use_sites() if not orders_only(user, i)]
+            if takers:
+                dtype = self.dtype if all(user in self.half for user in takers) else DType.FLOAT32
+                for i, value in enumerate(node.operands):
+                    node.set_operand(i, self._as(value, dtype))
+            if isinstance(node.type, TupleType) and len(node.type.elements) == node.num_operands:
+                elements = tuple(
+                    v.type if is_half(v.type) or is_half(old) else old
+                    for v, old in zip(node.operands, node.type.elements, strict=True)
+                )
+                node.type = replace(node.type, elements=elements)
+        elif node.op.name == "TupleGetItem":
+            source, at = node.operand(0).type, node.operand(1).literal
+            if isinstance(source, TupleType) and isinstance(at, int) and -len(source.elements) <= at:
+                self._follow(node, source.elements[at])
+
+    def _follow(self, node: Node, type_: Type) -> None:
+        if is_half(type_) and isinstance(node.type, TensorType) and isinstance(type_, TensorType):
+            node.type = replace(node.type, dtype=type_.dtype)
+
+    def _as(self, value: Value, dtype: DType) -> Value:
+        """The value in that type: itself, where it is no float or has it."""
+        if not isinstance(value.type, TensorType) or isinstance(value, State) or value.type.dtype is dtype:
+            return value
+        if not is_single(value.type) and not is_half(value.type):
+            return value
+        if (value, dtype) not in self._casts:
+            self._casts[value, dtype] = self._cast(value, dtype)
+        return self._casts[value, dtype]
+
+    def _cast(self, value: Value, dtype: DType) -> Value:
+        if isinstance(value, Constant) and isinstance(value.value, TensorValue):
+            return self.graph.constant(
+                TensorValue(replace(value.value.type, dtype=dtype), _rounded(value.value, dtype))
+            )
+        self.casts += 1
+        with self.graph.inserting_after(value):
+            new = cast(self.graph, value, dtype, scope=getattr(value, "scope", "") or SCOPE)
+        assert isinstance(new, Node)
+        maker = value if isinstance(value, Node) and value in self.network else self._taker(value)
+        new.primal = maker.primal if maker is not None else new.primal
+        return new
+
+    def _taker(self, value: Value) -> Node | None:
+        """A node of the network that takes an input or a state's value, to whose part its cast belongs."""
+        return next((user for user in value.users if user in self.half), None)
+
+
+def _alias(written: Value, node: Node) -> None:
+    """What a node writes in place has its mark of an alias, and what it was cast from has none."""
+    if isinstance(written, Node) and written.op.name == "Cast" and isinstance(node.type, TensorType):
+        source = written.operand(0)
+        if isinstance(source.type, TensorType) and isinstance(written.type, TensorType):
+            written.type = replace(written.type, ref=source.type.ref)
+            source.type = replace(source.type, ref="")
+
+
+def _rounded(value: TensorValue, dtype: DType) -> BytesData:
+    """The bytes of a float32 constant in half precision, rounded to nearest, ties to even."""
+    array = numbers(value.type, value.data)
+    if dtype is DType.FLOAT16:
+        with np.errstate(over="ignore", under="ignore"):
+            return BytesData(array.astype(np.float16).tobytes())
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return BytesData(np.where(np.isnan(array), (bits >> 16) | 0x40, rounded).astype(np.uint16).tobytes())
