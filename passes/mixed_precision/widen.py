@@ -39,8 +39,8 @@ def widen(program: Program) -> int:
     and bytes."""
     for variable in program.state.values():
         if is_half(variable.type):
-            old, variable.type = variable.type, widened(variable.type)
-            variable.data = _widened_data(old, variable.data) if variable.data is not None else None
+            variable.data = _widened_data(variable.type, variable.data)
+            variable.type = replace(variable.type, dtype=DType.FLOAT32)
     return sum(_widen(graph) for graph in program.graphs.values())
 
 
