@@ -32,7 +32,7 @@ from .promises import Promises, promises_of
 from .races import Race, races
 from .reals import Polynomial, Reals
 from .terms import VARIES, Terms
-from .verdict import ORDER, OWN, PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
+from .verdict import ORDER, OWN, PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Added, Proof, Verdict
 
 
 def prove(original: Program, program: Program) -> tuple[Proof, Terms]:
@@ -293,9 +293,9 @@ class _Prover:
         self.proof.adds = {
             name: self._adds(name, growth, expected) for name, growth in batch.kept.items() if growth is not None
         }
-        if any(degree for adds in self.proof.adds.values() for _, _, degree in adds):
+        if any(scales for adds in self.proof.adds.values() for _, _, scales in adds):
             self.scaled = {"linear"}
-        if schedule.count is not None and self.proof.adds.get(schedule.count) != [(None, "1", 0)]:
+        if schedule.count is not None and self.proof.adds.get(schedule.count) != [(None, "1", ())]:
             detail = "the schedule counts micro-batches by it, and a micro-batch does not add 1"
             self._say(Verdict(STATE, schedule.count, UNPROVED, (), detail, taking))
         if batch.dropped is not None:
@@ -344,18 +344,18 @@ class _Prover:
                     g[name] = g[name] or {} if run.states[name] != self._symbol(name) else None
         return _MicroBatch(grown[0], grown[1] if len(grown) > 1 else None, tested, reals)
 
-    def _adds(self, name: str, growth: Polynomial, expected: _Expected) -> list[tuple[str | None, str, int]]:
-        adds: list[tuple[str | None, str, int]] = []
+    def _adds(self, name: str, growth: Polynomial, expected: _Expected) -> list[Added]:
+        adds: list[Added] = []
         for monomial, c in growth.items():
-            degree, seam = 0, None
+            scales, seam = list[str](), None
             for atom, e in monomial:
-                if atom in self.scales:
-                    degree += e
+                if atom in self.scales and e > 0:
+                    scales += [str(self.terms.heads[atom][1])] * e
                 elif atom in expected.mean.seams and seam is None and e == 1:
                     seam = expected.mean.seams[atom].name
                 else:
                     raise Unproved(f"what is added to '{name}' is no multiple of a gradient: law missing")
-            adds.append((seam, str(c), degree))
+            adds.append((seam, str(c), tuple(scales)))
         return adds
 
     def _growth(self, name: str, term: int, reals: Reals) -> Polynomial | None:

@@ -14,6 +14,10 @@ KINDS = (SAME, REALS, PURPOSE, OWN, UNPROVED)
 STATE, RESULT, ORDER = "state", "result", "order"
 
 
+Added = tuple[str | None, str, tuple[str, ...]]
+"""A summand: a gradient of the original, by its node (None: a number alone), a factor, and loss scales, by state."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``what``: a state, a result, or the order of effects; ``kind``: one of :data:`KINDS`. ``expected`` and ``found``
@@ -39,10 +43,9 @@ class Proof:
     accumulating: str = ""
     """The graph that takes a micro-batch and updates nothing."""
     updating: list[str] = field(default_factory=list)
-    adds: dict[str, list[tuple[str | None, str, int]]] = field(default_factory=dict)
-    """What a micro-batch adds to each of the program's own states: a gradient of the original, by its node (None: a
-    number alone), a factor, and how many loss scales."""
-    drops: dict[str, list[tuple[str | None, str, int]]] = field(default_factory=dict)
+    adds: dict[str, list[Added]] = field(default_factory=dict)
+    """What a micro-batch adds to each of the program's own states."""
+    drops: dict[str, list[Added]] = field(default_factory=dict)
     """The same of a micro-batch that is dropped, where the program drops some."""
     tested: bool = False
     """Whether the program tests gradients for finite values, as the original does not."""

@@ -19,7 +19,7 @@ from ..verification.hashes import hashes
 from .run import SEED, Proved, base_of, to_json
 
 FILE = "proof.json"
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1 << 30
 """Bytes of a certificate at most."""
 LEFT_OUT = (FILE, table.FILE)
@@ -113,11 +113,8 @@ def _cycle(d: Document) -> dict[str, Any]:
         for name, entries in of.items():
             found[name] = []
             for entry in entries.list():
-                seam, factor, degree = entry.list()
-                value = degree.value
-                if not isinstance(value, int) or abs(value) > 1 << 20:
-                    raise degree.wrong("a small whole number")
-                found[name].append([None if seam.value is None else seam.text(), _fraction(factor), value])
+                seam, factor, scales = entry.list()
+                found[name].append([None if seam.value is None else seam.text(), _fraction(factor), scales.texts()])
         return found
 
     def formula(of: Document) -> dict[str, Any] | None:
@@ -134,7 +131,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "loose": list(d["loose"].texts()),
         "tested": d["tested"].truth(),
         "accumulating": d["accumulating"].text(),
-        "turns": [{"graph": t["graph"].text()} for t in d["turns"].list()],
+        "updating": list(d["updating"].texts()),
         "adds": adds(d["adds"]),
         "drops": adds(d["drops"]),
     }

@@ -94,7 +94,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
         "formula": proof.formula,
         "tested": proof.tested,
         "accumulating": proof.accumulating,
-        "turns": [{"graph": name} for name in proof.updating],
+        "updating": list(proof.updating),
         "adds": {name: [list(a) for a in adds] for name, adds in proof.adds.items()},
         "drops": {name: [list(a) for a in adds] for name, adds in proof.drops.items()},
     }

@@ -8,6 +8,7 @@ are replaced by their means where they leave the backward part. Once for finite 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -15,13 +16,12 @@ from typing import Any
 from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import Error
 from ...ir.core.graph import Graph, Node
+from ...ir.core.prime_field import Num, exact, made, plus, random, times
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
-from .field import Field, Num, Val, digest, exact
+from .field import Field, Val, flat, is_scalar
 from .formula import stated
-from .machine import Machine, Ref
-
-OUTPUT = "loss"
+from .machine import Machine
 
 
 class Wrong(Error):
@@ -33,124 +33,96 @@ class Check:
         self.document, self.original, self.program, self.seed = certificate, original, program, seed
         self.graph: Graph = next(iter(original.graphs.values()))
         self.parts = network_parts(self.graph)
-        self.averaged, self.summed = bool(certificate["averaged"]), certificate["reduction"] == "sum"
-        self.scales = set(certificate["scales"])
+        states = {**program.state, **original.state}
+        self.start = {n: made(seed, "state", n, scalar=is_scalar(v.type)) for n, v in states.items()}
         self.seams: dict[str, Num] = {}
-        self.bits: dict[int, int] = {}
-        self.counts = {"N": digest(seed, "N") % 10**9 + 1, "D": digest(seed, "D") % 10**9 + 1}
-
-    # -- runs --------------------------------------------------------------------------------------------------
-
-    def leaf(self, field: Field, name: str) -> Val:
-        return Num(1, 1) if name in self.scales else field.leaf("state", name)
-
-    def run(self, field: Field, graph: Graph, held: Mapping[str, Val], **how: Any) -> tuple[dict[str, Val], Any]:
-        memory = {name: Ref([value]) for name, value in held.items()}
-        for name, ref in memory.items():
-            ref.name = name
-        inputs = [field.leaf("input", i) for i in range(len(graph.inputs))]
-        machine = Machine(field, self.bits, **how)
-        result = machine.value(machine.body(graph, inputs, memory))
-        return {name: ref[0] for name, ref in memory.items()}, result
-
-    def run_all_ways(self, field: Field, graph: Graph, held: Mapping[str, Val]) -> dict[str, Val]:
-        """A program's graph; in another order of its nodes it must do the same."""
-        states, _ = self.run(field, graph, held)
-        if not self.document["loose"]:
-            other, _ = self.run(field, graph, held, late=True)
-            for name, value in states.items():
-                if not field.same(value, other[name]):
-                    raise Wrong(f"graph '{graph.name}' leaves '{name}' as the order of its effects happens to be")
-        return states
-
-    def changed(self, field: Field, held: Mapping[str, Val], mean: Any, update: Any) -> dict[str, Val]:
-        return self.run(field, self.graph, held, parts=self.parts, mean=mean, update=update)[0]
-
-    def mean(self, node: Node, value: Num) -> Val:
-        if node.name not in self.seams and isinstance(node.type, TensorType) and node.type.dtype.is_float:
-            self.seams[node.name] = value
-        if not self.averaged:
-            return value
-        factor = exact(self.counts["N"]) if self.summed else exact(1)
-        made = self.average(value)
-        return Num(made.number * factor.number % (2**61 - 1), 0, None, made.tests)
-
-    def average(self, value: Num) -> Num:
-        number = digest("mean", value.number)
-        return Num(number, 0, None, self.bits.get(number, 0))
-
-    # -- the check ---------------------------------------------------------------------------------------------
+        self.known: dict[Any, Num] = {}
+        self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, seed, "counts"))
 
     def check(self) -> None:
-        plain = Field(self.seed)
-        start = {name: self.leaf(plain, name) for name in {**self.original.state, **self.program.state}}
-        own = [name for name in self.program.state if name not in self.original.state]
-        mine = {name: start[name] for name in self.original.state}
-        how: dict[str, Any] = {"parts": self.parts}
-        network, _ = self.run(plain, self.graph, mine, network_only=True, **how)
-        self.run(plain, self.graph, mine, mean=self.mean, **how)
-        for i, number in enumerate(dict.fromkeys(seam.number for seam in self.seams.values())):
-            self.bits[number] = self.bits[digest("mean", number)] = 1 << i
-        tested = self.document["tested"]
-        every = (1 << len(self.seams)) - 1
-        for case in (None,) if not tested else (True, False):
-            field = Field(self.seed, case, every)
-            wanted, _ = self.run(field, self.graph, mine, mean=self.mean, **how)
-            if self.document["formula"] is not None:
-                wanted = stated(partial(self.changed, field, mine), self.mean, field, mine, self.document["formula"])
-            if case is False:
-                wanted = network
-            for turn in self.document["turns"]:
-                self.turn(field, turn, start, own, wanted, network, case)
+        mine = {name: self.start[name] for name in self.original.state}
+        network = self.run(Field(), self.graph, mine, parts=self.parts, network_only=True)
+        self.run(Field(), self.graph, mine, parts=self.parts, mean=self.mean)
+        scales = [exact(1), *(self.start[name] for name in self.document["scales"])]
+        seams = {flat(seam): seam for seam in self.seams.values()}
+        for i, seam in enumerate(seams.values()):
+            for value in (average(seam), *(times(seam, scale) for scale in scales)):
+                self.known[flat(value)] = replace(value, of=1 << i)
+        for case in (True, False) if self.document["tested"] else (None,):
+            field = Field(case, (1 << len(seams)) - 1)
+            run, wanted = partial(self.run, field, self.graph, mine, parts=self.parts), network
+            if case is not False:
+                formula = self.document["formula"]
+                wanted = stated(run, self.mean, mine, formula) if formula else run(mean=self.mean)
+            batches = self.micro_batches(field, network) if self.document["averaged"] else self.start
+            for name in self.document["updating"]:
+                graph = self.program.graphs[name]
+                found = self.run_both_ways(field, graph, self.held(graph, batches))
+                for state in self.original.state:
+                    equal(found[state], wanted[state], f"'{state}' after graph '{name}'")
+                for state in self.document["adds"]:
+                    equal(found[state], exact(0), f"'{state}' at the end of the cycle")
 
-    def turn(
-        self, field: Field, turn: Mapping[str, Any], start: Mapping[str, Val], own: list[str],
-        wanted: Mapping[str, Val], network: Mapping[str, Val], case: bool | None,
-    ) -> None:  # fmt: skip
-        graph = self.program.graphs[turn["graph"]]
-        held = dict(start)
-        if self.averaged:
-            first = self.program.graphs[self.document["accumulating"]]
-            drops = self.document["drops"]
-            for gone in (True, False) if drops else (False,):
-                one = Field(self.seed, not gone, field.gradients) if drops else field
-                run = self.run_all_ways(one, first, start)
-                for name in self.original.state:
-                    self.equal(one, run[name], network[name], f"'{name}' after a micro-batch")
-                for name, adds in self.document["adds"].items():
-                    held_before = start[name]
-                    assert isinstance(held_before, Num)
-                    once = one.plus(held_before, self.sum(one, drops[name] if gone else adds, 1, averaged=False))
-                    self.equal(one, run[name], once, f"what a micro-batch adds to '{name}'")
-                    if not self.program.state[name].data.is_zero():
-                        raise Wrong(f"'{name}' does not begin with 0")
-            fused = bool(graph.inputs)
-            for name in start:
-                adds = self.document["adds"].get(name)
-                if adds is None:
-                    held[name] = start[name] if fused else run[name]
-                else:
-                    total = self.sum(field, adds, self.counts["N"], averaged=True)
-                    if drops:
-                        total = field.plus(total, self.sum(field, drops[name], self.counts["D"], averaged=True))
-                    held[name] = field.plus(total, self.sum(field, adds, 1, averaged=False), -1) if fused else total
-        found = self.run_all_ways(field, graph, held)
-        for name in self.original.state:
-            self.equal(field, found[name], wanted[name], f"'{name}' after graph '{graph.name}'")
-        for name in self.document["adds"]:
-            self.equal(field, found[name], exact(0), f"'{name}' at the end of the cycle")
+    def run(self, field: Field, graph: Graph, held: Mapping[str, Val], **how: Any) -> dict[str, Val]:
+        """What the graph leaves in the states."""
+        machine = Machine(field, held, self.known, **how)
+        machine.body(graph, [made(self.seed, "input", i, scalar=is_scalar(v.type)) for i, v in enumerate(graph.inputs)])
+        return {name: machine.memory[name] for name in held}
 
-    def sum(self, field: Field, adds: list[Any], times: int, *, averaged: bool) -> Num:
+    def run_both_ways(self, field: Field, graph: Graph, held: Mapping[str, Val]) -> dict[str, Val]:
+        """A program's graph; in another order of its nodes it must do the same."""
+        states = self.run(field, graph, held)
+        for name, value in {} if self.document["loose"] else self.run(field, graph, held, late=True).items():
+            if flat(value) != flat(states[name]):
+                raise Wrong(f"graph '{graph.name}' leaves '{name}' as the order of its effects happens to be")
+        return states
+
+    def mean(self, node: Node, value: Num) -> Val:
+        """What the update side of the original takes for a gradient."""
+        if isinstance(node.type, TensorType) and node.type.dtype.is_float:
+            self.seams.setdefault(node.name, value)
+        if not self.document["averaged"]:
+            return value
+        mean = self.known.get(flat(average(value)), average(value))
+        return times(mean, self.kept) if self.document["reduction"] == "sum" else mean
+
+    def micro_batches(self, field: Field, network: Mapping[str, Val]) -> dict[str, Val]:
+        """Runs the graph that takes a micro-batch: one that counts, and one that is dropped."""
+        graph, drops = self.program.graphs[self.document["accumulating"]], self.document["drops"]
+        for gone in (True, False) if drops else (False,):
+            left = self.run_both_ways(Field(not gone, field.gradients) if drops else field, graph, self.start)
+            for name in self.original.state:
+                equal(left[name], network[name], f"'{name}' after a micro-batch")
+            for name, adds in (drops if gone else self.document["adds"]).items():
+                equal(left[name], plus(self.start[name], self.sum(adds)), f"what a micro-batch adds to '{name}'")
+                if not self.program.state[name].data.is_zero():
+                    raise Wrong(f"'{name}' does not begin with 0")
+        return left
+
+    def held(self, graph: Graph, batches: Mapping[str, Val]) -> dict[str, Val]:
+        """The states before the update. A graph with inputs adds the last micro-batch itself."""
+        found: dict[str, Val] = dict(self.start if graph.inputs else batches)
+        for name, adds in self.document["adds"].items():
+            total = plus(self.sum(adds, self.kept), self.sum(self.document["drops"].get(name, ()), self.dropped))
+            found[name] = plus(total, times(self.sum(adds), exact(-1))) if graph.inputs else total
+        return found
+
+    def sum(self, adds: Any, count: Num | None = None) -> Num:
+        """What one micro-batch adds, or so many, by the mean of the gradient."""
         total = exact(0)
-        for seam, factor, degree in adds:
-            value = exact(Fraction(factor) * times)
-            if seam is not None:
-                one = self.average(self.seams[seam]) if averaged else self.seams[seam]
-                value = field.times(value, one)
-            total = field.plus(total, Num(value.number, value.degree + degree, value.exact if not degree else None,
-                                          value.tests))  # fmt: skip
+        for seam, factor, scales in adds:
+            if seam not in (None, *self.seams) or not self.start.keys() >= set(scales):
+                raise Wrong(f"the certificate names '{seam}' and {scales}, which are no gradient and no states")
+            value = exact(1) if seam is None else self.seams[seam]
+            value = value if count is None else times(count, average(value))
+            total = plus(total, times(value, exact(Fraction(factor)), *(self.start[s] for s in scales)))
         return total
 
-    def equal(self, field: Field, found: Val, wanted: Val, what: str) -> None:
-        if not field.same(found, wanted):
-            raise Wrong(f"the certificate does not hold: {what} is not what it should be")
+
+def average(value: Num) -> Num:
+    return value if value.exact is not None else made("mean", flat(value))
+
+
+def equal(found: Val, wanted: Val, what: str) -> None:
+    if flat(found) != flat(wanted):
+        raise Wrong(f"the certificate does not hold: {what} is not what it should be")

@@ -11,49 +11,45 @@ from typing import Any
 
 from ...ir.core.errors import Error
 from ...ir.core.graph import Node
+from ...ir.core.prime_field import exact, plus, times
 from ...ir.core.primitives import facts
 from ...ir.text import parse_graph
-from .field import Field, Num, Val, exact
+from .field import Field, Val
 from .machine import Machine
 
-Run = Callable[[Any, Any], dict[str, Val]]
-"""The states after a run of the original, by what gradients become (``mean``) and what updates take (``update``)."""
 
-
-def stated(run: Run, mean: Any, field: Field, start: Mapping[str, Val], formula: Mapping[str, Any]) -> dict[str, Val]:
-    """The states after a step of the original with that formula."""
+def stated(
+    run: Callable[..., dict[str, Val]], mean: Any, start: Mapping[str, Any], formula: Mapping[str, Any]
+) -> dict[str, Val]:
+    """The states after a step of the original with that formula. ``run``: the original, by what gradients become
+    (``mean``) and what updates take (``update``)."""
     seen: dict[tuple[str, str], Any] = {("weight", name): value for name, value in start.items()}
 
-    def see(what: str, node: Node, weight: str, taken: list[Val]) -> list[Val]:
-        gradient, rate = facts(node.op).gradient, facts(node.op).rate
-        assert gradient is not None
-        seen[what, weight] = taken[gradient]
-        if rate is not None:
-            seen["rate", weight] = taken[rate]
+    def see(what: str, node: Node, weight: str, taken: list[Any]) -> list[Any]:
+        places = {what: facts(node.op).gradient, "rate": facts(node.op).rate}
+        seen.update(((key, weight), taken[i]) for key, i in places.items() if i is not None)
         return taken
 
-    run(lambda *_: exact(0), lambda *a: see("rest", *a))
-    run(mean, lambda *a: see("gradient", *a))
+    run(mean=lambda *_: exact(0), update=lambda *a: see("rest", *a))
+    run(mean=mean, update=lambda *a: see("whole", *a))
     for what, weight in list(seen):
-        if what == "gradient" and isinstance(seen[what, weight], Num):
-            seen[what, weight] = field.plus(seen[what, weight], seen["rest", weight], -1)
+        if what == "whole":
+            seen["gradient", weight] = plus(seen[what, weight], times(exact(-1), seen["rest", weight]))
     graph = parse_graph(formula["graph"], "formula")
-    taken = [seen.get((what, weight)) for what, weight in formula["takes"]]
-    if None in taken or len(taken) != len(graph.inputs):
-        raise Error("the formula of the certificate takes what no update of the original takes")
-    given = Machine(field).body(graph, taken, {})
+    taken = [seen.get(tuple(key)) for key in formula["takes"]]
+    given = Machine(Field(), {}).body(graph, taken) if None not in taken and len(taken) == len(graph.inputs) else None
     if not isinstance(given, tuple) or len(given) != len(formula["gives"]):
-        raise Error("the formula of the certificate does not give what it says")
+        raise Error("the formula of the certificate takes or gives what no update of the original does")
     gives = dict(zip(map(tuple, formula["gives"]), given, strict=True))
 
-    def replaced(node: Node, weight: str, taken: list[Val]) -> list[Val]:
+    def replaced(node: Node, weight: str, taken: list[Any]) -> list[Any]:
         known = facts(node.op)
         places = {known.gradient: "taken", known.rate: "rate", known.decay: "decay"}
-        return [gives.get((places[i], weight), v) if i in places else v for i, v in enumerate(taken)]
+        return [gives.get((places.get(i, ""), weight), v) for i, v in enumerate(taken)]
 
-    after = run(mean, replaced)
-    for (what, name), factor in gives.items():
+    after: dict[str, Any] = run(mean=mean, update=replaced)
+    for what, name in gives:
         if what == "step":
-            step: Any = field.plus(after[name], start[name], -1)  # type: ignore[arg-type]
-            after[name] = field.plus(start[name], field.times(step, factor))  # type: ignore[arg-type]
+            step = plus(after[name], times(exact(-1), start[name]))
+            after[name] = plus(start[name], times(step, gives[what, name]))
     return after
