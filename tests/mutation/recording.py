@@ -43,8 +43,8 @@ class Recording:
 
 
 def recording(anew: bool = False, folders: Sequence[str] = TESTS) -> Recording:
-    """What is recorded of the tests in `folders` (or files). Files of tests that changed since are run again; so are all when a
-    measured source did."""
+    """What is recorded of the tests in `folders` (or files). Files of tests that changed since are run again; so are
+    all when a measured source did."""
     folder = FOLDER / "+".join(folders).replace("/", ".")
     folder.mkdir(parents=True, exist_ok=True)
     stamp, times = folder / "coverage", folder / "seconds.json"

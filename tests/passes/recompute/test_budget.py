@@ -33,7 +33,7 @@ def test_the_extra_operations_of_a_cycle() -> None:
         for steps in (2, 8)
     )
     extra = [least(program)[0].extra for program in (chain(32), two, eight)]
-    assert 0.1 < min(extra)
+    assert min(extra) > 0.1
     assert max(extra) < 0.5
     assert extra[1] < extra[2]
     assert fitting(chain(4), 1 << 40)[0].line().endswith("  +0 %")

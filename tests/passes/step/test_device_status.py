@@ -29,13 +29,13 @@ def test_a_cycle_reads_the_flag_and_then_clears_it(exported: Callable[[str], Pat
     source = bc.load(str(exported(name)))
     program = bc.compile(source, f"gradient-accumulation{{steps=3,split={split}}}", target="ascend")
     assert nodes(program.graphs["accumulate"], READ | CLEAR) == []
-    for graph in (g for name, g in program.graphs.items() if name != "accumulate"):
-        (read,), (clear,) = nodes(graph, READ), nodes(graph, CLEAR)
+    for updating in (g for name, g in program.graphs.items() if name != "accumulate"):
+        (read,), (clear,) = nodes(updating, READ), nodes(updating, CLEAR)
         assert read in live_nodes([clear])
         assert clear.graph is not None
         assert clear in live_nodes([clear.graph.result])
         awaited = {v.name for node in live_nodes([read]) for v in node.operands if isinstance(v, State)}
-        if clear.graph is graph:  # a function gets its operands from where it is called
+        if clear.graph is updating:  # a function gets its operands from where it is called
             assert any(state.startswith("accum.") for state in awaited)
     assert [m.site for r in program.reports for m in r.misses if "FloatStatus" in m.reason] == []
 
