@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -35,12 +35,12 @@ class Num:
         return self.a, self.b
 
 
-def random(count: int, *parts: Hashable) -> list[int]:
+def random(count: int, *parts: object) -> list[int]:
     data = hashlib.shake_128(repr(parts).encode()).digest(8 * count)
     return [int.from_bytes(data[i : i + 8], "little") % PRIME for i in range(0, 8 * count, 8)]
 
 
-def made(*parts: Hashable, scalar: bool = False) -> Num:
+def made(*parts: object, scalar: bool = False) -> Num:
     """A number that the parts alone decide."""
     a, b = random(2, *parts)
     return Num(a, a if scalar else b)
@@ -70,7 +70,7 @@ def inverse(x: Num) -> Num:
     return Num(pow(x.a, PRIME - 2, PRIME), pow(x.b, PRIME - 2, PRIME), 1 / x.exact if x.exact else None, x.of)
 
 
-def mixed(x: Num, *by: Hashable) -> Num:
+def mixed(x: Num, *by: object) -> Num:
     """The number times a random matrix."""
     p, q, r, s = random(4, *by)
     return Num((p * x.a + q * x.b) % PRIME, (r * x.a + s * x.b) % PRIME, None, x.of)

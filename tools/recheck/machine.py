@@ -79,7 +79,7 @@ class Machine:
             return tuple(self.averaged(node, v) for v in value)
         return self.mean(node, value) if isinstance(node, Node) and isinstance(value, Num) and self.mean else value
 
-    def node(self, node: Node, a: list[Any]) -> Any:
+    def node(self, node: Node, a: Any) -> Any:
         name, known = node.op.name, facts(node.op)
         if name == "Depend" or (name == "Load" and self.late):
             return a[0]
