@@ -36,15 +36,24 @@ def environment() -> dict[str, str]:
 def _make(folder: Path) -> None:
     names = _by_library(plugins() / PLUGIN)
     for vendor in VENDOR:
-        sources = sorted([*SOURCES.glob(f"{_short(vendor)}.c*"), *SOURCES.glob(f"{_short(vendor)}/*.cc")])
-        library(folder / vendor, sources, names[vendor], "" if vendor == DRIVER else vendor)
+        library(folder / vendor, bodies(vendor), names[vendor], "" if vendor == DRIVER else vendor)
     own = {symbol.name for symbol in given(plugins() / "gpu" / OPERATORS) if symbol.kind in "TW"}
     called = {symbol.name for symbol in asked(plugins() / PLUGIN)}
     library(folder / OPERATORS, sorted(SOURCES.glob("kernels/*.cc")), own & called)
-    compiler = folder / "cuda" / "bin" / "nvcc"
-    compiler.parent.mkdir(parents=True)
-    compiler.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {RELEASE}, V{RELEASE}.0"\n')
-    compiler.chmod(0o755)
+    compiler(folder)
+
+
+def bodies(vendor: str) -> list[Path]:
+    """The sources of a library's functions that have a body."""
+    return sorted([*SOURCES.glob(f"{_short(vendor)}.c*"), *SOURCES.glob(f"{_short(vendor)}/*.cc")])
+
+
+def compiler(folder: Path) -> None:
+    """A CUDA_HOME, `cuda` in the folder, with an `nvcc` that tells the release."""
+    nvcc = folder / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {RELEASE}, V{RELEASE}.0"\n')
+    nvcc.chmod(0o755)
 
 
 def _by_library(plugin: Path) -> dict[str, set[str]]:

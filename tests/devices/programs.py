@@ -66,8 +66,9 @@ def passes(job: Job) -> set[str]:
     return set(re.sub(r"{[^}]*}", "", PIPELINES[job.pipeline]).split(","))
 
 
-def compiled(job: Job, exported: bc.Program, target: str, scratch: Path) -> bc.Program:
-    """The program of a job, from the network's export; raises boost_compile.Error where a pass refuses it."""
+def compiled(job: Job, exported: bc.Program, target: str | None, scratch: Path) -> bc.Program:
+    """The program of a job, from the network's export; raises boost_compile.Error where a pass refuses it, or for its
+    target."""
     text = PIPELINES[job.pipeline]
     if "BASIS" in text:
         text = text.replace("BASIS", str(_basis(exported, scratch / f"{job.network}.npy")))

@@ -68,7 +68,7 @@ def test_a_known_failure_that_runs_is_told(exported: Exported) -> None:
 
 def test_a_refusal_for_one_device_alone_is_told(exported: Exported) -> None:
     job = Job("mlp", "less-bn")
-    message = refusal(job, "cpu", exported)
+    message = refusal(job, exported)
     assert message
     assert not judge("GPU", [Outcome(job, "refused", message)], exported)
     assert judge("GPU", [Outcome(job, "refused", "another")], exported)

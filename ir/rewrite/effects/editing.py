@@ -111,8 +111,8 @@ class Effects:
         gone = {e.node for e in self.list if e.passive and e.node not in live}
         effects = [e for e in self.list if e.node not in gone]
         present = {e.node for e in effects}
-        for node in live:
-            if node not in present and node.op.name != "Partial":
+        for node in graph:
+            if node in live and node not in present and node.op.name != "Partial":
                 stray = describe(node, self._known)
                 if stray is not None and node.op.name != "Depend":
                     users = ", ".join("%" + u.name for u in node.users[:3])

@@ -25,7 +25,8 @@ template cudaError Softmax<float, true>(float *, float *, size_t, size_t, size_t
 template <typename T, typename S>
 cudaError CrossEntropyWithSparse(const T *probability, const S *label, size_t rows, size_t classes, T *loss, Stream) {
   double sum = 0;
-  for (size_t i = 0; i < rows; i++) sum -= std::log(double(probability[i * classes + label[i]]));
+  for (size_t i = 0; i < rows; i++)
+    if (label[i] >= 0 && size_t(label[i]) < classes) sum -= std::log(double(probability[i * classes + label[i]]));
   return *loss = T(sum / rows), cudaSuccess;
 }
 template <typename T, typename S>

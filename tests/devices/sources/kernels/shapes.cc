@@ -68,14 +68,16 @@ struct ShapeHelper {
   size_t dim[8];
 };
 
-// For each index: body(its place, the place in the other tensor that it names along `axis`).
+// For each index: body(its place, the place in the other tensor that it names along `axis`). An index outside of it, which
+// a kernel without a body may have left there, is passed over.
 template <typename S, typename F>
 static void for_each_index(const S *index, size_t axis, size_t rank, const ShapeHelper &shape, const ShapeHelper &of_index,
                            F body) {
   for (size_t i = 0, n = std::accumulate(of_index.dim, of_index.dim + rank, size_t(1), std::multiplies<>()); i < n; i++) {
     size_t left = i, place = 0, step = 1;
+    S named = index[i] < 0 ? index[i] + S(shape.dim[axis]) : index[i];
+    if (named < 0 || size_t(named) >= shape.dim[axis]) continue;
     for (size_t a = rank; a-- > 0; step *= shape.dim[a]) {
-      S named = index[i] < 0 ? index[i] + S(shape.dim[a]) : index[i];
       place += (a == axis ? size_t(named) : left % of_index.dim[a]) * step;
       left /= of_index.dim[a];
     }
@@ -86,6 +88,7 @@ static void for_each_index(const S *index, size_t axis, size_t rank, const Shape
 template <typename T, typename S>
 cudaError GatherD(const T *x, const S *index, T *result, size_t axis, size_t indices, size_t rank,
                   const ShapeHelper &shape, const ShapeHelper &of_index, Stream stream, unsigned device) {
+  std::fill_n(result, std::accumulate(of_index.dim, of_index.dim + rank, size_t(1), std::multiplies<>()), T(0));
   for_each_index(index, axis, rank, shape, of_index, [&](size_t i, size_t place) { result[i] = x[place]; });
   return cudaSuccess;
 }
