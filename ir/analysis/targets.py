@@ -41,6 +41,10 @@ _SERVED = {
 """By target and the type of a kernel: the other types that MindSpore casts to it and back."""
 _PACKED = {"LSTMGrad": "LSTM"}
 """Gradients of layers whose weights a CPU's kernels pack in their own way, with the layer: both must run there."""
+_LSTM_WEIGHTS = 3
+"""The operand of LSTM that holds all of its weights."""
+_LSTM_BIASES = {CPU: 1, GPU: 2}
+"""How many biases a gate has in there: nn.LSTM adds those of input and state up for a CPU, and packs both for a GPU."""
 _NO_KERNEL = frozenset({Family.ORDER, Family.TUPLE, Family.CLOSURE})
 
 Item = DType | tuple | None
@@ -99,7 +103,8 @@ def runs_on(node: Node, target: str) -> str | None:
         return place_of(node.op.name, (), None, target)
     if node.op.attributes.get("primitive_target") == "CPU":  # so the file says, as that of nn.AdamOffload does
         return place_of(node.op.name, operand_types(node), item(node.type), CPU)
-    return place_of(node.op.name, operand_types(node), item(node.type), target)
+    place = place_of(node.op.name, operand_types(node), item(node.type), target)
+    return place if place is None or _reads_weights(node, place) else None
 
 
 def operand_types(node: Node) -> Types:
@@ -136,6 +141,25 @@ def _is_split(name: str, target: str) -> bool:
     return name in _PACKED and target != CPU and bool(kernels(target).of(_PACKED[name]))
 
 
+def _reads_weights(node: Node, place: str) -> bool:
+    """Whether kernels there read the weights of the node as they are packed: False for an LSTM of another device."""
+    given = node.op.attributes
+    if node.op.name != "LSTM" or "hidden_size" not in given or node.num_operands <= _LSTM_WEIGHTS:
+        return True
+    weights = node.operand(_LSTM_WEIGHTS).type
+    if not isinstance(weights, TensorType) or weights.size is None:
+        return True
+    hidden, projection, ways = given["hidden_size"], given.get("proj_size", 0), 1 + given["bidirectional"]
+    width = projection or hidden
+    products = 0
+    for layer in range(given["num_layers"]):
+        inputs = width * ways if layer else given["input_size"]
+        products += ways * (4 * hidden * (inputs + width) + projection * hidden)
+    bias = 4 * hidden * ways * given["num_layers"] if given["has_bias"] else 0
+    sizes = {device: products + count * bias for device, count in _LSTM_BIASES.items()}
+    return weights.size not in sizes.values() or weights.size == sizes.get(place)
+
+
 def refusal(node: Node, graph: str, target: str) -> str:
     """The message about a node that the target has no kernel for and that nothing replaces."""
     where = f"graph '{graph}'" if node.graph is None or node.graph.owner is None else f"function '{node.graph.name}'"
@@ -157,6 +181,9 @@ def advice(node: Node) -> str:
 def described(node: Node, target: str) -> str:
     """The primitive, with its element types where the target has kernels for others."""
     name = node.op.name
+    place = place_of(name, operand_types(node), item(node.type), target)
+    if place is not None and not _reads_weights(node, place):
+        return f"{name} with weights that are packed for another device"
     if not kernels(target).of(name):
         return name
     taken = ", ".join(str(t) for t in _flat(operand_types(node)) if t is not None)

@@ -28,6 +28,14 @@ graph @net(%x: float16[2,3], %labels: int32[2], %h: float32[2]) {
 }
 """
 
+LSTM = """
+graph @net(%x: float32[5,4,6], %h: float32[1,4,8], %w: float32[480,1,1]) {
+  %r = LSTM(%x, %h, %h, %w) {LAYER} : (float32[5,4,8], float32[1,4,8], float32[1,4,8], float32[5], float32[5])
+  return %r
+}
+""".replace("LAYER", "input_size = 6, hidden_size = 8, num_layers = 1, has_bias = true, bidirectional = false")
+"""As a CPU exports it, the forward part alone."""
+
 
 @pytest.fixture
 def lamb(tmp_path: Path) -> Path:
@@ -48,6 +56,15 @@ def test_the_targets_of_a_program(lamb: Path, tmp_path: Path, capsys: Any) -> No
     assert cpu == "cpu:    has kernels for all of it"
     replaced = "which replaces SparseSoftmaxCrossEntropyWithLogits"
     assert gpu == f"gpu:    has kernels after boost-compile --target gpu, {replaced}"
+
+
+def test_an_lstm_of_another_device_is_refused(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "lstm.ir").write_text(LSTM)
+    _, cpu, gpu, _ = shell(capsys, inspect.command, tmp_path / "lstm.ir", "--targets").out.splitlines()
+    assert cpu == "cpu:    has kernels for all of it"
+    told = "MindSpore has no gpu kernel for LSTM with weights that are packed for another device (node %r, graph 'net')"
+    assert gpu.startswith(f"gpu:    cannot run it. {told}")
+    assert gpu.endswith("export the training cell there. Or compile for ascend and cpu, which have it.")
 
 
 def test_the_targets_as_json(lamb: Path, capsys: Any) -> None:

@@ -138,3 +138,31 @@ def test_a_weight_in_two_places_is_refused(exported: Callable[[str], Path]) -> N
     apart = bc.compile(source, "gradient-accumulation{steps=2}", target="gpu")
     assert [node.op.name for node in on_cpu(apart.graphs["apply"], "gpu")] == ["FusedAdaFactor"] * 4
     assert bc.compile(source, "dead-code-elimination", target="ascend").target == "ascend"
+
+
+@pytest.mark.parametrize(
+    ("weights", "attributes", "on"),
+    [
+        # 4 gates of 8 with 6 inputs, 8 of state and, on a GPU, a bias for each of the two.
+        (4 * 8 * (6 + 8 + 1), "", "cpu ascend"),
+        (4 * 8 * (6 + 8 + 2), "", "gpu"),
+        (4 * 8 * (6 + 8), "has_bias = false", "cpu gpu ascend"),
+        (2 * 4 * 8 * (6 + 8 + 1), "bidirectional = true", "cpu ascend"),
+        (4 * 8 * (6 + 8 + 1) + 4 * 8 * (8 + 8 + 1), "num_layers = 2", "cpu ascend"),
+        (4 * 8 * (6 + 8 + 2) + 4 * 8 * (8 + 8 + 2), "num_layers = 2", "gpu"),
+        (4 * 8 * (6 + 5 + 2) + 5 * 8, "proj_size = 5", "gpu"),
+        (7, "", "cpu gpu ascend"),  # as no device packs them: not ours to judge
+    ],
+)
+def test_weights_of_an_lstm_are_packed_for_one_device(weights: int, attributes: str, on: str) -> None:
+    """Nothing else tells of it where only the forward part is there: tests/devices holds MindSpore's own refusal."""
+    usual = {"input_size": "6", "hidden_size": "8", "num_layers": "1", "has_bias": "true", "bidirectional": "false"}
+    usual |= {"proj_size": "0", "dropout": "0.0"} | dict([attributes.split(" = ")] if attributes else [])
+    written = ", ".join(f"{name} = {value}" for name, value in usual.items())
+    states = "float32[1,4,8]"
+    (node,) = parse_program(
+        f"graph @g(%x: float32[5,4,6], %h: {states}, %c: {states}, %w: float32[{weights},1,1]) {{\n"
+        f"  %r = LSTM(%x, %h, %c, %w) {{{written}}} : (float32[5,4,8], {states}, {states}, float32[5], float32[5])\n"
+        "  return %r\n}"
+    ).graphs["g"]
+    assert {target for target in ("cpu", "gpu", "ascend") if has_kernel(node, target)} == set(on.split())
