@@ -45,8 +45,24 @@ KNOWN = (
         "Ascend",
         lambda job: "overflow-check" in passes(job),
         "refused",
-        r"own check \(by <.*NPUGetFloatStatus.*\) cannot be made to look at its gradient",
+        r"own check \(by <.*NPUGetFloatStatus.*\) cannot be made to look at its gradient"
+        "|detect=status need a training cell without a check of its own",
         "the exported file asks the chip for overflows; for other devices legalize makes tests of gradients of that",
+        always=False,
+    ),
+    Known(
+        "GPU",
+        lambda job: job.pipeline in ("bfloat16", "status"),
+        "refused",
+        "no bfloat16 kernels for products and convolutions on gpu|asks a flag that only Ascend has",
+        "Ascend alone has these",
+    ),
+    Known(
+        "Ascend",
+        lambda job: job.pipeline == "bfloat16",
+        "refused",
+        "is in half precision already",
+        "for the CPU it is refused for bfloat16 before that",
         always=False,
     ),
     Known(
