@@ -51,6 +51,9 @@ ELSEWHERE = {
     # A proof is judged as a whole: what is proved, and that no fault is.
     "ir/proof": "tests/ir/proof/test_prover.py",
     # One pass in several files.
+    "passes/data_parallel": "tests/passes/data_parallel.ir",
+    "passes/gradient_accumulation": "tests/passes/gradient_accumulation.ir",
+    "passes/normalised_head": "tests/passes/normalised_head.ir",
     "passes/legalize": "tests/passes/legalize/legalize.ir",
     "passes/mixed_precision": "tests/passes/mixed_precision/test_mixed_precision.py",
     "passes/recompute": "tests/passes/recompute/test_recompute.py",

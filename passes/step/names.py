@@ -30,12 +30,14 @@ def steps_of(group: int | str) -> str:
 # fmt: off
 NAMES: tuple[Name, ...] = (
     Name(WEIGHT, "state", "the sum of the weights of a cycle's micro-batches (reduction=weighted)",
-         ("passes.gradient_accumulation",), ("passes.dim_reduce.dim_reduce", "passes.gradient_accumulation")),
+         ("passes.gradient_accumulation.graphs",), ("passes.dim_reduce.dim_reduce",
+         "passes.gradient_accumulation.graphs")),
     Name(SKIPPED, "state", "how many updates in a row were skipped",
          ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
-         "passes.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale", "passes.overflow_check")),
+         "passes.gradient_accumulation.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale",
+         "passes.overflow_check")),
     Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
-         ("passes.overflow_check",), ("passes.gradient_accumulation",)),
+         ("passes.overflow_check",), ("passes.gradient_accumulation.gradient_accumulation",)),
     Name(OWN, "note", "of overflow.skipped_cycles: it counts the updates that the file's own check skips",
          ("passes.overflow_check",), ("passes.adasum",)),
     Name(SCALE, "state", "the loss scale; its notes are the rule: factor, window, min, max",
@@ -51,12 +53,12 @@ NAMES: tuple[Name, ...] = (
          ("passes.parameter_groups", "passes.tag_gradient_centralization"), ("passes.lower_gradient_centralization",
          "passes.parameter_groups", "tools.verification.context", "tools.views.anatomy", "tools.views.summary")),
     Name(FUSION, "note", "of a weight: the number of the bucket in which ranks exchange its gradient",
-         ("passes.parameter_groups",), ("passes.data_parallel",)),
+         ("passes.parameter_groups",), ("passes.data_parallel.exchange",)),
     Name(TALLY, "mark", "what the node counts on this rank; data-parallel puts the sum over ranks in its place",
-         ("passes.step.tally",), ("passes.data_parallel", "passes.step.clip_each_rank",
+         ("passes.step.tally",), ("passes.data_parallel.exchange", "passes.step.clip_each_rank",
          "passes.step.exported_reductions", "passes.step.tally")),
     Name(COUNTED, "mark", "a divisor that holds the number of micro-batches as a factor",
-         ("passes.step.normalisation",), ("passes.data_parallel", "passes.dim_reduce.dim_reduce",
+         ("passes.step.normalisation",), ("passes.data_parallel.exchange", "passes.dim_reduce.dim_reduce",
          "passes.step.normalisation")),
 )
 # fmt: on

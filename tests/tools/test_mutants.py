@@ -21,14 +21,14 @@ from boost_compile.passes import (
     clip_gradients,
     common_subexpression_elimination,
     dead_code_elimination,
-    gradient_accumulation,
     gradient_freeze,
     loss_scale,
     lower_gradient_centralization,
-    normalised_head,
     overflow_check,
     parameter_groups,
 )
+from boost_compile.passes.gradient_accumulation import graphs as accumulation
+from boost_compile.passes.normalised_head import rewrite as normalised
 from boost_compile.passes.step import dynamic_loss_scale
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.verifier import verify
@@ -42,14 +42,14 @@ ACCUMULATE = "gradient-accumulation{steps=4}"
 
 def wrong_divisor(patch: Patch) -> None:
     """The mean divides by N + 1."""
-    real = gradient_accumulation.declare_divisor
+    real = accumulation.declare_divisor
 
     def declare(node: Node, **options: Any) -> Node:
         graph = node.graph
         assert graph is not None
         return real(graph.create("Add", [node, graph.constant(scalar_tensor("float32", 1.0))]), **options)
 
-    patch.setattr(gradient_accumulation, "declare_divisor", declare)
+    patch.setattr(accumulation, "declare_divisor", declare)
 
 
 def _with_append(patch: Patch, change: Callable[[Effects, str, list[Value]], tuple[str, list[Value]] | None]) -> None:
@@ -62,7 +62,7 @@ def _with_append(patch: Patch, change: Callable[[Effects, str, list[Value]], tup
                 return operands[-1]  # type: ignore[return-value]
             return super().append(changed[0], changed[1], scope=scope, sources=sources)
 
-    patch.setattr(gradient_accumulation, "Effects", Mutant)
+    patch.setattr(accumulation, "Effects", Mutant)
 
 
 def missing_clear(patch: Patch) -> None:
@@ -108,29 +108,29 @@ def uncounted_micro_batch(patch: Patch) -> None:
 
 def update_every_micro_batch(patch: Patch) -> None:
     """The accumulating graph keeps the update side."""
-    patch.setattr(gradient_accumulation, "drop_update_side", lambda fx, parts: None)
+    patch.setattr(accumulation, "drop_update_side", lambda fx, parts: None)
 
 
 def dropped_effect(patch: Patch) -> None:
     """One update is lost where the network side is cut away."""
-    real = gradient_accumulation.drop_network
+    real = accumulation.drop_network
 
     def drop(fx: Effects, parts: dict[Node, str]) -> None:
         real(fx, parts)
         fx.drop([e for e in fx.writes() if parts.get(e.node) not in (FORWARD, BACKWARD)][-1:])
 
-    patch.setattr(gradient_accumulation, "drop_network", drop)
+    patch.setattr(accumulation, "drop_network", drop)
 
 
 def stale_statistics(patch: Patch) -> None:
     """What forward writes is lost with the update side."""
-    real = gradient_accumulation.drop_update_side
+    real = accumulation.drop_update_side
 
     def drop(fx: Effects, parts: dict[Node, str]) -> None:
         real(fx, parts)
         fx.drop(fx.writes())
 
-    patch.setattr(gradient_accumulation, "drop_update_side", drop)
+    patch.setattr(accumulation, "drop_update_side", drop)
 
 
 class _Early(GradientPath):
@@ -244,7 +244,7 @@ def wrong_backward(patch: Patch) -> None:
     def through_length(self: Any, gradient: Node, value: Value, unit: Value, axis: int) -> Node:
         return gradient
 
-    patch.setattr(normalised_head._Builder, "through_length", through_length)
+    patch.setattr(normalised.Builder, "through_length", through_length)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import pytest
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.text import parse_program
-from boost_compile.passes import clip_gradients, gradient_accumulation
+from boost_compile.passes import clip_gradients
+from boost_compile.passes.gradient_accumulation import graphs as accumulation
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.verification import progress
 from boost_compile.tools.verification.data import random_batches
@@ -136,7 +137,7 @@ def test_every_network_with_every_preserving_pipeline(case: str, pipeline: str, 
 def test_small_faults_are_found(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean that is off by a ten-thousandth, under optimizers that do and do not forget the size of a gradient."""
     fault = 1e-4
-    real = gradient_accumulation.declare_divisor
+    real = accumulation.declare_divisor
 
     def declare(node: Node, **options: Any) -> Node:
         graph = node.graph
@@ -144,7 +145,7 @@ def test_small_faults_are_found(case: str, load: Load, monkeypatch: pytest.Monke
         factor = graph.constant(scalar_tensor("float32", 1.0 + fault))
         return real(graph.create("Mul", [node, factor]), **options)
 
-    monkeypatch.setattr(gradient_accumulation, "declare_divisor", declare)
+    monkeypatch.setattr(accumulation, "declare_divisor", declare)
     source = load(case)
     found = bc.verify(source, bc.compile(source, "gradient-accumulation{steps=4}"), bisect=False)
     failed = found.result("different micro-batches")

@@ -11,7 +11,7 @@ from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, REALS, SAME, STATE, UNPROVED, Proof
-from boost_compile.passes import gradient_accumulation
+from boost_compile.passes.gradient_accumulation import graphs as accumulation
 
 import boost_compile as bc
 from tests.synthetic import layers
@@ -88,14 +88,14 @@ def test_dropped_micro_batches_are_cases_of_their_own() -> None:
 
 
 def test_a_divisor_that_is_off_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradient_accumulation.declare_divisor
+    real = accumulation.declare_divisor
 
     def declare(node: Node, **options: object) -> Node:
         graph = node.graph
         assert graph is not None
         return real(graph.create("Mul", [node, graph.constant(scalar_tensor("float32", 1.0001))]), **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(gradient_accumulation, "declare_divisor", declare)
+    monkeypatch.setattr(accumulation, "declare_divisor", declare)
     original = load("mlp")
     found, terms = prove(original, bc.compile(original, "gradient-accumulation{steps=2}"))
     assert {v.name for v in found.failures} >= {"hidden.weight", "moments.hidden.weight"}

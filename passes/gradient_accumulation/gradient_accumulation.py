@@ -1,0 +1,146 @@
+"""Gradient accumulation: one optimizer step for the summed gradients of several micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.results import asks_for_overflow, name_results
+from ...ir.core.errors import OptionError, PassError
+from ...ir.core.graph import Graph
+from ...ir.core.program import Entry, Program
+from ...ir.core.report import PassResult
+from ...ir.core.types import TensorType
+from ...ir.core.wording import counted, print_bytes
+from ...ir.rewrite.settle_results import settle_results
+from ..framework.base import Pass
+from ..framework.options import option
+from ..step.device_status import clear_behind_reading
+from ..step.micro_batch_weight import find_weight
+from ..step.names import EACH, SKIPPED
+from ..step.split import Cut, find_cut
+from ..step.step import the_step
+from .graphs import SCOPE, accumulate
+from .plan import Kept, Plan, fixed_gradients
+
+
+class GradientAccumulation(Pass):
+    """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
+
+    The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
+    and backward and adds every gradient to its accumulator (state ``accum.<weight>``). The update side starts from the
+    mean of the accumulators and clears them. It keeps everything that it does to a gradient (all-reduce, unscaling,
+    clipping, weight decay). So this happens once a cycle, on the mean.
+
+    ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
+    times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
+    cycle. The mean divides by the number of micro-batches that were really added (state ``accumulation.count``).
+
+    Preserves training: with N equal micro-batches the weights after a cycle are those of one original step; with
+    different ones, those of native accumulation with averaged gradients. BatchNorm statistics advance once a
+    micro-batch; step count, learning rate and slots once a cycle. An Ascend chip's overflow flag is read once a cycle
+    and cleared behind that, so it tells of all its micro-batches.
+
+    Source: MindSpore's tutorial "Gradient accumulation", which sums without dividing (``reduction=sum``), and
+    ``mindspore.boost.GradientAccumulation``, which divides by N.
+    """
+
+    name = "gradient-accumulation"
+    stage = "accumulate"
+    steps: int = option(4, help="micro-batches a cycle", minimum=1)
+    reduction: str = option(
+        "mean", help="how the gradients of a cycle join for the optimizer", choices=("mean", "sum", "weighted")
+    )
+    weight: str | None = option(
+        None, help="input, output or node whose sum weighs a micro-batch's gradients (reduction=weighted)"
+    )
+    split: str = option(
+        "apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused")
+    )
+    dtype: str = option(
+        "float32", help="element type of the accumulators of half-precision gradients", choices=("float32", "same")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.reduction == "weighted") != (self.weight is not None):
+            raise OptionError(f"pass '{self.name}': reduction=weighted and weight=NAME belong together")
+
+    def run(self, program: Program) -> PassResult:
+        step = the_step(program, self.name)
+        if SKIPPED in program.state and EACH in program.state[SKIPPED].info:
+            raise PassError(
+                "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
+                f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
+            )
+        settle_results(step, network_parts(step))
+        clear_behind_reading(step, network_parts(step), scope=SCOPE)
+        if asks_for_overflow(step):  # for those who ask the parts of the step for its loss scale
+            name_results(program, step)
+        plan = self._plan(program, step)
+        accumulate(program, plan)
+        return self._report(plan, program.graphs)
+
+    def _plan(self, program: Program, step: Graph) -> Plan:
+        found = anatomy(step)
+        cut = find_cut(found)
+        gradients = self._accumulators(program, cut)
+        carried = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]
+        for k in carried:
+            if not k.type.is_static:
+                raise PassError(f"{k.crossing.value!r} has no fixed shape: it cannot be kept for the update graph")
+        weight = None if self.weight is None else find_weight(found, self.weight)
+        for info in found.weights:
+            # A constant is its own mean. Its sum over micro-batches is another constant, unless it is zero.
+            if self.reduction == "sum" and not info.gradient and not all(v.is_zero for v in info.fixed):
+                raise PassError(
+                    f"the gradient of weight '{info.name}' is a constant of the graph, which {self.name} cannot add up "
+                    "over micro-batches: use reduction=mean"
+                )
+        cycle: tuple[Entry, ...] = (Entry("accumulate", self.steps), Entry("apply"))
+        if self.split == "fused":
+            # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut
+            # short.
+            cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
+        return Plan(found, cut, gradients, carried, fixed_gradients(found), weight, self.reduction == "mean", cycle)
+
+    def _accumulators(self, program: Program, cut: Cut) -> list[Kept]:
+        names = [c.weight + (f"#{c.part}" if c.part else "") for c in cut.gradients]
+        # MindSpore calls slots of Adagrad and Adadelta "accum.<weight>" too.
+        prefix = "accum."
+        while any(prefix + name in program.state for name in names):
+            prefix += "gradient."
+        return [Kept(c, prefix + name, self._accumulator(c.type)) for c, name in zip(cut.gradients, names, strict=True)]
+
+    def _accumulator(self, gradient: TensorType) -> TensorType:
+        if not gradient.is_static:
+            raise PassError(f"a gradient of type {gradient} has no fixed shape: it cannot be accumulated")
+        return TensorType(gradient.dtype if self.dtype == "same" else gradient.dtype.widened, gradient.shape)
+
+    def _report(self, plan: Plan, graphs: Mapping[str, Graph]) -> PassResult:
+        result, found = self.result(), plan.found
+        result.matched = len(found.weights)
+        result.changed = len({k.crossing.weight for k in plan.gradients})
+        trained = {w.name for w in found.weights}
+        for name, role in found.roles.items():
+            if role == "weight" and name not in trained:
+                result.miss(name, "frozen: nothing updates it, so there is no gradient to accumulate")
+        for info in found.weights:
+            if not info.gradient:
+                result.miss(info.name, "the same for every batch: its update takes a constant for a gradient")
+        for k in plan.carried:
+            users = ", ".join(f"%{user.name}" for user, _ in k.crossing.uses[:3])
+            result.miss(k.crossing.value.name, f"the update side (by {users}) sees the last micro-batch's value")
+        nbytes = sum(k.type.nbytes for k in plan.gradients)
+        result.statistics = {
+            "accumulators": len(plan.gradients),
+            "accumulator bytes": nbytes,
+            "nodes before": len(found.graph),
+            **{f"nodes in {name}": len(graph) for name, graph in graphs.items()},
+        }
+        result.summary = (
+            f"{counted(result.changed, 'gradient')} accumulated over {counted(self.steps, 'micro-batch')} "
+            f"({print_bytes(nbytes)} of accumulators)"
+        )
+        return result

@@ -1,0 +1,51 @@
+"""What accumulation decides about a step before anything is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.stages import Point
+from ...ir.core.graph import Constant, Value
+from ...ir.core.program import Entry
+from ...ir.core.types import TensorType
+from ..step.split import Crossing, Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """State that carries a crossing value from one graph to another: ``accum.<weight>`` for a gradient."""
+
+    crossing: Crossing
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decisions. ``fixed``: the constants that some updates take
+    for a gradient, by weight, and who takes them. ``weight``: the factor of a micro-batch's gradients, if there is one.
+    """
+
+    found: TrainingAnatomy
+    cut: Cut
+    gradients: Sequence[Kept]
+    carried: Sequence[Kept]
+    fixed: Mapping[str, Point]
+    weight: Value | None
+    mean: bool
+    cycle: tuple[Entry, ...]
+
+
+def fixed_gradients(found: TrainingAnatomy) -> dict[str, Point]:
+    """The constants that some updates take for a gradient, by weight, and who takes them."""
+    if all(info.gradient for info in found.weights):
+        return {}
+    starts = {path.weight: path.points[0] for path in gradient_paths(found.graph, found)}
+    return {
+        weight: start
+        for weight, start in starts.items()
+        if isinstance(start.values[0], Constant) and start.graph is found.graph
+    }
