@@ -37,7 +37,7 @@ def scales_its_loss(program: Program) -> bool:
     """Whether an earlier pass, or the training cell by itself, has put a loss scale there."""
     if SCALE in program.state or value_of(0) in program.state:
         return True
-    return any("loss_scale" in graph.outputs or asks_for_overflow(graph) for graph in program.graphs.values())
+    return any(LOSS_SCALE in graph.outputs or asks_for_overflow(graph) for graph in program.graphs.values())
 
 
 def put_scale_rule(program: Program) -> None:
