@@ -57,8 +57,8 @@ class Exchange:
         buckets = self._buckets(terms, wide)
         sums: dict[int, Node] = {}
         for bucket in buckets:
-            found = sum_over_ranks(graph, [wide[i] for i in bucket], self.group, scope=SCOPE)
-            sums.update(zip(bucket, found, strict=True))
+            totals = sum_over_ranks(graph, [wide[i] for i in bucket], self.group, scope=SCOPE)
+            sums.update(zip(bucket, totals, strict=True))
         divisor = self._divisor(terms)
         for i, term in enumerate(terms):
             self._wire(term, sums[i], None if term.divided else divisor)
