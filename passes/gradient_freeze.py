@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.analysis.cost.flops import estimated_flops
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.calls import bindings
-from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs, weights_of
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError, PassError, nearest
@@ -105,7 +105,7 @@ class GradientFreeze(Pass):
         for k, frozen in enumerate(variants[1:], 1):
             made = {}
             for name, graph in base.items():
-                made[name] = _freeze(program, graph, variant_name(name, k), frozen)
+                made[name] = _freeze(program, graph, variant_name(name, k), frozen, _shared(base.values(), frozen))
                 program.graphs[made[name].name] = made[name]
             saved = 100 * (1 - sum(estimated_flops(g) for g in made.values() if g.inputs) / max(before, 1))
             fewer = nodes - sum(len(g) for g in made.values())
@@ -167,10 +167,21 @@ def _count_cycle(graph: Graph) -> None:
     fx.commit()
 
 
-def _freeze(program: Program, source: Graph, name: str, frozen: set[str]) -> Graph:
-    """A copy of a graph that neither updates the frozen weights nor computes their gradients."""
+def _shared(graphs: Iterable[Graph], frozen: set[str]) -> set[str]:
+    """The weights whose gradient is that of one that is trained too (the biases of a recurrent cell)."""
+    together = [set(weights_of(node)) for graph in graphs for node in graph]
+    return {weight for weights in together if weights - frozen for weight in weights}
+
+
+def _freeze(program: Program, source: Graph, name: str, frozen: set[str], shared: set[str]) -> Graph:
+    """A copy of a graph that neither updates the frozen weights nor computes their gradients. Sums of a gradient
+    that is ``shared`` go on."""
     graph, _ = source.clone(name)
-    kept = {n for n, v in program.state.items() if n in frozen or v.weight in frozen}
+    kept = {
+        n
+        for n, v in program.state.items()
+        if n in frozen or (v.weight in frozen and not (v.role == "accumulator" and v.weight in shared))
+    }
     accumulators = {n for n in kept if program.state[n].role == "accumulator"}
     values = _gradients(graph, frozen, accumulators)
     # Updates, and what adds to accumulators and clears them: those stay zero. What a function returns is seen to below.

@@ -41,7 +41,7 @@ def changed(
     original: Program, program: Program, mean: Outcome, start: Mapping[str, int], execution: Execution, reals: Reals
 ) -> tuple[Outcome, Changed]:
     """The original's outcome with its updates as formulas say. ``start``: what the states held."""
-    if not any(r.name in formulas.KNOWN for r in program.reports):
+    if not any(r.name in formulas.OF_UPDATES for r in program.reports):
         return mean, Changed()
     terms = execution.terms
     weights = [name for name, v in original.state.items() if v.role == "weight"]

@@ -12,7 +12,7 @@ to each state; by induction the states hold N times the mean of it when the upda
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -25,24 +25,33 @@ from ..core.program import Program
 from ..core.types import DType, TensorType
 from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
+from . import formulas
 from .changed import Changed, changed
 from .execution import WORLD, Execution, Outcome, Side, Unproved
-from .formulas import loss_scale
+from .formulas import freeze, loss_scale
 from .promises import Promises, promises_of
 from .races import Race, races
 from .reals import Polynomial, Reals
 from .terms import VARIES, Terms
+from .variants import Frozen, idle_gradients, prove_variants, unmoved, without
 from .verdict import ORDER, OWN, PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Added, Proof, Verdict
 
 
 def prove(original: Program, program: Program) -> tuple[Proof, Terms]:
     """The verdicts, and the terms that they speak of."""
-    prover = _Prover(original, program)
+    terms = Terms()
+    if program.schedule.choice is None:
+        return _prove(original, program, terms, "")[0], terms
+    return prove_variants(original, program, _prove, terms), terms
+
+
+def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tuple[Proof, Frozen]:
+    prover = _Prover(original, program, terms, cycles)
     try:
         prover.run()
     except Unproved as reason:
         prover.give_up(str(reason))
-    return prover.proof, prover.terms
+    return prover.proof, prover.frozen
 
 
 @dataclass(frozen=True)
@@ -107,11 +116,13 @@ class _Turn:
 
 
 class _Prover:
-    def __init__(self, original: Program, program: Program):
+    def __init__(self, original: Program, program: Program, terms: Terms, cycles: str):
+        """``cycles``: where the program is a variant of one, the state that counts cycles."""
         self.original = original
         self.program = program
         self.graph = next(iter(original.graphs.values()))
-        self.terms = Terms()
+        self.terms, self.cycles = terms, cycles
+        self.frozen = Frozen()
         self.promises: Promises = promises_of(program)
         self.proof = Proof(self._claim())
         self.alike = self._seeds_differ()
@@ -152,13 +163,13 @@ class _Prover:
 
     def run(self) -> None:
         self._order()
+        if unstated := formulas.missing(self.program):
+            raise Unproved(f"pass '{unstated}' changes training on purpose, and no formula says how: law missing")
         self._initial()
         expected = self._expected()
         schedule = self.program.schedule
         if schedule.search is not None:
             raise Unproved("the program searches along a line: law missing for its trials")
-        if schedule.choice is not None:
-            raise Unproved("the program has variants of its graphs: law missing for their choice")
         graphs = self.program.graphs
         taking = [e for e in schedule.cycle if graphs[e.graph].inputs]
         if not taking or len(schedule.cycle) > 2:
@@ -187,12 +198,23 @@ class _Prover:
         mean = execution.run(graph, states, inputs, Side(self.parts, mean=self._mean()))
         constants = {t for t in mean.seams if self.terms.heads[t][0] == "const"}
         opaque = {*raw.network, *network.network} - constants
+        if self.cycles:
+            self.frozen = unmoved(self.original, self.program, states, mean, execution, inputs)
+            idle = idle_gradients(self.frozen, mean, self.terms, self._reals(opaque))
+            self.proof.idle = sorted({mean.seams[t].name for t in idle})
+            mean = execution.run(graph, states, inputs, Side(self.parts, mean=self._mean(idle)))
+            mean = without(self.original, self.frozen.names, mean, network, self.terms, opaque)
+            self.proof.frozen = [n for n in mean.states if self.frozen.holds(self.original.state.get(n), n)]
         mean, self.changed = changed(self.original, self.program, mean, states, execution, self._reals(opaque))
         self.proof.stated, self.proof.formula = self.changed.stated, self.changed.document()
         return _Expected(raw, network, mean, opaque)
 
-    def _mean(self) -> Callable[[int, Node], int]:
+    def _mean(self, idle: Collection[int] = ()) -> Callable[[int, Node], int]:
+        """``idle``: gradients that no update takes, in whose place stands 0."""
+
         def mean(t: int, node: Node) -> int:
+            if t in idle:
+                return self.terms.make(("sum", self.terms.shapes[t], ()), (), self.terms.shapes[t])
             if not self.averaged:
                 return t
             made = t
@@ -580,6 +602,10 @@ class _Prover:
                                       None, reals.form(term)))  # fmt: skip
                 else:
                     self._say(Verdict(STATE, name, OWN, ("zeros",), "0 at the end of each cycle", graph, None, term))
+            elif name == self.cycles:
+                again = reals.polynomial(term) == {((turn.start[name], 1),): 1, (): 1}
+                kind, detail = (OWN, "counts cycles") if again else (UNPROVED, "it does not count cycles")
+                self._say(Verdict(STATE, name, kind, (), detail, graph, None, reals.form(term)))
             elif rules := self._rules(name, turn, overflow):
                 if any(reals.form(t) == reals.form(term) for t in rules):
                     self._say(Verdict(STATE, name, OWN, (), f"by its rule {where}".strip(), graph, None, term))
@@ -617,7 +643,9 @@ class _Prover:
     def _agree(self, what: str, name: str, a: int, b: int, reals: Reals, graph: Graph, where: str) -> None:
         if name == WORLD:
             return
-        by = self.changed.states.get(name) if what == STATE else None
+        by = self.changed.states.get(name, ()) if what == STATE else ()
+        if what == STATE and name in self.proof.frozen:
+            by = (*by, freeze.PASS)
         if a == b and not by:
             self._say(Verdict(what, name, SAME, ("draws",) if self.alike else (), "", graph.name, a, b))
             return

@@ -301,7 +301,7 @@ class Reals:
             return self._bounded({m: -c for m, c in p[0].items()}, "sums")
         if family is Family.PRODUCT and len(arguments) == 2 and len(p[0]) * len(p[1]) <= _MOST:
             return self._bounded(_product(p[0], p[1]), "products")
-        if name == "Square" and len(p[0]) == 1:
+        if name == "Square" and len(p[0]) <= 1:
             return self._bounded(_product(p[0], p[0]), "products")
         if family is Family.QUOTIENT and len(arguments) == 2 and floating:
             inverse = self._inverse(arguments[1])
@@ -359,6 +359,9 @@ class Reals:
         known = self.truths.get(form)
         if known is not None:
             return known
+        head = self.terms.heads[form]
+        if head[0] == "sum" and head[2] == ((1, (1,)),):  # one truth for each element
+            form = self.terms.arguments[form][0]
         value = self.terms.values.get(form)
         if isinstance(value, bool):
             return value

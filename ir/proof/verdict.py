@@ -54,6 +54,12 @@ class Proof:
     formula: dict[str, Any] | None = None
     """What the updates take then, for the checker: the graph of the formulas, and what its inputs and outputs are of
     which weights."""
+    frozen: list[str] = field(default_factory=list)
+    """States that the updates of a variant leave as they are, though the original's change them."""
+    idle: list[str] = field(default_factory=list)
+    """Gradients that only those updates take, by their nodes: what the program tests and measures is without them."""
+    variants: list[Proof] = field(default_factory=list)
+    """The proofs of a program's variants, of which this one is made."""
     loose: list[str] = field(default_factory=list)
     """States that the original loads and overwrites with nothing to say that the loaded value is a copy."""
 

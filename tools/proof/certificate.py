@@ -13,7 +13,7 @@ from ...ir.proof.laws import LAWS
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import KINDS
 from .. import cli
-from ..recheck.checker import Check
+from ..recheck.checker import check as recheck
 from ..verification import table
 from ..verification.hashes import hashes
 from .run import SEED, Proved, base_of, to_json
@@ -103,7 +103,7 @@ def check(path: Path, original: Path, program: Path, source: Program, compiled: 
         raise OptionError(f"{path} is about other files: {', '.join(other[:3])} is not what was proved; prove it again")
     if not proved:
         raise OptionError(f"{path} proves nothing: its verdicts are not all proved")
-    Check(cycle, base_of(source, compiled), compiled, SEED + 1).check()
+    recheck(cycle, base_of(source, compiled), compiled, SEED + 1)
     return len(verdicts)
 
 
@@ -123,7 +123,11 @@ def _cycle(d: Document) -> dict[str, Any]:
         pairs = {key: [list(pair.texts()) for pair in of[key].list()] for key in ("takes", "gives")}
         return {"graph": of["graph"].text(), **pairs}
 
+    if "variants" in d.object():
+        return {"variants": [_cycle(v) for v in d["variants"].list()]}
     return {
+        "frozen": list(d["frozen"].texts()),
+        "idle": list(d["idle"].texts()),
         "formula": formula(d["formula"]),
         "averaged": d["averaged"].truth(),
         "reduction": d["reduction"].text(),

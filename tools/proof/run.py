@@ -17,7 +17,7 @@ from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
 from ...passes.framework.manager import compile_program
 from ...passes.legalize import Legalize
-from ..recheck.checker import Check
+from ..recheck.checker import check
 
 SEED = 0x5EED
 LEGALIZE = "legalize"
@@ -66,7 +66,7 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
     found = Proved(proof, terms, document(base, program, proof), program)
     if recheck and proof.proved:
         try:
-            Check(found.certificate, base, program, SEED).check()
+            check(found.certificate, base, program, SEED)
         except Error as error:
             found.objection = str(error)
     return found
@@ -82,6 +82,8 @@ def base_of(original: Program, program: Program) -> Program:
 def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
     """What the checker needs to know."""
     reduction = {r.name: r.options for r in program.reports}.get("gradient-accumulation", {}).get("reduction", "mean")
+    if proof.variants:
+        return {"variants": [document(base, program, p) for p in proof.variants]}
     return {
         "averaged": program.schedule.flush is not None,
         "reduction": reduction,
@@ -91,6 +93,8 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
             if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
         ],
         "loose": list(proof.loose),
+        "frozen": list(proof.frozen),
+        "idle": list(proof.idle),
         "formula": proof.formula,
         "tested": proof.tested,
         "accumulating": proof.accumulating,

@@ -28,6 +28,12 @@ class Wrong(Error):
     """The certificate does not hold for these programs."""
 
 
+def check(document: Mapping[str, Any], original: Program, program: Program, seed: int) -> None:
+    """Checks a certificate; one of a program with variants holds one of each. :class:`Wrong` where it does not hold."""
+    for part in document.get("variants", [document]):
+        Check(part, original, program, seed).check()
+
+
 class Check:
     def __init__(self, certificate: Mapping[str, Any], original: Program, program: Program, seed: int):
         self.document, self.original, self.program, self.seed = certificate, original, program, seed
@@ -37,6 +43,7 @@ class Check:
         self.start = {n: made(seed, "state", n, scalar=is_scalar(v.type)) for n, v in states.items()}
         self.seams: dict[str, Num] = {}
         self.known: dict[Any, Num] = {}
+        self.idle: set[Any] = set()
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, seed, "counts"))
 
     def check(self) -> None:
@@ -44,7 +51,9 @@ class Check:
         network = self.run(Field(), self.graph, mine, parts=self.parts, network_only=True)
         self.run(Field(), self.graph, mine, parts=self.parts, mean=self.mean)
         scales = [exact(1), *(self.start[name] for name in self.document["scales"])]
-        seams = {flat(seam): seam for seam in self.seams.values()}
+        self.idle = {flat(self.seams[name]) for name in self.document["idle"] if name in self.seams}
+        frozen = {name: network[name] for name in self.document["frozen"] if name in network}
+        seams = {flat(seam): seam for seam in self.seams.values() if flat(seam) not in self.idle}
         for i, seam in enumerate(seams.values()):
             for value in (average(seam), *(times(seam, scale) for scale in scales)):
                 self.known[flat(value)] = replace(value, of=1 << i)
@@ -53,7 +62,7 @@ class Check:
             run, wanted = partial(self.run, field, self.graph, mine, parts=self.parts), network
             if case is not False:
                 formula = self.document["formula"]
-                wanted = stated(run, self.mean, mine, formula) if formula else run(mean=self.mean)
+                wanted = (stated(run, self.mean, mine, formula) if formula else run(mean=self.mean)) | frozen
             batches = self.micro_batches(field, network) if self.document["averaged"] else self.start
             for name in self.document["updating"]:
                 graph = self.program.graphs[name]
@@ -81,8 +90,8 @@ class Check:
         """What the update side of the original takes for a gradient."""
         if isinstance(node.type, TensorType) and node.type.dtype.is_float:
             self.seams.setdefault(node.name, value)
-        if not self.document["averaged"]:
-            return value
+        if flat(value) in self.idle or not self.document["averaged"]:
+            return exact(0) if flat(value) in self.idle else value
         mean = self.known.get(flat(average(value)), average(value))
         return times(mean, self.kept) if self.document["reduction"] == "sum" else mean
 

@@ -134,7 +134,7 @@ class Field:
         x, neutral = a[0], name == "LogicalAnd"
         if name == "IsFinite" and isinstance(x, Num):
             asked = self.case is not None and bool(x.of)
-            return True if x.exact is not None else self.truth(x.of) if asked else None
+            return True if x.exact is not None or x.pair == (0, 0) else self.truth(x.of) if asked else None
         if name == "ReduceAll":
             return None if isinstance(x, Num) else x
         if name == "LogicalNot":

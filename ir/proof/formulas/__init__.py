@@ -11,11 +11,18 @@ from typing import Any
 from ...core.program import Program
 from ...core.types import Type
 from ..updates import Update
-from . import centralize, clip, groups
+from . import centralize, clip, freeze, groups
 from .statement import Stated, Statement
 
-KNOWN = (clip.PASS, groups.PASS, centralize.PASS)
-"""The passes that state a formula of what updates take."""
+OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
+"""The passes with a formula of what updates take."""
+KNOWN = (*OF_UPDATES, freeze.PASS)
+"""The passes that change training and have a formula."""
+
+
+def missing(program: Program) -> str:
+    """The first pass of a program that changes training and has no formula; "" where there is none."""
+    return next((r.name for r in program.reports if r.changed and not r.preserves and r.name not in KNOWN), "")
 
 
 def write(

@@ -12,7 +12,7 @@ from boost_compile.ir.core.graph import Value
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import PURPOSE, SAME, STATE, Proof
 from boost_compile.ir.rewrite.stages import put
-from boost_compile.passes import clip_gradients, lower_gradient_centralization
+from boost_compile.passes import clip_gradients, gradient_freeze, lower_gradient_centralization
 
 import boost_compile as bc
 
@@ -102,6 +102,57 @@ def test_other_axes_are_another_formula() -> None:
     found = prove(original, program)[0]
     assert {v.name for v in found.failures} >= {tagged.name}
     del tagged.info["centralize"]
+    assert not prove(original, program)[0].proved
+
+
+FREEZE = "gradient-freeze{train=[*,output.*,*.bias],strategy=[0,1,2,1]}"
+
+
+@pytest.mark.parametrize("cycle", CYCLES[:3])
+@pytest.mark.parametrize("freeze", [FREEZE, "gradient-freeze{groups=2}", f"{FREEZE},{NORM}"])
+def test_each_variant_of_a_program_is_proved(freeze: str, cycle: str) -> None:
+    found = proof("mlp", f"{freeze},{cycle}".strip(","))
+    assert found.proved, show(found)
+    frozen = {v.name for v in found.verdicts if v.kind == PURPOSE and "gradient-freeze" in v.detail}
+    assert frozen >= {"hidden.weight", "moments.hidden.weight"}
+    assert any(v.name == "freeze.cycle" and v.detail == "counts cycles in cycles of variant 1" for v in found.verdicts)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train": ["*", "hidden.*", "*.bias"]},
+        {"strategy": [0, 1, 2, 2]},
+        {"after": "repeat"},
+        {"train": []},
+        {"type": 3},
+    ],
+)
+def test_variants_that_were_not_asked_for_are_not_proved(options: dict[str, object]) -> None:
+    original = load("mlp")
+    program = bc.compile(original, FREEZE)
+    next(r for r in program.reports if r.name == "gradient-freeze").options.update(options)
+    proved = prove(original, program)[0].proved
+    assert proved == (options == {"type": 3})  # a strategy stands above the type
+
+
+def test_a_frozen_weight_shares_its_gradient_with_one_that_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two biases of an LSTM: their one sum goes on as long as one of them is trained."""
+    original = load("lstm")
+    shared = [n for n in original.state if original.state[n].role == "weight" and "bias_hh" in n]
+    pipeline = f"gradient-accumulation{{steps=2}},gradient-freeze{{train=[*,{shared[0]}]}}"
+    assert prove(original, bc.compile(original, pipeline))[0].proved
+    pipeline = pipeline.replace(shared[0], shared[0].replace("bias_hh", "bias_ih"))
+    assert prove(original, bc.compile(original, pipeline))[0].proved
+    monkeypatch.setattr(gradient_freeze, "_shared", lambda graphs, frozen: set())
+    failed = [prove(original, bc.compile(original, p))[0].proved for p in (pipeline, pipeline.replace("_ih", "_hh"))]
+    assert sorted(failed) == [False, True]
+
+
+def test_a_variant_that_moves_what_it_freezes_is_not_proved() -> None:
+    original = load("mlp")
+    program = bc.compile(original, "gradient-freeze{train=[*,output.*]},gradient-accumulation{steps=2}")
+    program.graphs["apply.1"], _ = program.graphs["apply"].clone("apply.1")
     assert not prove(original, program)[0].proved
 
 

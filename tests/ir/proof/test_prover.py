@@ -146,9 +146,10 @@ def test_the_schedule_is_part_of_the_claim() -> None:
 
 def test_what_has_no_law_says_so() -> None:
     original = load("mlp")
-    found = proof(original, bc.compile(original, "gradient-freeze{groups=2}"))
+    found = proof(original, bc.compile(original, "adasum"))
     assert not found.proved
     assert {v.kind for v in found.verdicts} == {UNPROVED}
+    assert "pass 'adasum' changes training on purpose" in found.failures[0].detail
     assert "law missing" in found.failures[0].detail
 
 
