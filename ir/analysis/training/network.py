@@ -88,12 +88,7 @@ class _Marking:
             ancestors: list[Node] = []
             while pending:
                 for operand in pending.pop()._operands:
-                    if (
-                        isinstance(operand, Node)
-                        and operand not in self.parts
-                        and operand.graph is graph
-                        and operand.op.name != "UpdateState"
-                    ):
+                    if isinstance(operand, Node) and operand not in self.parts and operand.op.name != "UpdateState":
                         self.parts[operand] = FORWARD  # settled below, once its operands are known
                         ancestors.append(operand)
                         pending.append(operand)

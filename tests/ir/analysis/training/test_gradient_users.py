@@ -47,6 +47,42 @@ def test_what_is_returned_takes_the_gradient_on() -> None:
     assert (takers, measures) == ([(node(g, "shown"), 0)], [])
 
 
+MOVES = """
+state %w: float32[2]
+state %v: float32[2]
+graph @step(%x: float32[2], %p: bool[]) {
+  %g = Neg(%x) @b
+  %moved = call(@move, %w, %g, %x, umonad) : float32[2]
+  %waits = Depend(%x, %g)
+  %other = Assign(%v, %waits, umonad)
+  %pair = MakeTuple(%x, %g)
+  %sum = AddN(%pair) : float32[2]
+  %up = Assign(%v, %sum, umonad)
+  %u = UpdateState(umonad, %moved, %other, %up)
+  %r = Depend(%x, %u)
+  return %r
+  func @move(%s: float32[2], %d: float32[2], %e: float32[2], %t: umonad) {
+    %a = AssignAdd(%s, %d, %t)
+    %u = UpdateState(%t, %a)
+    %r = Depend(%e, %u)
+    return %r
+  }
+}"""
+
+
+def test_updates_through_functions_and_tuples_but_not_through_waiting() -> None:
+    g = graph(MOVES)
+    users = users_of(g)
+    found = {(user.name, i): users.updated_by(user, i) for user, i in node(g, "g").use_sites()}
+    assert found == {("moved", 2): {"w"}, ("waits", 1): set(), ("pair", 1): {"v"}}
+    assert users.updated_by(node(g, "moved"), 3) == set()
+
+
+def test_who_chooses_between_a_gradient_and_something_else_takes_it_on() -> None:
+    g = graph("%g = Neg(%x) @b\n%c = Switch(true, %g, %x) : float32[2]\n%f = IsFinite(%c)\n%n = Exp(%x)\nreturn %n")
+    assert users_of(g).of(node(g, "g")) == ([(node(g, "c"), 1)], [])
+
+
 def test_the_states_that_are_updated_from_a_use() -> None:
     graph, nodes, _ = worked(gradient_users)
     users = users_of(graph)

@@ -87,6 +87,12 @@ def test_branches_that_differ(update: str, skip: str) -> None:
     assert shown(same) == ("Neg", "x")
 
 
+def test_what_each_branch_draws_is_not_alike() -> None:
+    drawn = "%a = RealDiv(%l, %k)\n%b = StandardNormal((2,), 1, 2) : float32[2]"
+    _, (_, _, third) = origins(drawn, drawn)
+    assert third is None
+
+
 def test_state_that_the_graph_writes_is_no_origin() -> None:
     """Whether the Load of the weight sees the update depends on the branch."""
     text = "%m = Load(%weight, TOKEN)\n%a = RealDiv(%l, %k)\n%b = Neg(%m)"
