@@ -290,6 +290,10 @@ REFUSED = [
     ("IN_TURN", "clip-gradients{each_rank=true}", "no norm of all of them exists before the first update"),
     ("INSIDE", "clip-gradients", "different functions .'step', 'move'., so they have no common norm"),
     ("IN_FUNCTION", "clip-gradients{by=value,report_norm=true}", "so they have no common norm"),
+    *(
+        ("STEP", f"clip-gradients{{each_rank=true}}|{name}", f"pass '{name}' changes gradients in front of an earlier")
+        for name in ("gradient-accumulation", "loss-scale", "overflow-check")
+    ),
     ("SPARSE", "clip-gradients", "has a norm that no sum of its elements gives"),
     ("TWICE", "clip-gradients", "from several gradients .%dv, %dy. one after the other"),
     ("INSIDE", "overflow-check", "is computed inside a function, and the check stands in front of all updates"),

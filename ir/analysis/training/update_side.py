@@ -41,7 +41,7 @@ class UpdateSide:
     bound: Mapping[Input, Sequence[Value]]
     written: dict[str, list[Node]]
     read: set[str]
-    depth: dict[Node, int]
+    depth: Mapping[Value, int]
 
 
 def find_updates(graph: Graph, parts: Mapping[Node, str], known: dict[str, Summary]) -> list[Effect]:
@@ -100,10 +100,10 @@ def _written(bound: Mapping[Input, Sequence[Value]], updates: Sequence[Effect]) 
     return written
 
 
-def _depths(graph: Graph) -> dict[Node, int]:
-    depth: dict[Node, int] = {}
+def _depths(graph: Graph) -> dict[Value, int]:
+    depth: dict[Value, int] = {}
     for node in graph.all_nodes():
-        before = max((depth.get(v, 0) for v in node._operands if isinstance(v, Node)), default=0)
+        before = max((depth[v] for v in node._operands if v in depth), default=0)
         depth[node] = before + (node.op.name == "UpdateState")
     return depth
 

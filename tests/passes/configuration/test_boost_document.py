@@ -9,6 +9,7 @@ import copy
 import json
 import re
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -123,6 +124,7 @@ def test_groups_of_loss_scales_that_do_not_fit() -> None:
     for section, message in (
         ({"loss_scale_groups": 1}, "loss_scale_group.loss_scale_groups must be at least 2, not 1"),
         ({"loss_scale_groups": [["a", 3]]}, "loss_scale_group.loss_scale_groups[0][1] must be a string, not 3"),
+        ({"init_loss_scale": [64, "x"]}, "loss_scale_group.init_loss_scale[1] must be a finite number, not"),
         ({"init_loss_scale": "4096"}, "loss_scale_group.init_loss_scale must be a finite number or a list"),
         ({"loss_scale_group": []}, "unknown key 'loss_scale_group.loss_scale_group'"),
     ):
@@ -310,6 +312,11 @@ def test_a_document_of_our_own_names_any_target(target: str, tmp_path: Path) -> 
 def test_values_are_shown_as_they_were_written() -> None:
     with pytest.raises(bc.Error, match='must be true or false, not "größer"'):
         bc.from_boost_config({"boost": {"adasum": "größer"}})
+
+
+def test_any_mapping_is_a_document() -> None:
+    read_only = MappingProxyType({"boost": MappingProxyType({"mode": "manual", "adasum": True})})
+    assert bc.from_boost_config(read_only) == "adasum?{devices_per_group=8}"
 
 
 def test_a_long_value_is_shown_cut_short() -> None:

@@ -94,6 +94,13 @@ def test_a_condition_that_does_not_hold_is_a_reason() -> None:
     assert op("Neg", op("Abs", any_value()), where=lambda n: "too small").match(outer) is None
 
 
+def test_the_root_may_have_many_uses() -> None:
+    """Nothing is left behind where the root is replaced, whoever takes it."""
+    pattern = op("Neg", op("Abs", any_value("x")), single_use=True)
+    graph = graph_of("%a = Abs(%x) : float32[2]", "%n = Neg(%a) : float32[2]", "%t = MakeTuple(%n, %n)", "return %t")
+    assert found(pattern, graph) == [{"x": "x"}]
+
+
 def test_the_order_that_meets_all_conditions_is_taken() -> None:
     pattern = op(
         "Mul", any_value("a", where=lambda v: None if v.name == "y" else "not y"), any_value("b"), commutative=True

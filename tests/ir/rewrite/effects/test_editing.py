@@ -82,9 +82,10 @@ def test_what_only_waited_for_a_dropped_effect_waits_no_longer() -> None:
     computes(g, [-1, -2], a=[3, 5], b=[8, 13])
 
 
-def test_a_dropped_effect_whose_value_is_used_is_an_error() -> None:
+@pytest.mark.parametrize("taker", ["Neg(%w1)", "MakeTuple(%n, %w1)"])
+def test_a_dropped_effect_whose_value_is_used_is_an_error(taker: str) -> None:
     used = BODY.replace("AssignAdd(%a, %x, %u1)", "AssignAdd(%a, %x, %u1) : float32[2]@a")
-    g = graph(used.replace("%r = Depend(%n, ", "%q = Neg(%w1)\n%r = Depend(%q, "))
+    g = graph(used.replace("%r = Depend(%n, ", f"%q = {taker}\n%r = Depend(%q, "))
     fx = Effects(g)
     fx.drop(by_name(fx, "w1"))
     with pytest.raises(VerifyError, match=r"was dropped, but its result is still used \(by .*%q\)"):
