@@ -28,7 +28,7 @@ from ..rewrite.seeds import seeds_of
 from . import formulas
 from .changed import Changed, changed
 from .execution import WORLD, Execution, Outcome, Side, Unproved
-from .formulas import freeze, loss_scale
+from .formulas import freeze, less_bn, loss_scale
 from .promises import Promises, promises_of
 from .races import Race, races
 from .reals import Polynomial, Reals
@@ -132,6 +132,8 @@ class _Prover:
         self.averaged = program.schedule.flush is not None
         self.parts = network_parts(self.graph)
         self.changed = Changed()
+        self.gone = less_bn.gone(original, program)
+        self.compared = [name for name in original.state if name not in self.gone]
         self.moving: set[str] = set()
         self.scaled: set[str] = set()
         self.scales = {
@@ -206,7 +208,8 @@ class _Prover:
             mean = without(self.original, self.frozen.names, mean, network, self.terms, opaque)
             self.proof.frozen = [n for n in mean.states if self.frozen.holds(self.original.state.get(n), n)]
         mean, self.changed = changed(self.original, self.program, mean, states, execution, self._reals(opaque))
-        self.proof.stated, self.proof.formula = self.changed.stated, self.changed.document()
+        self.proof.stated = [*less_bn.state(self.original, self.program), *self.changed.stated]
+        self.proof.formula = self.changed.document()
         return _Expected(raw, network, mean, opaque)
 
     def _mean(self, idle: Collection[int] = ()) -> Callable[[int, Node], int]:
@@ -275,6 +278,8 @@ class _Prover:
     def _initial(self) -> None:
         for name, variable in self.original.state.items():
             mine = self.program.state.get(name)
+            if name in self.gone:
+                continue
             if mine is None:
                 self._say(Verdict(STATE, name, UNPROVED, detail="the program has no such state"))
                 raise Unproved(f"the program has no state '{name}': law missing for networks that were changed")
@@ -345,7 +350,7 @@ class _Prover:
         grown: list[dict[str, Polynomial | None]] = []
         for where, truths in cases:
             reals = self._reals(expected.opaque, truths)
-            for name in (*self.original.state, WORLD):
+            for name in (*self.compared, WORLD):
                 wanted = expected.network.states[name]
                 if not self._equal(wanted, run.states[name], reals):
                     detail = f"in a micro-batch that does not end the cycle {where}".strip()
@@ -539,7 +544,7 @@ class _Prover:
         expected, found, graph = turn.expected, turn.found, turn.graph
         reals = self._reals(expected.opaque, truths, turn)
         side = expected.network if still else expected.mean
-        for name in (*self.original.state, WORLD):
+        for name in (*self.compared, WORLD):
             a, b = side.states[name], found.states[name]
             if not self._equal(a, b, reals):
                 self._differ(STATE, name, a, b, reals, graph, where)
@@ -646,6 +651,8 @@ class _Prover:
         by = self.changed.states.get(name, ()) if what == STATE else ()
         if what == STATE and name in self.proof.frozen:
             by = (*by, freeze.PASS)
+        if self.gone and (what == RESULT or a not in (self.terms.find(("state", name)), self.n)):
+            by = (*by, less_bn.PASS)
         if a == b and not by:
             self._say(Verdict(what, name, SAME, ("draws",) if self.alike else (), "", graph.name, a, b))
             return

@@ -12,6 +12,7 @@ from ...ir.core.graph import Node
 from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
+from ...ir.proof.formulas import less_bn
 from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
@@ -61,7 +62,7 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
     check_made_from(original, program)
     base = base_of(original, program)
     proof, terms = run_prover(base, program)
-    if base is not original:
+    if legalized(original, program):
         proof.trusted.append("pass legalize: the original is taken in the primitives that it made of it")
     found = Proved(proof, terms, document(base, program, proof), program)
     if recheck and proof.proved:
@@ -73,10 +74,16 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
 
 
 def base_of(original: Program, program: Program) -> Program:
-    """The original in the primitives of the program's target, if the program was legalized for it."""
-    if not any(r.name == LEGALIZE for r in program.reports) or not Legalize.needed_for(original, program.target):
-        return original
-    return compile_program(original, [Legalize(target=program.target)], allow_no_match=True, reproducer_directory=None)
+    """The original that a program is compared with: in the primitives of the program's target, if the program was
+    legalized for it, and without the layers that it lacks on purpose."""
+    if legalized(original, program):
+        made = [Legalize(target=program.target)]
+        original = compile_program(original, made, allow_no_match=True, reproducer_directory=None)
+    return less_bn.without(original, program)
+
+
+def legalized(original: Program, program: Program) -> bool:
+    return any(r.name == LEGALIZE for r in program.reports) and bool(Legalize.needed_for(original, program.target))
 
 
 def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 from ...core.program import Program
 from ...core.types import Type
 from ..updates import Update
-from . import centralize, clip, freeze, groups
+from . import centralize, clip, freeze, groups, less_bn
 from .statement import Stated, Statement
 
 OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
 """The passes with a formula of what updates take."""
-KNOWN = (*OF_UPDATES, freeze.PASS)
+KNOWN = (*OF_UPDATES, freeze.PASS, less_bn.PASS)
 """The passes that change training and have a formula."""
 
 

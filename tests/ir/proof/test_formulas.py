@@ -156,6 +156,45 @@ def test_a_variant_that_moves_what_it_freezes_is_not_proved() -> None:
     assert not prove(original, program)[0].proved
 
 
+@pytest.mark.parametrize("cycle", CYCLES)
+def test_a_network_without_some_of_its_norms_is_proved(cycle: str) -> None:
+    original = load("residual")
+    program = bc.compile(original, f"less-bn,{NORM},{cycle}".strip(","))
+    found = bc.prove(original, program)
+    assert found.proved, show(found.proof)
+    assert not found.objection
+    (stated,) = (s for s in found.proof.stated if s.by == "less-bn")
+    assert set(stated.weights) == {n for n in original.state if n not in program.state and "moment" not in n} - {
+        n for n in original.state if "moving" in n
+    }
+    loss = next(v for v in found.proof.verdicts if v.name == "loss")
+    assert loss.kind == PURPOSE
+    assert loss.detail.startswith("by less-bn")
+
+
+def test_a_norm_that_is_gone_without_a_record_is_not_proved() -> None:
+    original = load("residual")
+    program = bc.compile(original, "less-bn")
+    program.reports = bc.compile(original, NORM).reports
+    assert not bc.prove(original, program).proved
+
+
+def test_a_state_that_is_no_norms_cannot_be_gone() -> None:
+    original = load("residual")
+    program = bc.compile(original, "less-bn,gradient-accumulation{steps=2}")
+    extra = next(n for n, v in original.state.items() if v.role == "weight" and len(v.shape) == 4)
+    del program.state[extra]
+    assert not bc.prove(original, program).proved
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_fault_in_a_network_without_norms_is_proved(part: int) -> None:
+    total, kinds, proved = attacks(range(part * 10_000, part * 10_000 + 400), 10, ("residual",), ("less-bn",))
+    assert proved == []
+    assert total == 10
+    assert len(kinds) >= 3
+
+
 def _norm_of_fewer(points: Sequence[Point]) -> list[Value]:
     squares = _squares(points)
     return [*squares[:-1], squares[0]]
