@@ -247,7 +247,7 @@ class _Run:
         assert self.side.mean is not None
         if isinstance(thing, tuple):
             return tuple(self._averaged(t, node, memory) for t in thing)
-        if isinstance(thing, int) and self.terms.heads[thing][0] == "mean":
+        if isinstance(thing, int) and self.terms.heads[thing][0] in ("mean", "all"):
             return thing
         if isinstance(thing, int):
             if not self.terms.traits[thing] & AVERAGED:

@@ -35,6 +35,14 @@ LAWS: dict[str, Law] = {
         Law("linear", "f(s·x) = s·f(x), and so for joint operands", "s is a scalar; f is linear by the table"),
         Law("induction", "a state that every micro-batch adds t to holds the sum of t over them", "it held 0 at first"),
         Law("mean", "the sum of t over N micro-batches is N times its mean", "N is at least 1"),
+        Law(
+            "ranks", "AllReduce(s·x) = s·AllReduce(x); the sum over ranks of N times a mean is M times the mean of all",
+            "s is the same on all ranks; M micro-batches are taken on all ranks together, at least 1",
+        ),
+        Law(
+            "layout", "Reshape(Reshape(x)) = Reshape(x); Reshape(x) to its own shape, and Slice(Concat(x, …)) at the "
+            "bounds of x, are x; AllReduce of Reshape or Concat is Reshape or Concat of AllReduce", "shapes are fixed",
+        ),
         Law("draws", "a random primitive draws the same numbers", "seeds differ between the graphs of a cycle"),
     )
 }  # fmt: skip

@@ -20,6 +20,13 @@ class Promises:
         return str(self.options.get("gradient-accumulation", {}).get("reduction", "mean"))
 
     @property
+    def over_ranks(self) -> str | None:
+        """How gradients join over the ranks of a job, "mean" or "sum"; None where each trains for itself."""
+        if "data-parallel" not in self.options:
+            return None
+        return "mean" if self.options["data-parallel"].get("mean", True) else "sum"
+
+    @property
     def changes(self) -> bool:
         """Whether gradients are to reach the update side changed."""
         return False

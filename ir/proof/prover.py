@@ -19,6 +19,7 @@ from fractions import Fraction
 from ..analysis.training.network import network_parts
 from ..core.data import Data
 from ..core.graph import Graph, Node
+from ..core.names import LOCAL
 from ..core.naming import result_names
 from ..core.predicates import is_random
 from ..core.program import Program
@@ -31,6 +32,7 @@ from .execution import WORLD, Execution, Outcome, Side, Unproved
 from .formulas import freeze, less_bn, loss_scale
 from .promises import Promises, promises_of
 from .races import Race, races
+from .ranks import Ranks
 from .reals import Polynomial, Reals
 from .terms import VARIES, Terms
 from .variants import Frozen, idle_gradients, prove_variants, unmoved, without
@@ -136,6 +138,7 @@ class _Prover:
         self.compared = [name for name in original.state if name not in self.gone]
         self.moving: set[str] = set()
         self.scaled: set[str] = set()
+        self.ranks: Ranks | None = None
         self.scales = {
             self._symbol(name)
             for name, v in program.state.items()
@@ -153,12 +156,19 @@ class _Prover:
     def _claim(self) -> str:
         n = self.program.micro_batches()
         if n <= 1 and self.program.schedule.flush is None:
+            if self.promises.over_ranks:
+                how = self.promises.over_ranks
+                return (
+                    "each step updates every state as the original's step does from the "
+                    f"{how} of the gradients of all ranks, however many there are, and returns what the original's does"
+                )
             return "each step leaves in every state, and returns, what the original's step does"
         how = {"mean": "mean", "sum": "sum", "weighted": "weighted mean"}[self.promises.reduction]
+        over = ", over all ranks, however many there are," if self.promises.over_ranks else ""
         return (
             f"a cycle of any number of micro-batches (here {n}) updates each state as the original's update side does "
-            f"from the {how} of its own gradients, and each micro-batch moves the network's own state as the original "
-            "does"
+            f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
+            "the original does"
         )
 
     # -- the two sides -----------------------------------------------------------------------------------------
@@ -195,6 +205,11 @@ class _Prover:
         self.moving = {name for name, who in first.writer.items() if who in ("network", "both")}
         states = {name: self._symbol(name) for name in self.original.state}
         inputs = self._inputs(graph)
+        if self.promises.over_ranks:
+            if any(n.op.name == "AllReduce" for n in graph.all_nodes()):
+                raise Unproved("the original sums over ranks itself: law missing")
+            local = [t for n, t in states.items() if n in self.moving or self.original.state[n].info.get(LOCAL)]
+            self.ranks = Ranks(self.terms, [*inputs, *local], self.n, self.dropped)
         raw = execution.run(graph, states, inputs, Side(self.parts))
         network = execution.run(graph, states, inputs, Side(self.parts, only=True))
         mean = execution.run(graph, states, inputs, Side(self.parts, mean=self._mean()))
@@ -218,14 +233,19 @@ class _Prover:
         def mean(t: int, node: Node) -> int:
             if t in idle:
                 return self.terms.make(("sum", self.terms.shapes[t], ()), (), self.terms.shapes[t])
-            if not self.averaged:
+            if not self.terms.traits[t] & VARIES:
                 return t
-            made = t
-            if self.terms.traits[t] & VARIES:
+            made, factors = t, list[tuple[int, int]]()
+            if self.ranks is not None:
+                made = self.ranks.mean(t)
+                if self.averaged and self.promises.reduction == "sum":
+                    factors = [(self.ranks.all_kept, 1), (self.ranks.ranks, -1)]
+                if self.promises.over_ranks == "sum":
+                    factors = [*factors[:1], *([] if factors else [(self.ranks.ranks, 1)])]
+            elif self.averaged:
                 made = self.terms.make(("mean",), (t,), self.terms.shapes[t], node, 2)
-            if self.promises.reduction == "sum":
-                return self._product({((self.n, 1), (made, 1)): Fraction(1)}, made)
-            return made
+                factors = [(self.n, 1)] if self.promises.reduction == "sum" else []
+            return self._product({(*factors, (made, 1)): Fraction(1)}, made) if factors else made
 
         return mean
 
@@ -473,10 +493,14 @@ class _Prover:
     # -- comparing ---------------------------------------------------------------------------------------------
 
     def _reals(self, opaque: set[int], truths: Mapping[int, bool] | None = None, turn: _Turn | None = None) -> Reals:
-        positive = [self.n] if turn is None or turn.scenario is None else turn.scenario.positive
+        positive = (self.n,) if turn is None or turn.scenario is None else turn.scenario.positive
+        natural: tuple[int, ...] = ()
+        if self.ranks is not None:  # what all ranks have counted together
+            totals = self.ranks.totals
+            natural, positive = positive, (*(totals[p] for p in positive if p in totals), self.ranks.ranks)
         return Reals(
-            self.terms, opaque, positive=positive, nonzero=self.scales, scales=self.scales,
-            truths=truths,
+            self.terms, opaque, positive=positive, natural=natural, nonzero=self.scales, scales=self.scales,
+            truths=truths, ranks=self.ranks,
         )  # fmt: skip
 
     def _judge(self, turn: _Turn) -> None:
@@ -496,7 +520,7 @@ class _Prover:
             self._case(turn, given, still, where, overflow=True if still else None)
             return
         if not still:
-            self._cover(tested, reals, expected, turn.graph, averaged=self.averaged)
+            self._cover(tested, reals, expected, turn.graph, averaged=self.averaged or self.ranks is not None)
             finite = f"{where} and all averaged gradients are finite" if where else "where all gradients are finite"
             self._case(turn, {**given, **tested.finite}, False, finite, overflow=False)
         one = "where a gradient is not finite, nothing moves"
@@ -535,7 +559,9 @@ class _Prover:
             type_ = node.type
             if isinstance(type_, TensorType) and not type_.dtype.is_float:
                 continue
-            atom = self.terms.find(("mean",), (seam,)) if averaged else seam
+            atom: int | None = seam
+            if averaged:
+                atom = self.ranks.mean(seam) if self.ranks else self.terms.find(("mean",), (seam,))
             if atom not in atoms and (atom in taken or not averaged):
                 detail = "no test looks at this gradient, which may overflow"
                 self._say(Verdict(STATE, node.name, UNPROVED, (), detail, graph.name, seam))

@@ -19,6 +19,7 @@ from ..core.primitives import Family
 from ..core.types import DType, TensorType
 from .execution import ite
 from .laws import LAWS
+from .ranks import Ranks, laid_out
 from .terms import Shape, Terms
 
 Monomial = tuple[tuple[int, int], ...]
@@ -49,6 +50,7 @@ class Reals:
         truths: Mapping[int, bool] | None = None,
         scales: Collection[int] = (),
         replaced: Mapping[int, int] | None = None,
+        ranks: Ranks | None = None,
     ):
         self.terms = terms
         self.opaque = opaque
@@ -58,6 +60,7 @@ class Reals:
         self.truths = dict(truths or {})
         self.scales = frozenset(scales)
         self.replaced = dict(replaced or {})
+        self.ranks = ranks
         self._taken = 0
         self._masks: dict[int, int] = {}
         self._polynomials: dict[int, Polynomial] = {}
@@ -254,6 +257,13 @@ class Reals:
             return self._atom(terms.make(head, new, terms.shapes[t], terms.nodes[t]))
         if dtype == "bool":
             return None
+        if self.ranks is not None:
+            if self.ranks.sums(terms.nodes[t]):
+                self._use("ranks")
+                return self.ranks.total(self._forms[arguments[0]], self)
+            if name in ("Reshape", "Slice"):
+                plain = self._linear(t) or self._atom(self._rebuilt(t))
+                return self._in_place(plain)
         found = self._arithmetic(t, name, arguments, str(dtype))
         return self._linear(t) if found is None else found
 
@@ -352,6 +362,19 @@ class Reals:
         self._use("linear")
         atom = terms.make(terms.heads[t], new, terms.shapes[t], node)
         return {_times(scalars, ((atom, 1),)): coefficient}
+
+    def _in_place(self, p: Polynomial) -> Polynomial:
+        """A rearrangement without what undoes itself."""
+        (monomial, c), *others = p.items()
+        atoms = [a for a, _ in monomial if self.terms.shapes[a] != ()]
+        if others or len(atoms) != 1:
+            return p
+        found = laid_out(self.terms, atoms[0])
+        if found == atoms[0]:
+            return p
+        self._use("layout")
+        rest = tuple(f for f in monomial if f[0] != atoms[0])
+        return _product({rest: c}, self._polynomials_of_form(found))
 
     # -- conditions --------------------------------------------------------------------------------------------
 

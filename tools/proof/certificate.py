@@ -131,6 +131,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "formula": formula(d["formula"]),
         "averaged": d["averaged"].truth(),
         "reduction": d["reduction"].text(),
+        "ranks": None if d["ranks"].value is None else d["ranks"].text(),
         "scales": list(d["scales"].texts()),
         "loose": list(d["loose"].texts()),
         "tested": d["tested"].truth(),

@@ -13,6 +13,7 @@ from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
 from ...ir.proof.formulas import less_bn
+from ...ir.proof.promises import promises_of
 from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
@@ -88,12 +89,12 @@ def legalized(original: Program, program: Program) -> bool:
 
 def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
     """What the checker needs to know."""
-    reduction = {r.name: r.options for r in program.reports}.get("gradient-accumulation", {}).get("reduction", "mean")
     if proof.variants:
         return {"variants": [document(base, program, p) for p in proof.variants]}
     return {
         "averaged": program.schedule.flush is not None,
-        "reduction": reduction,
+        "reduction": promises_of(program).reduction,
+        "ranks": promises_of(program).over_ranks,
         "scales": [
             name
             for name, v in program.state.items()

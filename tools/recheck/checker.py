@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import Error
 from ...ir.core.graph import Graph, Node
-from ...ir.core.prime_field import Num, exact, made, plus, random, times
+from ...ir.core.prime_field import Num, exact, inverse, made, plus, random, times
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from .field import Field, Val, flat, is_scalar
@@ -46,6 +46,8 @@ class Check:
         self.known: dict[Any, Num] = {}
         self.idle: set[Any] = set()
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, seed, "counts"))
+        if certificate["ranks"] is not None and not certificate["drops"]:
+            self.kept = made(seed, "counts")  # another number on each rank
 
     def check(self) -> None:
         mine = {name: self.start[name] for name in self.original.state}
@@ -56,7 +58,7 @@ class Check:
         frozen = {name: network[name] for name in self.document["frozen"] if name in network}
         seams = {flat(seam): seam for seam in self.seams.values() if flat(seam) not in self.idle}
         for i, seam in enumerate(seams.values()):
-            for value in (average(seam), *(times(seam, scale) for scale in scales)):
+            for value in (self.average(seam), *(times(seam, scale) for scale in scales)):
                 self.known[flat(value)] = replace(value, of=1 << i)
         for case in (True, False) if self.document["tested"] else (None,):
             field = Field(case, (1 << len(seams)) - 1)
@@ -75,6 +77,7 @@ class Check:
 
     def run(self, field: Field, graph: Graph, held: Mapping[str, Val], **how: Any) -> dict[str, Val]:
         """What the graph leaves in the states."""
+        self.field = field
         machine = Machine(field, held, self.known, **how)
         machine.body(graph, [made(self.seed, "input", i, scalar=is_scalar(v.type)) for i, v in enumerate(graph.inputs)])
         return {name: machine.memory[name] for name in held}
@@ -87,14 +90,24 @@ class Check:
                 raise Wrong(f"graph '{graph.name}' leaves '{name}' as the order of its effects happens to be")
         return states
 
-    def mean(self, node: Node, value: Num) -> Val:
+    def mean(self, node: Node, value: Num) -> Num:
         """What the update side of the original takes for a gradient."""
         if isinstance(node.type, TensorType) and node.type.dtype.is_float:
             self.seams.setdefault(node.name, value)
-        if flat(value) in self.idle or not self.document["averaged"]:
-            return exact(0) if flat(value) in self.idle else value
-        mean = self.known.get(flat(average(value)), average(value))
-        return times(mean, self.kept) if self.document["reduction"] == "sum" else mean
+        if flat(value) in self.idle:
+            return exact(0)
+        total, count, each = value, exact(1), exact(1)
+        if self.document["averaged"]:
+            total, count = times(self.kept, self.average(value)), self.kept
+        if self.document["ranks"] is not None:
+            total, count, each = (self.field.over_ranks(x) for x in (total, count, each))
+        count = each if self.document["reduction"] == "sum" else count
+        return times(total, inverse(count), exact(1) if self.document["ranks"] != "sum" else each)
+
+    def average(self, value: Num) -> Num:
+        """The mean over the micro-batches of one rank."""
+        mean = value if value.exact is not None else made("mean", flat(value))
+        return self.known.get(flat(mean), mean)
 
     def micro_batches(self, field: Field, network: Mapping[str, Val]) -> dict[str, Val]:
         """Runs the graph that takes a micro-batch: one that counts, and one that is dropped."""
@@ -124,13 +137,9 @@ class Check:
             if seam not in (None, *self.seams) or not self.start.keys() >= set(scales):
                 raise Wrong(f"the certificate names '{seam}' and {scales}, which are no gradient and no states")
             value = exact(1) if seam is None else self.seams[seam]
-            value = value if count is None else times(count, average(value))
+            value = value if count is None else times(count, self.average(value))
             total = plus(total, times(value, exact(Fraction(factor)), *(self.start[s] for s in scales)))
         return total
-
-
-def average(value: Num) -> Num:
-    return value if value.exact is not None else made("mean", flat(value))
 
 
 def equal(found: Val, wanted: Val, what: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 from ...ir.analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
@@ -19,8 +19,11 @@ from ...ir.core.graph import Node
 from ...ir.core.prime_field import Num, exact, inverse, join, made, mixed, plus, times
 from ...ir.core.primitives import Family, facts
 from ...ir.core.types import DType, TensorType, Type
+from ...ir.rewrite.ranks.collectives import group_of, is_world
 
 _ARITHMETIC = {Family.SUM: operator.add, Family.DIFFERENCE: operator.sub, Family.PRODUCT: operator.mul}
+RANKS = 2**31 - 1
+"""Of ranks there are as many, where they count the same."""
 _COMPARISONS = {"Greater": "gt", "GreaterEqual": "ge", "Less": "lt", "LessEqual": "le", "Equal": "eq", "NotEqual": "ne"}
 
 
@@ -65,6 +68,7 @@ class Field:
 
     def __init__(self, case: bool | None = None, gradients: int = 0):
         self.case, self.gradients = case, gradients
+        self.moved: dict[Hashable, tuple[Node, Sequence[Val]]] = {}
 
     def truth(self, tests: int, negated: bool = False) -> Val:
         """Decided where all are finite, or where one is not and all are looked at."""
@@ -82,6 +86,7 @@ class Field:
     def apply(self, node: Node, kind: Hashable, a: Sequence[Val]) -> Val:
         """What the node's primitive gives (``kind`` is its name), or writes."""
         found = self._interpreted(node, str(kind), a) if kind in (node.op.name, facts(node.op).pure) else None
+        found = self._rearranged(node, a) if found is None else found
         if found is not None:
             return found
         if node.op.name in SHAPE_ONLY and -1 not in getattr(node.operand(0).type, "shape", (-1,)):
@@ -100,7 +105,34 @@ class Field:
             return plus(*(mixed(number(x), chosen, i, k) for k, (i, x) in enumerate(parts)))
 
         product = [linear(set(places) - joint) for places in factors] if len(factors) > 1 else [exact(0)]
-        return replace(plus(linear(joint), times(*product)), exact=None)
+        result = replace(plus(linear(joint), times(*product)), exact=None)
+        self.moved[flat(result)] = node, a
+        return result
+
+    def over_ranks(self, v: Val) -> Val:
+        """The sum over all ranks: a linear function that acts on each element where it stands."""
+        node, a = self.moved.get(flat(v), (None, ()))
+        if isinstance(v, tuple):
+            return tuple(map(self.over_ranks, v))
+        if node is not None and node.op.name in ("Reshape", "Concat"):
+            return self.apply(node, node.op.name, [self.over_ranks(a[0]), *a[1:]])
+        x = number(v)
+        return exact(x.exact * RANKS) if x.exact is not None else mixed(x, "over ranks")
+
+    def _rearranged(self, node: Node, a: Sequence[Val]) -> Val | None:
+        """What is summed over ranks, or back where it was before a Reshape or a Concat."""
+        if node.op.name == "AllReduce" and node.op.attributes.get("op") == "sum" and is_world(group_of(node)):
+            return self.over_ranks(a[0])
+        before, b = self.moved.get(flat(a[0]), (None, ())) if a else (None, ())
+        names, shape = (before.op.name if before else "", node.op.name), getattr(node.type, "shape", (-1,))
+        if before and names == ("Reshape", "Reshape") and shape == getattr(before.operand(0).type, "shape", ()):
+            return b[0] if -1 not in shape else None
+        if before and names == ("Concat", "Slice") and len(shape) == 1 and isinstance(before.operand(0), Node):
+            sizes = [prod(getattr(v.type, "shape", ())) for v in before.operand(0).operands]
+            for k, size in enumerate(sizes):
+                if (sum(sizes[:k]),) == node.operand(1).literal and size == shape[0]:
+                    return b[0][k]
+        return None
 
     def _interpreted(self, node: Node, name: str, a: Sequence[Val]) -> Val | None:
         family, dtype = facts(node.op).family, node.type.dtype if isinstance(node.type, TensorType) else None

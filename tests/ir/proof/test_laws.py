@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from boost_compile.ir.core.types import tensor
 from boost_compile.ir.proof import reals
 from boost_compile.ir.proof.execution import Execution
 from boost_compile.ir.proof.laws import LAWS
+from boost_compile.ir.proof.ranks import Ranks
 from boost_compile.ir.proof.reals import Reals
-from boost_compile.ir.proof.terms import Terms
+from boost_compile.ir.proof.terms import VARIES, Terms
 
 from tests.execution import run_graph
 from tests.graphs import program
@@ -198,6 +200,44 @@ def test_induction_and_the_mean() -> None:
     assert {"induction", "mean"} <= LAWS.keys()
 
 
+def test_sums_over_ranks() -> None:
+    """The laws `ranks` and `layout`: AllReduce of a bucket, against the sum of what three ranks hold, which took
+    different numbers of micro-batches."""
+    terms = Terms()
+    x = [terms.make(("input", i), (), shape, None, VARIES) for i, shape in enumerate([(2, 3), (4,)])]
+    n, d = (terms.make(("symbol", name), (), ()) for name in "ND")
+    scale = terms.make(("state", "scale"), (), ())
+    means = [terms.make(("mean",), (t,), terms.shapes[t], None, 2) for t in x]
+    source = program(
+        "graph @sum(%a: float32[2,3], %b: float32[4], %n: float32[]) {\n"
+        "  %p = Reshape(%a, (6,)) : float32[6]\n"
+        "  %t = MakeTuple(%p, %b)\n"
+        "  %c = Concat(%t, 0) : float32[10]\n"
+        '  %r = AllReduce(%c) {group = "mccl_world_group", op = "sum"} : float32[10]\n'
+        "  %q = Slice(%r, (0,), (6,)) : float32[6]\n"
+        "  %e = Reshape(%q, (2, 3)) : float32[2,3]\n"
+        "  %f = Slice(%r, (6,), (4,)) : float32[4]\n"
+        '  %m = AllReduce(%n) {group = "mccl_world_group", op = "sum"} : float32[]\n'
+        "  %o = MakeTuple(%e, %f, %m)\n"
+        "  return %o\n}"
+    )
+    ranks = Ranks(terms, x, n, d)
+    reals = Reals(terms, positive=[ranks.all_kept, ranks.ranks], ranks=ranks)
+    held = []
+    for m in means:
+        shape = terms.shapes[m]
+        held.append(terms.make(("sum", shape, ((Fraction(1), (1, 1, 1)),)), (n, m, scale), shape))
+    found = Execution(terms).run(source.graphs["sum"], {}, [*held, n]).result
+    rng = np.random.default_rng(0)
+    counts = [1, 4, 2]
+    taken = [[rng.standard_normal((k, *terms.shapes[t])) for k in counts] for t in x]  # type: ignore[misc]
+    given = {scale: np.float64(8), ranks.all_kept: np.float64(sum(counts))}
+    given |= {ranks.mean(t): np.concatenate(of).mean(0) for t, of in zip(x, taken, strict=True)}
+    for t, of in zip(found, [*taken, [np.ones(k) / 8 for k in counts]], strict=True):
+        assert np.allclose(value_of(terms, reals.form(t), given), 8 * sum(one.sum(0) for one in of))
+    assert {"ranks", "layout"} == reals.laws(found) - {"linear"}
+
+
 def test_draws_are_never_one() -> None:
     """The law `draws` says nothing of two random nodes that are alike: they stay two."""
     source = program(
@@ -214,6 +254,6 @@ def test_draws_are_never_one() -> None:
 
 
 def test_every_law_has_a_statement_and_a_test() -> None:
-    tested = {*OF_TERMS, "copy", "in-place", "induction", "mean", "draws"}
+    tested = {*OF_TERMS, "copy", "in-place", "induction", "mean", "ranks", "layout", "draws"}
     assert tested == LAWS.keys()
     assert all(law.holds for law in LAWS.values())

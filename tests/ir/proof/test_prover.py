@@ -67,6 +67,46 @@ def test_the_reduction_is_the_one_that_was_asked_for(reduction: str) -> None:
     assert not proof(original, program).proved
 
 
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "clip_global_norm"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "data-parallel",
+        "gradient-accumulation{steps=3},data-parallel",
+        "gradient-accumulation{steps=3,split=fused,reduction=sum},data-parallel{fusion=0}",
+        "overflow-check,gradient-accumulation{steps=3},loss-scale,data-parallel",
+        "gradient-accumulation{steps=2},data-parallel{mean=false}",
+    ],
+)
+def test_ranks_are_proved_however_many_they_are(name: str, pipeline: str) -> None:
+    found = proof(load(name), bc.compile(load(name), pipeline))
+    assert found.proved, show(found)
+    assert "ranks" in found.laws
+    assert "of all ranks" in found.claim or "over all ranks" in found.claim
+
+
+@pytest.mark.parametrize("fault", ["no sum", "own count", "number of ranks", "other group", "shares of another"])
+def test_a_fault_in_a_sum_over_ranks_is_not_proved(fault: str) -> None:
+    original = load("mlp")
+    program = bc.compile(original, "gradient-accumulation{steps=2},data-parallel")
+    assert proof(original, program).proved
+    graph = program.graphs["apply"]
+    bucket, count = sorted((n for n in graph if n.op.name == "AllReduce"), key=lambda n: n.type.size, reverse=True)  # type: ignore[attr-defined]
+    if fault == "no sum":
+        bucket.replace_uses(bucket.operand(0))
+    elif fault == "own count":
+        count.replace_uses(count.operand(0))
+    elif fault == "number of ranks":
+        for divide in [n for n in graph if n.op.name == "RealDiv"]:
+            divide.set_operand(1, graph.constant(scalar_tensor("float32", 2.0)))
+    elif fault == "other group":
+        bucket.set_attribute("group", "half")
+    else:
+        parts = [n for n in graph if n.op.name == "Slice"]
+        parts[0].set_operand(1, parts[1].operand(1))
+    assert not proof(original, program).proved
+
+
 def test_overflow_and_loss_scale_are_proved_by_cases() -> None:
     original = load("mlp")
     found = proof(original, bc.compile(original, "loss-scale,overflow-check,gradient-accumulation{steps=2}"))
