@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..core.graph import Node
 from ..rewrite.ranks.collectives import group_of, is_world
-from .terms import Terms
-
-if TYPE_CHECKING:
-    from .reals import Polynomial, Reals
+from .terms import Shape, Terms
 
 Factors = tuple[tuple[int, int], ...]
+Polynomial = dict[Factors, Fraction]
+
+
+class Forms(Protocol):
+    """Normal forms, as :mod:`.reals` makes them."""
+
+    def polynomial(self, number: int) -> Polynomial: ...
+
+    def polynomial_of(self, form: int) -> Polynomial: ...
+
+    def term(self, p: Polynomial, shape: Shape) -> int: ...
 
 
 class Ranks:
@@ -57,7 +65,7 @@ class Ranks:
             and node.op.attributes.get("op", "sum") == "sum"
         )  # fmt: skip
 
-    def total(self, form: int, reals: Reals) -> Polynomial:
+    def total(self, form: int, reals: Forms) -> Polynomial:
         """The sum over the ranks of a term in normal form."""
         terms = self.terms
         name, arguments = terms.name(form), terms.arguments[form]
@@ -78,7 +86,7 @@ class Ranks:
                 total[key] = total.get(key, Fraction(0)) + c * d
         return {m: c for m, c in total.items() if c}
 
-    def _of_product(self, factors: Factors, reals: Reals) -> Polynomial:
+    def _of_product(self, factors: Factors, reals: Forms) -> Polynomial:
         """The sum over the ranks of a product of what differs between them."""
         terms = self.terms
         if not factors:
@@ -95,7 +103,7 @@ class Ranks:
         product = reals.term({factors: Fraction(1)}, max((terms.shapes[a] or () for a, _ in factors), key=len))
         return {((terms.make(("over ranks",), (product,), terms.shapes[product]), 1),): Fraction(1)}
 
-    def _mean_of(self, atom: int, reals: Reals, *, cycle: bool) -> int | None:
+    def _mean_of(self, atom: int, reals: Forms, *, cycle: bool) -> int | None:
         """The mean over all ranks of one rank's mean, which may be rearranged; None of anything else."""
         terms = self.terms
         head, arguments = terms.heads[atom], terms.arguments[atom]
