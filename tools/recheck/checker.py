@@ -19,7 +19,7 @@ from ...ir.core.graph import Graph, Node
 from ...ir.core.prime_field import Num, exact, inverse, made, plus, random, times
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
-from .field import Field, Val, flat, is_scalar
+from .field import Field, Val, flat, is_scalar, number
 from .formula import stated
 from .machine import Machine
 
@@ -100,7 +100,7 @@ class Check:
         if self.document["averaged"]:
             total, count = times(self.kept, self.average(value)), self.kept
         if self.document["ranks"] is not None:
-            total, count, each = (self.field.over_ranks(x) for x in (total, count, each))
+            total, count, each = (number(self.field.over_ranks(x)) for x in (total, count, each))
         count = each if self.document["reduction"] == "sum" else count
         return times(total, inverse(count), exact(1) if self.document["ranks"] != "sum" else each)
 

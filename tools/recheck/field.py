@@ -11,7 +11,7 @@ import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
-from typing import Any
+from typing import Any, cast
 
 from ...ir.analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
 from ...ir.core.attributes import TensorValue, bits, scalar_of
@@ -68,7 +68,7 @@ class Field:
 
     def __init__(self, case: bool | None = None, gradients: int = 0):
         self.case, self.gradients = case, gradients
-        self.moved: dict[Hashable, tuple[Node, Sequence[Val]]] = {}
+        self.moved: dict[Hashable, tuple[Node | None, Sequence[Any]]] = {}
 
     def truth(self, tests: int, negated: bool = False) -> Val:
         """Decided where all are finite, or where one is not and all are looked at."""
@@ -127,11 +127,12 @@ class Field:
         names, shape = (before.op.name if before else "", node.op.name), getattr(node.type, "shape", (-1,))
         if before and names == ("Reshape", "Reshape") and shape == getattr(before.operand(0).type, "shape", ()):
             return b[0] if -1 not in shape else None
-        if before and names == ("Concat", "Slice") and len(shape) == 1 and isinstance(before.operand(0), Node):
-            sizes = [prod(getattr(v.type, "shape", ())) for v in before.operand(0).operands]
+        joined = before.operand(0) if before else None
+        if names == ("Concat", "Slice") and len(shape) == 1 and isinstance(joined, Node) and isinstance(b[0], tuple):
+            sizes = [prod(getattr(v.type, "shape", ())) for v in joined.operands]
             for k, size in enumerate(sizes):
                 if (sum(sizes[:k]),) == node.operand(1).literal and size == shape[0]:
-                    return b[0][k]
+                    return cast(Val, b[0][k])
         return None
 
     def _interpreted(self, node: Node, name: str, a: Sequence[Val]) -> Val | None:
