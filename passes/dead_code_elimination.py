@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.analysis.functions.calls import reachable_functions
+from ..ir.analysis.functions.calls import forget_unreached
 from ..ir.core.graph import Graph
 from ..ir.core.program import CYCLE_ROLES, Program
 from ..ir.core.report import PassResult
@@ -49,10 +49,7 @@ def _clean(main: Graph) -> tuple[int, int]:
     before = main.total_nodes()
     for body in main.all_graphs():
         _sweep(body)
-    reached = reachable_functions(main)
-    dropped = [name for name in main.functions if name not in reached]
-    for name in dropped:
-        del main.functions[name]
+    dropped = forget_unreached(main)
     return before - main.total_nodes(), len(dropped)
 
 
@@ -61,5 +58,4 @@ def _sweep(graph: Graph) -> None:
     for node in reversed(graph):
         if not node.uses:
             graph.erase(node)
-    for name in [name for name, value in graph.states.items() if not value.uses]:
-        del graph.states[name]
+    graph.forget_unused_states()

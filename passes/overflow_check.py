@@ -10,7 +10,7 @@ from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.builders.cast import cast
-from ..ir.builders.reduce import all_finite
+from ..ir.builders.reduce import all_finite, any_true
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value
@@ -194,8 +194,8 @@ class OverflowCheck(Pass):
             overflows.append(raised)
             skips.append(raised)
         # Gradients stay in front of the Switch, where later passes look for them.
-        stay = [_any(graph, overflows), *gradients]
-        self._skip(fx, updates, stay, _any(graph, skips), counting=count is not None)
+        stay = [any_true(graph, overflows, scope=SCOPE), *gradients]
+        self._skip(fx, updates, stay, any_true(graph, skips, scope=SCOPE), counting=count is not None)
         return [path.weight for path in paths]
 
     def _adopt(self, graph: Graph, own: OwnCheck, result: PassResult) -> list[str]:
@@ -247,10 +247,3 @@ def _settled_check(graph: Graph, roles: Mapping[str, str]) -> OwnCheck | None:
     updates is returned from where the network computed it, since a skipped update must not take it away."""
     settle_results(graph, network_parts(graph))
     return find_own_check(graph, update_effects(Effects(graph), roles))
-
-
-def _any(graph: Graph, conditions: Sequence[Value]) -> Value:
-    found, *others = dict.fromkeys(conditions)
-    for other in others:
-        found = graph.create("LogicalOr", [found, other], scope=SCOPE)
-    return found

@@ -135,10 +135,6 @@ class _Group:
         self.lr_factor = lr_factor
         self.weight_decay = weight_decay
         self.closures = Closures(graph)
-        self.formals: dict[tuple[Node, int], list[Input]] = {}
-        for formal, sites in self.closures.bound.items():
-            for site in sites:
-                self.formals.setdefault(site, []).append(formal)
         self.effects = {body: Effects(body) for body in graph.all_graphs()}
         self.rates: dict[tuple[Graph, Value], Value] = {}
 
@@ -159,7 +155,7 @@ class _Group:
         """A weight, and the inputs of functions that stand for it."""
         start: list[Value] = [self.graph.states[name]]
         places = dict.fromkeys(
-            walk(start, lambda place: [f for use in place.use_sites() for f in self.formals.get(use, ())])
+            walk(start, lambda place: [f for use in place.use_sites() for f in self.closures.formals.get(use, ())])
         )
         for formal in places:
             for call, at in self.closures.bound.get(formal, ()) if isinstance(formal, Input) else ():

@@ -69,7 +69,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "graphs": {name: graph.total_nodes() for name, graph in program.graphs.items()},
         "source_graphs": {name: graph.total_nodes() for name, graph in outcome.source.graphs.items()},
         "schedule": schedule_json(program),
-        "state": {"variables": len(program.state), "bytes": sum(v.nbytes for v in program.state.values())},
+        "state": {"variables": len(program.state), "bytes": program.state_bytes},
         "seconds": outcome.seconds,
     }
 
@@ -112,8 +112,8 @@ def _print_written(outcome: Outcome, out: Any) -> None:
     program = outcome.program
     before = outcome.source.total_nodes()
     graphs = ", ".join(f"{name} {graph.total_nodes()}" for name, graph in program.graphs.items())
-    state = sum(v.nbytes for v in program.state.values())
-    grown = state - sum(v.nbytes for v in outcome.source.state.values())
+    state = program.state_bytes
+    grown = state - outcome.source.state_bytes
     change = f" ({'+' if grown > 0 else '-'}{print_bytes(abs(grown))})" if grown else ""
     say(out, f"Nodes: {before} before; now {graphs}.  State: {print_bytes(state)}{change}.")
     say(out, f"Schedule: {cli.escape(describe_schedule(program))}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from ..core.attributes import scalar_tensor
 from ..core.graph import Graph, Node, Value, tensor_type
@@ -49,6 +50,11 @@ def all_finite(graph: Graph, values: Sequence[Value], *, scope: str, sources: Se
             finite = graph.create("IsFinite", [value], scope=scope, sources=[*sources, value])
             answers.append(reduce_all(graph, finite, scope=scope))
     return all_true(graph, answers, scope=scope, sources=sources)
+
+
+def any_true(graph: Graph, answers: Iterable[Value], *, scope: str) -> Value:
+    """Whether any of these scalar bools, at least one, is true."""
+    return reduce(lambda a, b: graph.create("LogicalOr", [a, b], scope=scope), dict.fromkeys(answers))
 
 
 def all_true(graph: Graph, answers: Sequence[Value], *, scope: str, sources: Sequence[Value] = ()) -> Value:

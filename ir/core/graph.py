@@ -216,6 +216,12 @@ class Node(Value):
     def next(self) -> Node | None:
         return self._next
 
+    def twin(self) -> Node:
+        """A node like this one, with its notes, that takes nothing and stands nowhere yet."""
+        twin = Node(self.name, self.type, self.op, self.scope)
+        twin.marks, twin.primal, twin.origin = self.marks, self.primal, self.origin
+        return twin
+
     def __repr__(self) -> str:
         shown = ", ".join(f"%{v.name}" for v in self._operands[:8])
         more = ", …" if len(self._operands) > 8 else ""
@@ -490,6 +496,13 @@ class Graph(Displayed):
             self._unlink(node)
         return len(doomed)
 
+    def forget_unused_states(self) -> list[str]:
+        """Drops references to state that no node uses; their names."""
+        unused = [name for name, state in self.states.items() if not state.uses]
+        for name in unused:
+            del self.states[name]
+        return unused
+
     def replace(self, mapping: Mapping[Value, Value]) -> int:
         """Replaces all uses of each key by its value, all at once (a value may itself be a key: its own uses are those
         from before); linear in the uses. Returns their number."""
@@ -585,9 +598,7 @@ class Graph(Displayed):
         for key, constant in self._constants.items():
             copy._constants[key] = of(constant)  # type: ignore[assignment]
         for node in self:
-            twin = Node(node.name, node.type, node.op, node.scope)
-            twin.marks, twin.primal, twin.origin = node.marks, node.primal, node.origin
-            mapping[node] = copy.insert(twin)
+            mapping[node] = copy.insert(node.twin())
         for node in self:
             mapping[node].set_operands([of(v) for v in node._operands])  # type: ignore[attr-defined]
         if self.has_result:

@@ -70,7 +70,7 @@ NAMES: tuple[Name, ...] = (
     Name(OVERFLOW, "result", "whether a gradient is not finite: of the cycle, or of a micro-batch that is dropped",
          ("ir.analysis.training.results", "passes.dim_reduce.subspace", "passes.overflow_check"), ("passes.adasum",
          "passes.step.dynamic_loss_scale", "passes.step.group_scale_rule", "runtime.state.finite_state",
-         "runtime.training.cell_result", "runtime.training.fit", "runtime.training.result")),
+         "runtime.training.cell_result", "runtime.training.result")),
     Name(LOSS_SCALE, "result", "the scale of the step's gradients",
          ("ir.analysis.training.results", "passes.loss_scale"), ("passes.step.dynamic_loss_scale",
          "runtime.training.cell_result", "runtime.training.result", "tools.doctor.loss_scale")),

@@ -141,10 +141,14 @@ class Program(Displayed):
     """The live Cell that the program was captured from, which the runtime knows (``runtime/engine/live.py``); None for
     a program from a file. Not saved."""
 
+    @property
+    def state_bytes(self) -> int:
+        return sum(variable.nbytes for variable in self.state.values())
+
     def __repr__(self) -> str:
         by = f", made by {', '.join(r.name for r in self.reports)}" if self.reports else ""
         roles = Counter(v.role for v in self.state.values())
-        size = print_bytes(sum(v.nbytes for v in self.state.values()))
+        size = print_bytes(self.state_bytes)
         lines = [f"Program '{self.name}' for {self.target}{by}"]
         lines += map(repr, list(self.graphs.values())[:_SHOWN])
         if len(self.graphs) > _SHOWN:

@@ -166,10 +166,7 @@ def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: 
 
 def _widen(removal: Removal, formals: Collection[Input], twins: Mapping[Value, Value]) -> None:
     """Functions that take the model's state or gradient take the new ones too, right behind; so do their calls."""
-    sites: dict[Node, set[int]] = {}
-    for formal in formals:
-        for node, i in removal.closures.bound[formal]:
-            sites.setdefault(node, set()).add(i)
+    sites = removal.closures.binding(formals)
     for function in removal.graph.functions.values():
         inputs: list[Input] = []
         for formal in function.inputs:

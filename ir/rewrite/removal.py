@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.effects.state_access import describe, summarize
 from ..analysis.effects.tokens import orders_only, token_slots
-from ..analysis.functions.calls import reachable_functions
+from ..analysis.functions.calls import forget_unreached
 from ..analysis.functions.closures import Closures, Path, element
 from ..analysis.training.network import BACKWARD, FORWARD
 from ..analysis.training.weights import WeightInfo
@@ -322,16 +322,14 @@ class Removal:
     def apply(self, plan: Plan, rewire: Callable[[], object]) -> None:
         """Makes a plan so. ``rewire`` replaces what others take from the plan's ``own`` nodes, which go too."""
         used = [name for name, state in self.graph.states.items() if state.uses]
-        owners = {graph for graph in map(_graph_of, (v for v, _ in plan.dead)) if graph is not None}
+        owners = {value.graph for value, _ in plan.dead if isinstance(value, Node)}
         self._forget_inputs(plan)
         known = summarize(self.graph)
         for function in self.graph.functions.values():
             if function in owners:
                 self._edit(Effects(function, known), plan, lambda: None)
         self._edit(Effects(self.graph), plan, rewire)
-        reached = reachable_functions(self.graph)
-        for name in [n for n in self.graph.functions if n not in reached]:
-            del self.graph.functions[name]
+        forget_unreached(self.graph)
         for name in used:
             if not self.graph.states[name].uses:
                 del self.graph.states[name]
@@ -399,10 +397,7 @@ class Removal:
     def _forget_inputs(self, plan: Plan) -> None:
         """Dead inputs of functions go, with the operands that bind them."""
         dead = {value for value, path in plan.dead if isinstance(value, Input) and not path}
-        sites: dict[Node, set[int]] = {}
-        for formal in dead:
-            for node, i in self.closures.bound[formal]:
-                sites.setdefault(node, set()).add(i)
+        sites = self.closures.binding(dead)
         for function in self.graph.functions.values():
             if any(formal in dead for formal in function.inputs):
                 function.inputs = [formal for formal in function.inputs if formal not in dead]
@@ -435,10 +430,6 @@ def _is_positive(value: Value) -> bool:
     if isinstance(content, TensorValue) and content.type.size == 1:
         content = to_numpy(content.type, content.data).item()
     return isinstance(content, (int, float)) and content > 0
-
-
-def _graph_of(value: Value) -> Graph | None:
-    return value.graph if isinstance(value, Node) else None
 
 
 def _show(node: Node) -> str:

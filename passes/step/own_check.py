@@ -10,7 +10,7 @@ from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind
 from ...ir.analysis.training.results import writes_state
 from ...ir.analysis.training.stages import GradientPath
-from ...ir.builders.reduce import all_finite
+from ...ir.builders.reduce import all_finite, any_true
 from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_float_tensor
@@ -61,10 +61,7 @@ def skips(graph: Graph, own: OwnCheck, *, scope: str) -> Value:
             flags[condition.operand(0)] = None
         else:
             flags[graph.create("LogicalNot", [condition], scope=scope)] = None
-    found, *others = flags
-    for other in others:
-        found = graph.create("LogicalOr", [found, other], scope=scope)
-    return found
+    return any_true(graph, flags, scope=scope)
 
 
 def look_at_all(graph: Graph, own: OwnCheck, paths: Sequence[GradientPath], *, scope: str) -> set[str]:

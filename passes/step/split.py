@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.functions.calls import reachable_functions
+from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.attributes import scalar_tensor
@@ -258,11 +258,8 @@ def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
 
 def forget_unused(graph: Graph) -> None:
     """Drops references to state that a graph no longer uses, and functions that it no longer calls."""
-    for name in [n for n, value in graph.states.items() if not value.uses]:
-        del graph.states[name]
-    reached = reachable_functions(graph)
-    for name in [n for n in graph.functions if n not in reached]:
-        del graph.functions[name]
+    graph.forget_unused_states()
+    forget_unreached(graph)
 
 
 def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:

@@ -99,10 +99,7 @@ def _keep_head(program: Program, graph: Graph, head: str, report: PassResult) ->
         raise OptionError(f"graph '{graph.name}' has no result '{head}'{nearest(head, list(results))}")
     Effects(graph).commit(results[head])
     graph.outputs = (head,)
-    idle = [name for name, state in graph.states.items() if not state.uses]
-    for name in idle:
-        del graph.states[name]
-    for name in program.drop_state(idle):
+    for name in program.drop_state(graph.forget_unused_states()):
         report.miss(name, f"dropped: it serves other results than {head}")
 
 

@@ -256,7 +256,7 @@ def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target
 
 def _refuse_too_large(program: Program) -> None:
     """A file of a few bytes may declare any amount of state that starts from zero."""
-    needed = sum(v.nbytes for v in program.state.values())
+    needed = program.state_bytes
     if not hasattr(os, "sysconf"):  # Windows
         return
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -19,7 +19,7 @@ from ..lowering.lower import lower
 def footprint(program: Program, threads: int | None = None, graphs: Mapping[str, Graph] | None = None) -> Footprint:
     """The estimate for a session of ``program`` on CPU. ``threads``: cores that it may use, by default all.
     ``graphs``: those of the schedule, :func:`as_run`, where they are at hand."""
-    state = sum(variable.nbytes for variable in program.state.values())
+    state = program.state_bytes
     run = (as_run(program, name) if graphs is None else graphs[name] for name in program.schedule.graphs())
     return cost.footprint(run, state, threads or os.cpu_count() or 1)
 

@@ -40,6 +40,11 @@ _REMEDY_WITH_CHECK = {
 }
 
 
+def checks_overflow(program: Program) -> bool:
+    """Whether updates whose gradients are not finite are skipped by the program itself."""
+    return any(OVERFLOW in graph.outputs for graph in program.graphs.values())
+
+
 class FiniteState:
     """Finds weights, slots and statistics that were finite once and are not any more.
 
@@ -54,7 +59,7 @@ class FiniteState:
             for name, variable in program.state.items()
             if variable.dtype.is_float and variable.role not in CYCLE_ROLES and variable.role != "fixed"
         }
-        self._skips = any(OVERFLOW in graph.outputs for graph in program.graphs.values())
+        self._skips = checks_overflow(program)
         self._never: set[str] = set()
         self._good = 0
         self._refuses = False

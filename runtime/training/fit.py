@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
-from ...ir.core.names import OVERFLOW
-from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ..data.data_check import Column, check_finite
 from ..data.data_position import END, ENDS, DataPosition, EndOfEpoch
 from ..data.sources import NamedArrays, Shard, open_source
+from ..state.finite_state import checks_overflow
 from .bar import Bar, Tally
 from .callback import Callback, Evaluate
 from .history import Cycle, Epoch, History
@@ -126,11 +125,6 @@ def _check_options(session: Trainee, options: FitOptions) -> None:
             "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
             "'drop' for the end of an epoch, or train the program directory."
         )
-
-
-def checks_overflow(program: Program) -> bool:
-    """Whether updates whose gradients are not finite are skipped by the program itself."""
-    return any(OVERFLOW in graph.outputs for graph in program.graphs.values())
 
 
 def _checked(

@@ -86,7 +86,7 @@ class _Reducer:
 
     def _size(self) -> tuple[int, ...]:
         program = self._found.program
-        data = sum(v.nbytes for v in program.state.values())
+        data = program.state_bytes
         return len(self._found.passes), program.total_nodes(), len(program.state), data
 
     def _cut(self, name: str, cut: Cut) -> None:

@@ -9,7 +9,7 @@ from ...ir.core.errors import RuntimeFailure
 from ...ir.core.wording import counted
 from ...runtime.data.data_check import check_finite
 from ...runtime.data.sources import NamedArrays, Shard, open_source, read_data
-from ...runtime.training.fit import checks_overflow
+from ...runtime.state.finite_state import checks_overflow
 from ...runtime.training.plan import plan_turns
 
 if TYPE_CHECKING:

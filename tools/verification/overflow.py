@@ -73,7 +73,7 @@ class Overflow(Property):
             raise NotApplicable("no gradient leaves the backward part of the program")
         kept = _kept(c, subject.names)
         batches, n = c.micro_batches(0), c.length
-        large = sum(v.nbytes for v in c.base.state.values()) > LARGE
+        large = c.base.state_bytes > LARGE
         runs = min(number, LARGE_RUNS if large else RUNS)
         chosen = sorted({round(i * (number - 1) / max(runs - 1, 1)) for i in range(runs)})
         # Where the same graphs run, a cycle is ended behind the second micro-batch: half the time.

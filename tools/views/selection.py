@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.functions.calls import reachable_functions
+from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.core.errors import OptionError, nearest
 from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value
 from ...ir.core.predicates import is_ordering
@@ -165,9 +165,7 @@ def _graph_of(body: Graph, members: dict[Node, None], name: str, shown: Shown, p
     for node in body:
         if node not in members:
             continue
-        copy = Node(node.name, node.type, node.op, node.scope)
-        copy.marks, copy.primal, copy.origin = node.marks, node.primal, node.origin
-        cut.insert(copy)
+        copy = cut.insert(node.twin())
         copy.set_operands([of(v) for v in node._operands])
         mapping[node] = copy
         parts[copy] = shown.part(node)
@@ -175,9 +173,7 @@ def _graph_of(body: Graph, members: dict[Node, None], name: str, shown: Shown, p
     leaving = [n for n in values if not is_ordering(n) and any(u not in members for u in n.uses)] or values
     ends = [mapping[n] for n in leaving]
     cut.result = ends[0] if len(ends) == 1 else cut.create("MakeTuple", ends, name="cut")
-    needed = reachable_functions(cut)
-    for unneeded in [f for f in cut.functions if f not in needed]:
-        del cut.functions[unneeded]
+    forget_unreached(cut)
     return cut
 
 

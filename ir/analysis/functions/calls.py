@@ -87,6 +87,15 @@ def reachable_functions(main: Graph) -> set[str]:
     return {function.name for function in walk(_referred(main, main), lambda f: _referred(main, f))}
 
 
+def forget_unreached(main: Graph) -> list[str]:
+    """Drops the functions that the main graph does not need; their names."""
+    reached = reachable_functions(main)
+    unreached = [name for name in main.functions if name not in reached]
+    for name in unreached:
+        del main.functions[name]
+    return unreached
+
+
 def callees_first(main: Graph) -> list[Graph]:
     """The functions of ``main``, each after those that it refers to, but for recursion."""
     order: list[Graph] = []

@@ -7,7 +7,7 @@ answers the same for the calls of one graph, without following a closure through
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...core.graph import Graph, GraphRef, Input, Node, Use, Value
 from ...core.op import CALL
@@ -49,6 +49,14 @@ class Closures:
         for formal, sites in self.bound.items():
             for site in sites:
                 self.formals.setdefault(site, []).append(formal)
+
+    def binding(self, formals: Iterable[Input]) -> dict[Node, set[int]]:
+        """The calls and Partials that give these inputs of functions their values, and by which operands."""
+        found: dict[Node, set[int]] = {}
+        for formal in formals:
+            for node, i in self.bound[formal]:
+                found.setdefault(node, set()).add(i)
+        return found
 
     def step(self, value: Value, path: Path) -> list[tuple[Value, Path]] | None:
         """The sources of element ``path`` of ``value``, one step up; None where ``value`` computes it itself."""

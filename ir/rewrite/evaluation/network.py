@@ -216,7 +216,6 @@ def _place(value: Value) -> str:
 def _drop_unused(graph: Graph, is_whole: bool) -> None:
     """States that nothing refers to any more; of a training graph the inputs too."""
     for body in graph.all_graphs():
-        for name in [name for name, value in body.states.items() if not value.uses]:
-            del body.states[name]
+        body.forget_unused_states()
     if not is_whole:
         graph.inputs[:] = [v for v in graph.inputs if v.uses]

@@ -8,7 +8,7 @@ it, but because the main graph's result needs it in the end: what is needed is m
 from __future__ import annotations
 
 from ...analysis.effects.tokens import orders_only
-from ...analysis.functions.calls import reachable_functions
+from ...analysis.functions.calls import forget_unreached
 from ...analysis.functions.closures import Closures, element
 from ...core.graph import Graph, Node, Value
 from ...core.inference import infer
@@ -154,6 +154,4 @@ def _sweep(main: Graph) -> None:
         if body.has_result:
             keep = live_nodes([body.result])
             body.erase_all(node for node in list(body) if node not in keep)
-    reached = reachable_functions(main)
-    for name in [name for name in main.functions if name not in reached]:
-        del main.functions[name]
+    forget_unreached(main)
