@@ -145,4 +145,4 @@ def _merged_origin(nodes: Sequence[Node], editor: str) -> Origin:
 
 
 def _site(node: Node) -> str:
-    return f"{node.graph.name if node.graph else '?'}: %{node.name} ({node.op.name}) {node.scope}".rstrip()
+    return f"{node.home.name}: %{node.name} ({node.op.name}) {node.scope}".rstrip()

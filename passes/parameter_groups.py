@@ -186,8 +186,7 @@ class _Group:
             for node in known:
                 at = facts(node.op).rate
                 assert at is not None
-                assert node.graph is not None
-                node.set_operand(at, self._scaled(node.graph, node.operand(at)))
+                node.set_operand(at, self._scaled(node.home, node.operand(at)))
         else:
             self._scale_step(name, updates)
 
@@ -228,10 +227,9 @@ class _Group:
             for node in updates:
                 at = facts(node.op).decay
                 assert at is not None
-                assert node.graph is not None
                 is_tensor = isinstance(node.operand(at).type, TensorType)
                 coefficient = scalar_tensor("float32", self.weight_decay) if is_tensor else self.weight_decay
-                node.set_operand(at, node.graph.constant(coefficient))
+                node.set_operand(at, node.home.constant(coefficient))
         elif path is not None and path.has("weight-decay"):
             self._replace_decay(path, name, places)
             for node in updates:  # which would decay once more

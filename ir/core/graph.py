@@ -165,6 +165,13 @@ class Node(Value):
         self._next: Node | None = None
 
     @property
+    def home(self) -> Graph:
+        """The graph in which the node stands; VerifyError for one that stands in none."""
+        if self.graph is None:
+            raise VerifyError(f"{self!r} stands in no graph")
+        return self.graph
+
+    @property
     def operands(self) -> tuple[Value, ...]:
         """A snapshot; linear in the width. In loops over wide nodes hold on to it, or use :meth:`operand`."""
         return tuple(self._operands)

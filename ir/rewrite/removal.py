@@ -358,8 +358,7 @@ class Removal:
 
     def _untuple(self, node: Node, at: Collection[int]) -> None:
         """Takes dead values out of a tuple that only orders; in one that is unpacked, zeros stand in their places."""
-        graph = node.graph
-        assert graph is not None
+        graph = node.home
         if orders_only(node, 0):
             rest = [v for i, v in enumerate(node.operands) if i not in at]
             with graph.inserting_before(node):
@@ -371,15 +370,13 @@ class Removal:
     @staticmethod
     def _nothing(node: Node, i: int) -> Value:
         """A value in place of a dead one in a tuple: of the same type, if somebody may read it."""
-        assert node.graph is not None
         type_ = node.operand(i).type
-        return zeros(node.graph, plain(type_), node.scope) if _has_zeros(type_) else node.graph.constant(True)
+        return zeros(node.home, plain(type_), node.scope) if _has_zeros(type_) else node.home.constant(True)
 
     def _unmerge(self, node: Node, at: Collection[int]) -> set[Node]:
         """Takes dead values out of what merges them with others; returns the effects that go with it. In a tuple that
         comes from elsewhere zeros stand in their places."""
-        graph = node.graph
-        assert graph is not None
+        graph = node.home
         if node.op.name not in _MERGING_TUPLE:
             kept = node.operand(1 - next(iter(at)))
             node.replace_uses(kept)

@@ -4,6 +4,7 @@ itself does on a CPU."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from ...ir.analysis.targets import Item, item, operand_types, place_of
 from ...ir.builders.cast import cast
@@ -29,9 +30,7 @@ def widenable(node: Node, target: str) -> bool:
 
 def widen(node: Node) -> None:
     """Makes the node compute in float32."""
-    graph = node.graph
-    assert graph is not None
-    with graph.inserting_before(node):
+    with node.home.inserting_before(node):
         for i, value in enumerate(node.operands):
             if _is_half(value.type):
                 node.set_operand(i, _cast(node, value, DType.FLOAT32))
@@ -43,10 +42,9 @@ def widen(node: Node) -> None:
 
 def _narrow(result: Node) -> None:
     """Makes it float32, and those who use it get it as float16, as before."""
-    graph, users = result.graph, list(result.use_sites())
-    assert graph is not None
+    users = list(result.use_sites())
     result.type = _wide(result.type)
-    with graph.inserting_after(result):
+    with result.home.inserting_after(result):
         half = _cast(result, result, DType.FLOAT16)
     for user, i in users:
         user.set_operand(i, half)
@@ -54,23 +52,20 @@ def _narrow(result: Node) -> None:
 
 def _cast(node: Node, value: Value, dtype: DType) -> Value:
     """A cast that belongs to the part of the network that ``node`` belongs to."""
-    assert node.graph is not None
-    new = cast(node.graph, value, dtype, scope=node.scope or SCOPE)
+    new = cast(node.home, value, dtype, scope=node.scope or SCOPE)
     assert isinstance(new, Node)
     new.primal = node.primal
     return new
 
 
-def _is_half(type_: Type) -> bool:
+def _is_half(type_: Type) -> TypeGuard[TensorType]:
     return isinstance(type_, TensorType) and type_.dtype is DType.FLOAT16
 
 
 def _wide(type_: Type) -> Type:
     if isinstance(type_, TupleType):
         return replace(type_, elements=tuple(_wide(element) for element in type_.elements))
-    if isinstance(type_, TensorType) and type_.dtype is DType.FLOAT16:
-        return replace(type_, dtype=DType.FLOAT32)
-    return type_
+    return replace(type_, dtype=DType.FLOAT32) if _is_half(type_) else type_
 
 
 def _wider(types: Item) -> Item:

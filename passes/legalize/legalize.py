@@ -144,9 +144,8 @@ def lower(main: Graph, nodes: list[Node]) -> None:
         if isinstance(rule, Rewrite):
             rule.at(node)
         else:
-            assert node.graph is not None
             by_rule.setdefault(rule, []).append(node)
-            by_body.setdefault(node.graph, []).append(node)
+            by_body.setdefault(node.home, []).append(node)
     for rule, those in by_rule.items():
         rule(main, those)
     known = summarize(main)

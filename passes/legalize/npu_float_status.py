@@ -75,7 +75,7 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
         for value in values:
             if isinstance(value, Node) and value.graph is not get.graph:
                 raise PassError(
-                    f"{get!r} in function '{get.graph.name if get.graph else '?'}' asks for the overflow status, but "
+                    f"{get!r} in function '{get.home.name}' asks for the overflow status, but "
                     f"the function is not given the gradient {value!r} of weight '{gradients[value]}': ask for it "
                     "outside the function, or make the status depend on all gradients"
                 )
@@ -96,8 +96,7 @@ def _awaited(status: Value) -> list[Value]:
 
 
 def _replace(get: Node, values: Sequence[Value]) -> None:
-    graph = get.graph
-    assert graph is not None
+    graph = get.home
     with graph.inserting_before(get):
         finite = all_finite(graph, values, scope=SCOPE, sources=[get])
     status: Value | None = None

@@ -78,7 +78,7 @@ def _batch_norm(found: TrainingAnatomy, node: Node) -> BatchNorm:
     if "gamma" in norm.parameters:
         norm.site = norm.parameters["gamma"].name
     if node.graph is not found.graph:
-        norm.obstacle = f"it stands inside function '{node.graph.name if node.graph else '?'}'"
+        norm.obstacle = f"it stands inside function '{node.home.name}'"
         return norm
     saved: list[Node] = []
     for index, items in elements(node).items():

@@ -119,7 +119,7 @@ def product_of(found: TrainingAnatomy, weight: str | None) -> Node | None:
     """The last product, or the last one with this weight."""
     products, hidden = _products(found)
     if weight is None and hidden is not None:
-        raise _refusal(hidden, f"it may stand inside function '{hidden.graph.name if hidden.graph else '?'}'")
+        raise _refusal(hidden, f"it may stand inside function '{hidden.home.name}'")
     own = [p for p in products if weight in (None, _state_of(p))]
     return own[-1] if own else None
 

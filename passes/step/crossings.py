@@ -46,9 +46,9 @@ def leaving_backward(found: TrainingAnatomy, refusal: str) -> list[Start]:
     for info in found.weights:
         for gradient in info.gradient:
             if gradient.graph is not found.graph:
-                where = gradient.graph.name if gradient.graph else "?"
                 raise PassError(
-                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function '{where}'{refusal}"
+                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
+                    f"'{gradient.home.name}'{refusal}"
                 )
             names.setdefault(gradient, []).append(info.name)
     return [Start(tuple(weights), value, update_uses(value, found.parts)) for value, weights in names.items()]

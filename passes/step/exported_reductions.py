@@ -101,8 +101,7 @@ def is_inverse(factor: Node) -> bool:
 
 def _times_ranks(factor: Node, group: str, ranks: dict[Graph | None, Node]) -> None:
     """Multiplies the constant of a multiplication by the number of ranks; ``ranks``: those asked for in each graph."""
-    graph = factor.graph
-    assert graph is not None
+    graph = factor.home
     if graph not in ranks:
         one = graph.constant(scalar_tensor("float32", 1.0))
         ranks[graph] = all_reduce(graph, one, group, scope=SCOPE)

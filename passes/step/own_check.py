@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind
-from ...ir.analysis.training.results import writes_state
+from ...ir.analysis.training.results import TESTING, writes_state
 from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite, any_true
 from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
@@ -17,7 +17,6 @@ from ...ir.core.predicates import is_float_tensor
 from ...ir.core.primitives import Family, named
 from ...ir.core.walk import live_nodes, unpacked
 
-ASKS_FOR_OVERFLOW = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.DEVICE_STATUS)
 _TRUE_ON_OVERFLOW = named(Family.OVERFLOWED)
 
 
@@ -44,7 +43,7 @@ def find_own_check(graph: Graph, effects: Sequence[Effect]) -> OwnCheck | None:
     conditions: list[tuple[Value, bool]] = []
     for condition, skipping in decisions.items():
         asked = live_nodes([condition])
-        asking = [n for n in graph if n in asked and n.op.name in ASKS_FOR_OVERFLOW]
+        asking = [n for n in graph if n in asked and n.op.name in TESTING]
         if asking:
             nodes.update(dict.fromkeys(asking))
             conditions.append((condition, skipping))

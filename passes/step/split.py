@@ -78,7 +78,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
             if gradient.graph is not graph:
                 raise PassError(
                     f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
-                    f"'{gradient.graph.name if gradient.graph else '?'}': only gradients of the main graph can be cut"
+                    f"'{gradient.home.name}': only gradients of the main graph can be cut"
                 )
             gradient_of.setdefault(gradient, (info.name, i))
     invariant = _step_invariant(anatomy)

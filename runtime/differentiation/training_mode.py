@@ -17,10 +17,9 @@ def set_training_mode(graph: Graph, switch: bool, report: PassResult) -> None:
     resting = [n for n in graph.all_nodes() if rests(n)]
     for node in resting:
         if switch:
-            assert node.graph is not None
             at = facts(node.op).training
             assert at is not None
-            node.set_operand(at, node.graph.constant(True))
+            node.set_operand(at, node.home.constant(True))
         else:
             report.miss(
                 node.scope or node.name,

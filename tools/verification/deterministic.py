@@ -19,8 +19,7 @@ def without_dropout(program: Program) -> Program:
         for i in range(1, min(node.num_operands, 3)):
             value = node.operand(i)
             if isinstance(value, Constant) and isinstance(value.value, float):
-                assert node.graph is not None
-                node.set_operand(i, node.graph.constant(type(value.value)(1.0)))
+                node.set_operand(i, node.home.constant(type(value.value)(1.0)))
                 break
     return copy
 

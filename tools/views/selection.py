@@ -120,8 +120,7 @@ def _cut(shown: Shown, nodes: dict[Node, None], words: str) -> Shown:
     result. A function is kept whole where a chosen node refers to it, else its chosen nodes are a graph too."""
     by_body: dict[Graph, dict[Node, None]] = {}
     for node in nodes:
-        assert node.graph is not None
-        by_body.setdefault(node.graph, {})[node] = None
+        by_body.setdefault(node.home, {})[node] = None
     graphs: dict[str, Graph] = {}
     parts: dict[Node, str] = {}
     for name, main in shown.program.graphs.items():

@@ -24,12 +24,9 @@ class Lines:
         self._printers: dict[Graph, Callable[[Node], str]] = {}
 
     def __call__(self, node: Node) -> str:
-        graph = node.graph
-        assert graph is not None
-        printer = self._printers.get(graph)
-        if printer is None:
-            printer = self._printers[graph] = node_printer(graph)
-        return printer(node).strip()
+        if node.home not in self._printers:
+            self._printers[node.home] = node_printer(node.home)
+        return self._printers[node.home](node).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ class Rewrite:
             if holds(label):
                 value.type = self._type(value.type, label)
         for (node, i), value in self._operands:
-            assert node.graph is not None
-            node.set_operand(i, node.graph.constant(value))
+            node.set_operand(i, node.home.constant(value))
         return len(self.batch.labels) + len(self._operands)
 
     def _note(self, node: Node, i: int, change: Callable[[Attribute], Attribute]) -> None:

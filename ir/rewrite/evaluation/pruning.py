@@ -57,12 +57,11 @@ class _Needed:
         empty = self.main.constant(0).type
         types: dict[int, Type] = {}
         for node, number in self.returned.items():
-            assert node.graph is not None
             if number in self.whole:
                 continue
             for k, operand in enumerate(node.operands):
                 if (number, k) not in self.demanded and operand.type != empty:
-                    node.set_operand(k, node.graph.constant(0))
+                    node.set_operand(k, node.home.constant(0))
                     types[number] = infer(node.op, node.operands)
         for node, number in self.returned.items():
             self._retype(node, types.get(number))
