@@ -15,7 +15,7 @@ from . import formulas
 from .execution import Execution, Outcome, Unproved
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .reals import ONE, Reals
-from .updates import Moved, rewritten, updates
+from .updates import Moved, by_many, rewritten, updates
 
 
 @dataclass
@@ -34,7 +34,8 @@ class Changed:
         if s is None:
             return None
         pairs = {"takes": [list(pair) for pair in s.takes], "gives": [list(pair) for pair in s.gives]}
-        return {"graph": print_graph(s.graph, annotations=False), **pairs}
+        at = {name: one.update.at for name, one in s.taken.items() if one.update.at}
+        return {"graph": print_graph(s.graph, annotations=False), "at": at, **pairs}
 
 
 def changed(
@@ -47,6 +48,7 @@ def changed(
     weights = [name for name, v in original.state.items() if v.role == "weight"]
     moved = Moved(terms, {t for t in mean.seams if terms.heads[t][0] != "const"})
     found = updates(terms, mean.states.values(), weights, moved, reals)
+    found |= by_many(terms, mean.states, weights, found, {t: n for t, n in mean.seams.items() if t in moved})
     order = {name: found[name] for name in weights if name in found}
     try:
         statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
@@ -59,12 +61,13 @@ def changed(
     given = dict(zip(statement.gives, execution.run(statement.graph, {}, statement.terms).result, strict=True))
 
     def change(node: Node, weight: str, operands: tuple[int, ...]) -> tuple[int, ...]:
-        known = facts(node.op)
-        places = {known.gradient: TAKEN, known.rate: RATE, known.decay: DECAY}
+        known, whole = facts(node.op), "" if weight in order and order[weight].at else TAKEN
+        places = {known.gradient: whole, known.rate: RATE, known.decay: DECAY}
         new = [given.get((places[i], weight), t) if i in places else t for i, t in enumerate(operands)]
         return tuple(new)
 
-    new = rewritten(terms, mean.states.values(), change)
+    many = {u.gradient: given[TAKEN, n] for n, u in order.items() if u.at and (TAKEN, n) in given}
+    new = rewritten(terms, mean.states.values(), many, change)
     states = {name: new[t] for name, t in mean.states.items()}
     for (what, name), factor in given.items():
         if what == STEP:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..core.graph import Node, tensor_type
 from ..core.predicates import written_operands
-from ..core.primitives import facts
+from ..core.primitives import Facts, facts
 from ..core.types import TensorType
 from .reals import Reals
 from .terms import Terms
@@ -22,21 +22,24 @@ from .terms import Terms
 @dataclass(frozen=True, slots=True)
 class Update:
     """The update of one weight by a primitive of ``node``: ``taken`` is the term of its gradient operand, the sum of
-    ``gradient`` and ``rest`` (None: nothing is added to the gradient). ``operands`` are all that it takes."""
+    ``gradient`` and ``rest`` (None: nothing is added to the gradient), of type ``type``. ``operands`` are all that it
+    takes.
+
+    Where many primitives update the weight, they take one value of the backward part: it is the gradient, and leaves
+    that part at ``at``. ``node`` is then the last of them if that is an optimizer's."""
 
     weight: str
-    node: Node
+    node: Node | None
     operands: tuple[int, ...]
     taken: int
     gradient: int
     rest: int | None
+    type: TensorType
+    at: str = ""
 
     @property
-    def type(self) -> TensorType:
-        """Of the gradient operand."""
-        at = facts(self.node.op).gradient
-        assert at is not None
-        return tensor_type(self.node.operand(at))
+    def facts(self) -> Facts:
+        return Facts() if self.node is None else facts(self.node.op)
 
 
 class Moved:
@@ -66,7 +69,7 @@ def updates(
         if head[0] != "written" or head[2] is None or node is None or head[-2] != 0 or t not in moved:
             continue
         at, weight = facts(node.op).gradient, _target(terms, t, node)
-        if at is None or weight not in weights:
+        if at is None or weight not in weights or _is_made(terms, terms.arguments[t][at]):
             continue
         assert weight is not None
         taken = terms.arguments[t][at]
@@ -79,17 +82,63 @@ def updates(
             several.add(weight)
         shape = terms.shapes[taken]
         split = (reals.term(gradient, shape), reals.term(rest, shape)) if rest else (taken, None)
-        found[weight] = Update(weight, node, terms.arguments[t], taken, *split)
+        type_ = tensor_type(node.operand(at))
+        found[weight] = Update(weight, node, terms.arguments[t], taken, *split, type_)
     return {name: update for name, update in found.items() if name not in several}
 
 
+def by_many(
+    terms: Terms, states: Mapping[str, int], weights: Iterable[str], known: Mapping[str, Update],
+    seams: Mapping[int, Node],
+) -> dict[str, Update]:  # fmt: skip
+    """The updates of weights that no optimizer's primitive updates from a gradient of the backward part, or one that
+    takes what another primitive of the optimizer made of it (LARS)."""
+    taken = {s for update in known.values() for s in _leaving(terms, update.taken, seams)}
+    found: dict[str, Update] = {}
+    for name in weights:
+        own = _leaving(terms, states[name], seams)
+        if name in known or len(own) != 1 or own & taken:
+            continue
+        (gradient,) = own
+        last, operands = _last(terms, states[name], name)
+        seam = terms.arguments[gradient][0] if terms.heads[gradient][0] == "mean" else gradient
+        node = seams[seam]
+        if isinstance(node.type, TensorType):
+            found[name] = Update(name, last, operands, gradient, gradient, None, node.type, node.name)
+    return found
+
+
+def _last(terms: Terms, t: int, weight: str) -> tuple[Node | None, tuple[int, ...]]:
+    """The primitive of an optimizer that leaves a term in the weight, and what it takes."""
+    node = terms.nodes[t]
+    writes = terms.heads[t][0] == "written" and node is not None and facts(node.op).gradient is not None
+    return (node, terms.arguments[t]) if writes and node and _target(terms, t, node) == weight else (None, ())
+
+
+def _leaving(terms: Terms, root: int, seams: Collection[int]) -> set[int]:
+    """The gradients, or their means, that a term is computed from behind the backward part."""
+    found, seen, stack = set[int](), {root}, [root]
+    while stack:
+        t = stack.pop()
+        if t in seams or (terms.heads[t][0] == "mean" and terms.arguments[t][0] in seams):
+            found.add(t)
+            continue
+        new = [a for a in terms.arguments[t] if a not in seen]
+        seen.update(new)
+        stack += new
+    return found
+
+
 def rewritten(
-    terms: Terms, roots: Iterable[int], change: Callable[[Node, str, tuple[int, ...]], tuple[int, ...]]
-) -> Mapping[int, int]:
-    """The terms below the roots, with other operands for the primitives of updates: ``change`` gets a node, the weight
-    that it writes, and its operands."""
-    new: dict[int, int] = {}
+    terms: Terms, roots: Iterable[int], replaced: Mapping[int, int],
+    change: Callable[[Node, str, tuple[int, ...]], tuple[int, ...]],
+) -> Mapping[int, int]:  # fmt: skip
+    """The terms below the roots, with other terms in the place of those that are ``replaced``, and other operands for
+    the primitives of updates: ``change`` gets a node, the weight that it writes, and its operands."""
+    new: dict[int, int] = dict(replaced)
     for t in terms.below(roots):
+        if t in replaced:
+            continue
         head, node = terms.heads[t], terms.nodes[t]
         arguments = tuple(new[a] for a in terms.arguments[t])
         if node is not None and head[0] in ("written", "op") and facts(node.op).gradient is not None:
@@ -98,6 +147,12 @@ def rewritten(
                 arguments = change(node, weight, arguments)
         new[t] = t if arguments == terms.arguments[t] else terms.make(head, arguments, terms.shapes[t], node)
     return new
+
+
+def _is_made(terms: Terms, t: int) -> bool:
+    """Whether another primitive of the optimizer made a term of a gradient."""
+    node = terms.nodes[t]
+    return terms.heads[t][0] == "op" and node is not None and facts(node.op).gradient is not None
 
 
 def _target(terms: Terms, t: int, node: Node) -> str | None:

@@ -121,7 +121,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         if of.value is None:
             return None
         pairs = {key: [list(pair.texts()) for pair in of[key].list()] for key in ("takes", "gives")}
-        return {"graph": of["graph"].text(), **pairs}
+        return {"graph": of["graph"].text(), "at": {n: node.text() for n, node in of["at"].items()}, **pairs}
 
     if "variants" in d.object():
         return {"variants": [_cycle(v) for v in d["variants"].list()]}

@@ -14,7 +14,7 @@ from ...ir.core.graph import Node
 from ...ir.core.prime_field import exact, plus, times
 from ...ir.core.primitives import facts
 from ...ir.text import parse_graph
-from .field import Field, Val
+from .field import Field, Val, flat
 from .machine import Machine
 
 
@@ -31,9 +31,18 @@ def stated(
         return taken
 
     run(mean=lambda *_: exact(0), update=lambda *a: see("rest", *a))
-    run(mean=mean, update=lambda *a: see("whole", *a))
+    at: dict[Any, str] = {}
+
+    def leaving(node: Node, value: Any) -> Any:
+        found = mean(node, value)
+        for weight, name in formula["at"].items():
+            if node.name == name:
+                seen["gradient", weight], at[flat(value)] = found, weight
+        return found
+
+    run(mean=leaving, update=lambda *a: see("whole", *a))
     for what, weight in list(seen):
-        if what == "whole":
+        if what == "whole" and weight not in formula["at"]:
             seen["gradient", weight] = plus(seen[what, weight], times(exact(-1), seen["rest", weight]))
     graph = parse_graph(formula["graph"], "formula")
     taken = [seen.get(tuple(key)) for key in formula["takes"]]
@@ -43,11 +52,14 @@ def stated(
     gives = dict(zip(map(tuple, formula["gives"]), given, strict=True))
 
     def replaced(node: Node, weight: str, taken: list[Any]) -> list[Any]:
-        known = facts(node.op)
-        places = {known.gradient: "taken", known.rate: "rate", known.decay: "decay"}
+        known, whole = facts(node.op), "taken" if weight not in formula["at"] else ""
+        places = {known.gradient: whole, known.rate: "rate", known.decay: "decay"}
         return [gives.get((places.get(i, ""), weight), v) for i, v in enumerate(taken)]
 
-    after: dict[str, Any] = run(mean=mean, update=replaced)
+    def instead(node: Node, value: Any) -> Any:
+        return gives.get(("taken", at.get(flat(value))), mean(node, value))
+
+    after: dict[str, Any] = run(mean=instead, update=replaced)
     for what, name in gives:
         if what == "step":
             step = plus(after[name], times(exact(-1), start[name]))

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ...core.graph import tensor_type
-from ...core.primitives import facts
 from ...core.program import StateVariable
 from .statement import DECAY, RATE, STEP, Statement
 
@@ -45,7 +44,9 @@ def decay(statement: Statement, options: Mapping[str, Any], group: tuple[str, ..
         one = statement.taken.get(name)
         if one is None:
             continue
-        if facts(one.update.node.op).decay is not None:
+        if one.update.node is None:
+            raise ValueError(f"no primitive updates weight '{name}': where its decay stands is not known")
+        if one.update.facts.decay is not None:
             statement.gives[DECAY, name] = w.number(value)
             continue
         dtype = tensor_type(one.gradient).dtype
@@ -61,7 +62,8 @@ def rate(statement: Statement, options: Mapping[str, Any], group: tuple[str, ...
         return
     for name in group:
         now = statement.rate(name) if name in statement.taken else None
-        if now is not None and (factor or statement.taken[name].update.node.op.name not in _DIVIDES_BY_RATE):
+        node = statement.taken[name].update.node if name in statement.taken else None
+        if now is not None and node is not None and (factor or node.op.name not in _DIVIDES_BY_RATE):
             statement.gives[RATE, name] = w.op("Mul", now, w.cast(w.number(factor), tensor_type(now).dtype))
         else:
             statement.gives[STEP, name] = w.number(factor)

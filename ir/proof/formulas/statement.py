@@ -14,7 +14,6 @@ from typing import Any
 
 from ...builders.nodes import Nodes
 from ...core.graph import Graph, Value
-from ...core.primitives import facts
 from ...core.types import Type
 from ..updates import Update
 
@@ -65,8 +64,8 @@ class Statement:
     def rate(self, name: str) -> Value | None:
         """The learning rate of a weight, as it is by now; None where its update takes none as it is."""
         update = self.taken[name].update
-        at = facts(update.node.op).rate
-        if at is None:
+        at = update.facts.rate
+        if at is None or update.node is None:
             return None
         return self.gives.get((RATE, name)) or self._input(
             RATE, name, update.operands[at], update.node.operand(at).type

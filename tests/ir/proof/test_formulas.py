@@ -45,6 +45,16 @@ def show(found: Proof) -> str:
     return "\n".join(f"{v.what} {v.name}: {v.kind} {v.detail}" for v in found.failures)
 
 
+@pytest.mark.parametrize("formula", [NORM, EACH, VALUE, CENTRAL, MATRIX, f"{CENTRAL},{MATRIX},{NORM}"])
+@pytest.mark.parametrize("cycle", CYCLES)
+def test_an_optimizer_of_many_primitives_has_a_gradient_too(formula: str, cycle: str) -> None:
+    """Written by hand: no primitive says which of its operands is the gradient."""
+    original = load("hand_momentum")
+    found = bc.prove(original, bc.compile(original, f"{formula},{cycle}".strip(",")))
+    assert found.proved, show(found.proof) or found.objection
+    assert all(s.weights for s in found.proof.stated)
+
+
 @pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "residual_half"])
 @pytest.mark.parametrize("formula", [NORM, EACH, VALUE, CENTRAL, BIAS, MATRIX, ALL])
 def test_a_change_is_proved_against_its_formula(name: str, formula: str) -> None:
@@ -247,7 +257,10 @@ def test_no_fault_that_shows_is_proved(part: int) -> None:
         NORM, EACH, VALUE, ALL, f"{VALUE},gradient-accumulation{{steps=2}}", f"{ALL},gradient-accumulation{{steps=2}}",
     )  # fmt: skip
     total, kinds, proved = attacks(
-        range(part * 10_000, part * 10_000 + 400), 25, ("mlp", "mlp_adam_decay", "clip_global_norm"), pipelines
+        range(part * 10_000, part * 10_000 + 400),
+        25,
+        ("mlp", "mlp_adam_decay", "clip_global_norm", "hand_momentum"),
+        pipelines,
     )
     assert proved == []
     assert total == 25
