@@ -81,9 +81,10 @@ def updates(
         if weight in found:
             several.add(weight)
         shape = terms.shapes[taken]
-        split = (reals.term(gradient, shape), reals.term(rest, shape)) if rest else (taken, None)
+        own = taken if not rest else reals.term(gradient, shape)
+        added = reals.term(rest, shape) if rest else None
         type_ = tensor_type(node.operand(at))
-        found[weight] = Update(weight, node, terms.arguments[t], taken, *split, type_)
+        found[weight] = Update(weight, node, terms.arguments[t], taken, own, added, type_)
     return {name: update for name, update in found.items() if name not in several}
 
 
