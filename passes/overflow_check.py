@@ -54,7 +54,7 @@ class OverflowCheck(Pass):
     others. The update is skipped if none is left. With ``reduction=sum`` the rest is summed.
 
     ``detect=status`` is for an Ascend in saturation mode, where overflows leave finite numbers: each micro-batch asks
-    the device's overflow flag instead. (Emitted and checked by structure; not run.)
+    the device's overflow flag instead. (Not run on a chip.)
 
     A file that skips its update by itself (``if not overflow: self.optimizer(grads)``) keeps its own check, which also
     drives its own loss scale. The pass makes this check look at the gradients that it does not see (a clipping by value

@@ -39,7 +39,7 @@ class MixedPrecision(Pass):
     ``keep`` names cells that stay in float32, by globs over scopes, several apart by ``|``. The loss stays in float32.
     MindSpore knows no loss and casts one that stands inside of the network like all else; ``loss=same`` does so too.
     What the target has no kernel for in half precision stays in float32, and the report says so. ``dtype=bfloat16`` is
-    for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Checked by structure; not run.)
+    for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Not run on a chip.)
 
     Gradients in float16 need a loss scale, so the pass brings a dynamic ``loss-scale`` and with it ``overflow-check``
     along, unless the file has a loss scale. ``loss_scale=false`` leaves them out.
