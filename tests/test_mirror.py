@@ -37,6 +37,8 @@ ELSEWHERE = {
     "ir/rewrite/batch_size": "tests/passes/batch_size.ir",
     # The network as it predicts is judged by what it predicts.
     "ir/rewrite/evaluation": "tests/runtime/evaluation/test_prediction.py",
+    # They are lowerings of the runtime.
+    "ir/rewrite/cpu": "tests/runtime/lowering/broadcasting.ir",
     "ir/rewrite/new_weight.py": "tests/passes/normalised_head.ir",
     "ir/rewrite/ranks": "tests/passes/data_parallel.ir",
     "ir/analysis/derivative": "tests/ir/analysis/derivative/linearity.ir",

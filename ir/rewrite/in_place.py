@@ -64,7 +64,20 @@ def replaceable_writes(graph: Graph, network: Collection[Node]) -> list[Node]:
 
 def without_writes(graph: Graph, network: Collection[Node], known: dict[str, Summary] | None = None) -> int:
     """Gives in-place operations of the update side on computed tensors a result of their own; returns how many."""
-    chains = _chains(graph, network)
+    return _replace(graph, _chains(graph, network), known)
+
+
+def forward_without_writes(graph: Graph, forward: Collection[Node]) -> int:
+    """The same for those of ``forward`` on tensors that nobody takes but by a Load; returns how many."""
+    found = _chains(graph, {node for node in graph if node not in forward})
+    chains = {root: writes for root, writes in found.items() if _read_by_loads(root, ())}
+    for root in chains:
+        if isinstance(root.type, TensorType):
+            root.type = TensorType(root.type.dtype, root.type.shape)
+    return _replace(graph, chains, None)
+
+
+def _replace(graph: Graph, chains: dict[Node, list[Node]], known: dict[str, Summary] | None) -> int:
     if not chains:
         return 0
     fx = Effects(graph, known)

@@ -1,9 +1,10 @@
 """The plan that fits into a budget for the least extra operations.
 
-Plans form a ladder. It begins with nothing, goes on with what costs little time, then runs more and more pieces again
-as a whole, those first that save most bytes for an operation, and ends with pieces of other sizes. Each plan is
-written into a copy of the program and judged by the estimate of a session's memory. Among those that fit the one with
-the fewest extra operations is taken; of the ladder's long middle only the first that fits is looked for, by halving.
+Plans form a ladder. It begins with nothing and goes on with what costs little time, chosen in pieces of several sizes.
+Then more and more pieces run again as a whole, those first that save most bytes for an operation. At the end stands
+everything, in pieces of several sizes. Each plan is written into a copy of the program and judged by the estimate of a
+session's memory. Among those that fit the one with the fewest extra operations is taken; of the ladder's long middle
+only the first that fits is looked for, by halving.
 """
 
 from __future__ import annotations
@@ -14,31 +15,33 @@ from dataclasses import dataclass
 
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.cost.footprint import footprint
-from ...ir.analysis.cost.running_order import running_order
 from ...ir.core.errors import PassError
-from ...ir.core.graph import Graph, Node
+from ...ir.core.graph import Node
 from ...ir.core.program import Program
 from ...ir.core.wording import print_bytes
+from ...ir.rewrite.cpu.as_run import as_run
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
-from .candidates import Forward, bytes_of, forward_of, is_view
+from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
 from .clones import run_again
 from .plans import Plan, blocks, cheap, kept_bytes, root_blocks
 
 MARGIN = 0.05
 """By how much a session may grow beyond the estimate (docs/memory.md)."""
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Into how many pieces the forward part is cut, when all of it runs again."""
+"""Into how many pieces the forward part is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A plan as it was judged: the estimate for a session in bytes, and operations of a cycle beyond those before."""
+    """A plan as it was judged: the estimate for a session in bytes, operations of a cycle beyond those before, and how
+    many nodes run again."""
 
     text: str
-    plan: Plan
+    plan: Plan | None
     bytes: int
     extra: float
+    copies: int
 
     def line(self) -> str:
         return f"{self.text:<34} {print_bytes(self.bytes):>10} {100 * self.extra:>+6.0f} %"
@@ -49,13 +52,12 @@ def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
     table if none does."""
     trials = _Trials(program)
     limit = int(budget / (1 + MARGIN))
-    nothing = trials.judge("nothing", lambda forward: [])
+    nothing = trials.judge("nothing", None)
     if nothing.bytes <= limit:
         return nothing, trials.tried
-    trials.judge("what costs little time", cheap)
-    trials.first_that_fits(limit, *_one_by_one(program))
-    for pieces in SIZES:
-        trials.judge(f"all of it, in {pieces} pieces", _in_pieces(pieces))
+    little = trials.of_little_time()
+    trials.first_that_fits(limit, *trials.one_by_one(little))
+    trials.of_everything()
     good = [tried for tried in trials.tried if tried.bytes <= limit]
     if not good:
         least = min(trials.tried, key=lambda tried: tried.bytes)
@@ -68,53 +70,22 @@ def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
     return min(good, key=lambda tried: (tried.extra, tried.bytes)), trials.tried
 
 
-def least(program: Program) -> tuple[Tried, list[Tried]]:
-    """The plan with the smallest estimate, all of the forward part running again."""
+def least(program: Program, *, little: bool = False) -> tuple[Tried, list[Tried]]:
+    """The plan with the smallest estimate, all of the forward part running again, or what costs ``little`` time."""
     trials = _Trials(program)
-    for pieces in SIZES:
-        trials.judge(f"all of it, in {pieces} pieces", _in_pieces(pieces))
-    return min(trials.tried, key=lambda tried: (tried.bytes, tried.extra)), trials.tried
+    found = trials.of_little_time() if little else trials.of_everything()
+    return found, trials.tried
 
 
-def write(graph: Graph, plan: Plan) -> dict[Node, Node]:
+def write(forward: Forward, plan: Plan) -> dict[Node, Node]:
     """Writes a plan into a graph. Returns what runs again, and the copies."""
-    forward = forward_of(graph)
+    graph = forward.graph
     effects = Effects(graph)
-    copied = run_again(forward, plan(forward)).copied
+    copied = run_again(forward, plan(forward), effects).copied
     if copied:
         effects.list = by_readiness(graph, effects.list)
         effects.commit()
     return copied
-
-
-def _in_pieces(count: int) -> Plan:
-    return lambda forward: blocks(forward, kept_bytes(forward) // count)
-
-
-def _one_by_one(program: Program) -> tuple[int, Callable[[int], Plan]]:
-    """How many pieces there are, and the plan that runs so many of them again as a whole, and of the others what costs
-    little time."""
-    forward = max((forward_of(graph) for graph in program.graphs.values()), key=lambda f: kept_bytes(f))
-    count = len(root_blocks(forward))
-
-    def ranked(pieces: Sequence[set[Node]], forward: Forward) -> list[int]:
-        def worth(i: int) -> float:
-            saved = sum(bytes_of(n) for n in pieces[i] if n in forward.wanted and not is_view(n))
-            return -saved / (1 + estimated_flops(pieces[i]))
-
-        return sorted(range(len(pieces)), key=worth)
-
-    def plan(number: int) -> Plan:
-        def pieces(forward: Forward) -> list[set[Node]]:
-            whole = root_blocks(forward)
-            chosen = set(ranked(whole, forward)[:number])
-            again = {node for i in chosen for node in whole[i]}
-            rest = [piece - again for piece in cheap(forward)]
-            return [*(whole[i] for i in chosen), *rest]
-
-        return pieces
-
-    return count, plan
 
 
 class _Trials:
@@ -122,20 +93,65 @@ class _Trials:
         self.program = program
         self.tried: list[Tried] = []
         self._before = self._flops(program)
+        self._prepared = program.copy()
+        for graph in self._prepared.graphs.values():
+            without_writes(graph)
 
-    def judge(self, text: str, plan: Plan) -> Tried:
-        program = self.program.copy()
-        for graph in program.graphs.values():
-            write(graph, plan)
+    def judge(self, text: str, plan: Plan | None) -> Tried:
+        """``plan``: None for what is there."""
+        program = (self._prepared if plan else self.program).copy()
+        copies = 0
+        if plan:
+            copies = sum(len(write(forward_of(graph, program.target), plan)) for graph in program.graphs.values())
         extra = self._flops(program) / max(self._before, 1) - 1
-        graphs = [program.graphs[name] for name in program.schedule.graphs()]
-        for graph in graphs:
-            for body in graph.all_graphs():
-                body.reorder(running_order(body))
+        graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
         state = sum(variable.nbytes for variable in program.state.values())
-        found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra)
+        found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
         self.tried.append(found)
         return found
+
+    def of_little_time(self) -> Tried:
+        """Tries what costs little time; the best that runs anything again."""
+        return self._sizes("what costs little time", cheap)
+
+    def of_everything(self) -> Tried:
+        """Tries all of the forward part; the best that runs anything again."""
+        return self._sizes("all of it", blocks)
+
+    def _sizes(self, text: str, pieces: Callable[[Forward, int], list[set[Node]]]) -> Tried:
+        found = [
+            self.judge(
+                f"{text}, in {count} pieces", lambda forward, count=count: pieces(forward, kept_bytes(forward) // count)
+            )
+            for count in SIZES
+        ]
+        return min(found, key=lambda tried: (not tried.copies, tried.bytes, tried.extra))
+
+    def one_by_one(self, little: Tried) -> tuple[int, Callable[[int], Plan]]:
+        """How many pieces there are, and the plan that runs so many of them again as a whole, and of the others what
+        the plan ``little`` does."""
+        graphs, target = self._prepared.graphs.values(), self.program.target
+        forward = max((forward_of(graph, target) for graph in graphs), key=kept_bytes)
+        count = len(root_blocks(forward))
+
+        def ranked(pieces: Sequence[set[Node]], forward: Forward) -> list[int]:
+            def worth(i: int) -> float:
+                saved = sum(bytes_of(n) for n in pieces[i] if n in forward.wanted and not is_view(n))
+                return -saved / (1 + estimated_flops(pieces[i]))
+
+            return sorted(range(len(pieces)), key=worth)
+
+        def plan(number: int) -> Plan:
+            def pieces(forward: Forward) -> list[set[Node]]:
+                whole = root_blocks(forward)
+                chosen = set(ranked(whole, forward)[:number])
+                again = {node for i in chosen for node in whole[i]}
+                rest = [piece - again for piece in little.plan(forward)] if little.plan else []
+                return [*(whole[i] for i in chosen), *rest]
+
+            return pieces
+
+        return count, plan
 
     def first_that_fits(self, limit: int, count: int, plan: Callable[[int], Plan]) -> None:
         """Halves the ladder from 1 to ``count`` pieces."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...ir.analysis.cost.kernel_memory import kernel_memory
 from ...ir.analysis.cost.memory import nbytes
+from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ...ir.core.graph import Graph, Node
+from ...ir.core.graph import Graph, Node, Value
 from ...ir.core.names import DUPLICATED
 from ...ir.core.op import CALL
-from ...ir.core.predicates import is_effect, is_random
+from ...ir.core.predicates import is_effect, is_random, written_operands
 from ...ir.core.primitives import VIEWS, Family, facts, named
 from ...ir.core.types import TensorType, TupleType, holds_function
-from ...ir.core.walk import carried_operands
+from ...ir.core.walk import carried_operands, through
+from ...ir.rewrite.cpu.broadcasting import is_lowered
+from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
+from .stand_ins import has_stand_in, is_kept
 
 _PRODUCTS = named(
     Family.MATMUL, Family.AFFINE, Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION, Family.RECURRENT,
@@ -27,11 +31,13 @@ _PRODUCTS = named(
 @dataclass(frozen=True, slots=True)
 class Forward:
     """The forward part of a graph as the pass sees it. ``nodes``: those in the main graph that compute tensors, in
-    order. ``wanted``: those that the backward part takes. ``obstacles``: why a node cannot run again, "" if it can."""
+    order. ``replaced``: those that another node stands in for (:mod:`.stand_ins`). ``wanted``: those that the backward
+    part takes. ``obstacles``: why a node cannot run again, "" if it can."""
 
     graph: Graph
     parts: Mapping[Node, str]
     nodes: list[Node]
+    replaced: set[Node]
     wanted: set[Node]
     obstacles: Mapping[Node, str]
 
@@ -44,22 +50,37 @@ class Forward:
         return (u for u, i in node.use_sites() if u in self.obstacles and not orders_only(u, i))
 
 
-def forward_of(graph: Graph) -> Forward:
+def forward_of(graph: Graph, target: str) -> Forward:
     """The forward part of a graph that need not be a whole training step. Linear in nodes."""
     parts = network_parts(graph)
     nodes = [n for n in graph if parts.get(n) == FORWARD and n.op.name != "Load" and _holds_tensors(n)]
-    wanted = {n for n in nodes if any(True for _ in backward_uses(n, parts))}
-    return Forward(graph, parts, nodes, wanted, {node: _obstacle(node) for node in nodes})
+    replaced = {n for n in nodes if has_stand_in(n, parts, target)}
+    wanted = {n for n in nodes if any(True for _ in backward_uses(n, parts, replaced))}
+    overwritten = _overwritten(graph)
+    obstacles = {node: _obstacle(node, replaced, overwritten) for node in nodes}
+    return Forward(graph, parts, nodes, replaced, wanted, obstacles)
 
 
-def backward_uses(node: Node, parts: Mapping[Node, str]) -> Iterator[tuple[Node, int]]:
-    """Where the backward part computes from a forward value."""
-    return ((u, i) for u, i in node.use_sites() if parts.get(u) == BACKWARD and not orders_only(u, i))
+def without_writes(graph: Graph) -> None:
+    """Gives what the forward part adds in place (``x += y``) a result of its own, so that it can run again."""
+    parts = network_parts(graph)
+    forward_without_writes(graph, {node for node in graph if parts.get(node) == FORWARD})
+
+
+def backward_uses(node: Node, parts: Mapping[Node, str], replaced: Collection[Value]) -> Iterator[tuple[Node, int]]:
+    """Where the backward part computes from a forward value that may run again."""
+    for user, i in node.use_sites():
+        if parts.get(user) == BACKWARD and not orders_only(user, i) and not is_kept(user, replaced):
+            yield user, i
 
 
 def is_cheap(node: Node) -> bool:
     """Whether a node costs little time, and no memory of its own, beside a product of matrices or a convolution."""
-    return node.op.name not in _PRODUCTS and kernel_memory(node, 1) == 0
+    return node.op.name not in _PRODUCTS and _kernel_memory(node) == 0
+
+
+def _kernel_memory(node: Node) -> int:
+    return 0 if is_lowered(node) else kernel_memory(node, 1)
 
 
 def is_view(node: Node) -> bool:
@@ -78,7 +99,24 @@ def _holds_tensors(node: Node) -> bool:
     return isinstance(kind, TensorType) or (isinstance(kind, TupleType) and not holds_function(kind))
 
 
-def _obstacle(node: Node) -> str:
+def _overwritten(graph: Graph) -> set[Value]:
+    """Computed tensors that are written in place."""
+    effects = (node for node in graph if node.op is not CALL and is_effect(node))
+    return {where for node in effects for i in written_operands(node) if isinstance(where := _memory(node, i), Node)}
+
+
+def _memory(node: Node, i: int) -> Value | None:
+    """The state or the node behind an operand."""
+    return place(through(node.operand(i), ("Load", "Depend")))
+
+
+def _obstacle(node: Node, replaced: Collection[Value], overwritten: Collection[Value]) -> str:
+    if overwritten and (node in overwritten or any(_memory(node, i) in overwritten for i in range(node.num_operands))):
+        return "its memory, or what it takes, is written in place"
+    if node in replaced:
+        return ""
+    if is_kept(node, replaced):
+        return "what is computed again takes it"
     if DUPLICATED in node.marks:
         return "it is a copy that runs again already"
     if is_collective(node):
@@ -89,6 +127,6 @@ def _obstacle(node: Node) -> str:
         return "it calls a function"
     if is_effect(node) or facts(node.op).writes:
         return "it changes state"
-    if kernel_memory(node, 1) >= nbytes(node.type) > 0:
+    if _kernel_memory(node) >= nbytes(node.type) > 0:
         return "a second kernel would keep more memory than its result takes"
     return ""

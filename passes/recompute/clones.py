@@ -8,15 +8,17 @@ later compilation know the copies for what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...ir.analysis.training.network import BACKWARD
-from ...ir.core.graph import Constant, Node, Value
+from ...ir.core.graph import Constant, Node, State, Value
 from ...ir.core.names import DUPLICATED
-from ...ir.core.types import TensorType
+from ...ir.core.types import is_monad
 from ...ir.core.walk import walk
+from ...ir.rewrite.effects.editing import Effects
 from .candidates import Forward, backward_uses
+from .gradients import Gradients
+from .stand_ins import stand_in
 
 SCOPE = "recompute_"
 
@@ -30,76 +32,80 @@ class Copies:
     unguarded: list[Node] = field(default_factory=list)
 
 
-def run_again(forward: Forward, pieces: Iterable[set[Node]]) -> Copies:
+def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -> Copies:
     """Writes copies of the nodes of each piece that the backward part takes, and of those that these need, and makes
-    the backward part take the copies. Nodes of other pieces are taken as they are. The caller rebuilds the order of
-    effects. Linear in nodes and operands, but for sorting."""
+    the backward part take the copies. Nodes of other pieces are taken as they are. ``effects``: those of the graph; the
+    caller commits them. Linear in nodes and operands, but for sorting."""
     done = Copies()
-    order = list(forward.graph)
-    position = {node: at for at, node in enumerate(order)}
+    gradients = Gradients(forward)
+    writer = _Writer(forward, effects)
     for piece in pieces:
-        _run_piece_again(forward, piece, order, position, done)
+        wanted = [node for node in piece if node in forward.wanted]
+        uses = [(u, i, n) for n in wanted for u, i in backward_uses(n, forward.parts, forward.replaced)]
+        if not uses:
+            continue
+        gradient = gradients.reaching([user for user, _, _ in uses])
+        if gradient is None:
+            done.unguarded.extend(wanted)
+            continue
+        needed = set(walk(wanted, lambda node: [v for v in forward.operands(node) if v in piece]))  # noqa: B023
+        first = min((user for user, _, _ in uses), key=writer.position.__getitem__)
+        copied = writer.copies(needed, gradient, first)
+        for user, i, node in uses:
+            user.set_operand(i, copied[node])
+        done.copied.update(copied)
     return done
 
 
-def _run_piece_again(
-    forward: Forward, piece: set[Node], order: Sequence[Node], position: Mapping[Node, int], done: Copies
-) -> None:
-    graph = forward.graph
-    wanted = [node for node in piece if node in forward.wanted]
-    needed = set(walk(wanted, lambda node: [v for v in forward.operands(node) if v in piece]))
-    uses = sorted(
-        ((user, i, node) for node in wanted for user, i in backward_uses(node, forward.parts)),
-        key=lambda use: (position[use[0]], use[1]),
-    )
-    if not uses:
-        return
-    first = uses[0][0]
-    gradient = _incoming(first, order[: position[first]], forward)
-    if gradient is None:
-        done.unguarded.extend(wanted)
-        return
-    guarded: dict[Value, Node] = {}
+class _Writer:
+    def __init__(self, forward: Forward, effects: Effects):
+        self.forward, self.effects = forward, effects
+        self.position = {node: at for at, node in enumerate(forward.graph)}
+        self._read: dict[Value, Node] = {}
 
-    def guard(value: Value) -> Node:
-        if value not in guarded:
-            waits = graph.create("MakeTuple", [gradient], scope=SCOPE + "Default", sources=[gradient])
-            guarded[value] = graph.create(
-                "Depend", [value, waits], value.type, scope=SCOPE + "Default", sources=[value]
-            )
-            guarded[value].marks = {"recompute_depend": True}
-        return guarded[value]
+    def copies(self, needed: Iterable[Node], gradient: Node, first: Node) -> dict[Node, Node]:
+        """Copies of the nodes of a piece, in front of ``first``, that wait for ``gradient``."""
+        forward, graph = self.forward, self.forward.graph
+        guarded: dict[Value, Node] = {}
 
-    copied: dict[Node, Node] = {}
-    with graph.inserting_before(first):
-        for node in sorted(needed, key=position.__getitem__):
-            inside = any(v in copied for v in node.operands)
-            operands: list[Value] = []
-            for operand in node.operands:
-                if isinstance(operand, Node) and operand in copied:
-                    operands.append(copied[operand])
-                elif isinstance(operand, Constant) or (inside and _is_read(operand)):
-                    operands.append(operand)
+        def guard(value: Value) -> Node:
+            if value not in guarded:
+                waits = graph.create("MakeTuple", [gradient], scope=SCOPE + "Default", sources=[gradient])
+                guarded[value] = graph.create(
+                    "Depend", [value, waits], value.type, scope=SCOPE + "Default", sources=[value]
+                )
+                guarded[value].marks = {"recompute_depend": True}
+            return guarded[value]
+
+        copied: dict[Node, Node] = {}
+        with graph.inserting_before(first):
+            for node in sorted(needed, key=self.position.__getitem__):
+                inside = any(v in copied for v in node.operands)
+                operands: list[Value] = []
+                for operand in (self._value(v) for v in node.operands if not is_monad(v.type)):
+                    if isinstance(operand, Node) and operand in copied:
+                        operands.append(copied[operand])
+                    elif isinstance(operand, Constant) or (inside and _is_read(operand)):
+                        operands.append(operand)
+                    else:
+                        operands.append(guard(operand))
+                scope = SCOPE + node.scope
+                if node in forward.replaced:
+                    copied[node], again = stand_in(graph, node, operands, forward.parts, scope)
                 else:
-                    operands.append(guard(operand))
-            copy = graph.create(node.op, operands, node.type, scope=SCOPE + node.scope, sources=[node])
-            copy.marks = {**node.marks, DUPLICATED: True, "need_cse_after_recompute": True}
-            copied[node] = copy
-    for user, i, node in uses:
-        user.set_operand(i, copied[node])
-    done.copied.update(copied)
+                    copied[node] = again = graph.create(node.op, operands, node.type, scope=scope, sources=[node])
+                again.marks = {**node.marks, DUPLICATED: True, "need_cse_after_recompute": True}
+        return copied
+
+    def _value(self, operand: Value) -> Value:
+        """A state by its value at the start: the copy runs before the state is written."""
+        if not isinstance(operand, State):
+            return operand
+        if operand not in self._read:
+            self._read[operand] = self.effects.load(operand)
+        return self._read[operand]
 
 
 def _is_read(value: Value) -> bool:
     """Whether a value is a state's: it is there anyway, and waiting for it would copy nothing."""
     return isinstance(value, Node) and value.op.name == "Load"
-
-
-def _incoming(user: Node, before: Sequence[Node], forward: Forward) -> Node | None:
-    """The gradient that the first user of a piece takes, or, where it takes none, the last one computed before it."""
-    taken = [v for v in user.operands if isinstance(v, Node) and _is_gradient(v, forward)]
-    return taken[-1] if taken else next((node for node in reversed(before) if _is_gradient(node, forward)), None)
-
-
-def _is_gradient(node: Node, forward: Forward) -> bool:
-    return forward.parts.get(node) == BACKWARD and isinstance(node.type, TensorType)

@@ -12,8 +12,6 @@ from .choice import everything, what_is_cheap
 from .segments import inner, segments
 
 Plan = Callable[[Forward], list[set[Node]]]
-FINE = 16
-"""In how many pieces values are chosen among that cost little time."""
 
 
 def kept_bytes(forward: Forward) -> int:
@@ -21,16 +19,10 @@ def kept_bytes(forward: Forward) -> int:
     return sum(bytes_of(node) for node in forward.wanted if not is_view(node))
 
 
-def cheap(forward: Forward) -> list[set[Node]]:
-    """What costs little time, everywhere."""
-    pieces = segments(forward, _several(forward), free=lambda node: not is_cheap(node))
+def cheap(forward: Forward, limit: int) -> list[set[Node]]:
+    """What costs little time, chosen in pieces of about ``limit`` bytes."""
+    pieces = segments(forward, limit, free=lambda node: not is_cheap(node))
     return [what_is_cheap(forward, piece) for piece in inner(forward, pieces)]
-
-
-def _several(forward: Forward) -> int:
-    """The bytes of a fine piece: of a 16th of all values, and of at least three."""
-    count = sum(not is_view(node) for node in forward.wanted)
-    return kept_bytes(forward) * max(1, 3 * FINE // max(count, 1)) // FINE
 
 
 def blocks(forward: Forward, limit: int) -> list[set[Node]]:

@@ -12,8 +12,8 @@ from ...ir.core.wording import counted, parse_bytes, print_bytes
 from ..framework.base import Pass
 from ..framework.options import option
 from .budget import fitting, least, write
-from .candidates import Forward, bytes_of, forward_of, is_view
-from .plans import Plan, cells, cheap, root_blocks
+from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
+from .plans import Plan, cells, root_blocks
 
 POINTWISE, BLOCKS, ALL = "pointwise", "blocks", "all"
 
@@ -24,14 +24,16 @@ class Recompute(Pass):
     The forward part is cut into pieces at narrow places. What one piece hands to another is kept; what the backward
     part takes from inside of a piece is computed again when the gradient reaches the piece. ``policy`` says what of a
     piece runs again: ``pointwise`` what costs little time, chosen by a minimum cut (no matrix product, no
-    convolution); ``blocks`` everything, in pieces of about the root of the number of values; ``all`` the pieces, of
-    all sizes tried, that need least memory by the estimate.
+    convolution); ``blocks`` everything, in pieces of about the root of the number of values; ``all`` everything. For
+    ``pointwise`` and ``all`` several sizes of pieces are tried; the one is taken that needs least by the estimate.
     ``match`` runs the cells again whose scope a glob names, as ``Cell.recompute`` does. ``budget`` finds what to run
     again so that a session stays below so many bytes, estimated for CPU as ``boost-inspect --memory`` does, for the
     least extra operations; a budget below what is possible is an error that says what is.
 
-    Never run again: what draws random numbers (a Dropout; its result is kept), changes state (a BatchNorm in training),
-    exchanges values with other ranks, or calls a function. The copies have MindSpore's own marks and scopes
+    Never run again: what draws random numbers, changes state, exchanges values with other ranks, or calls a function.
+    Dropouts and BatchNorms are crossed all the same: a Dropout's mask is kept, and multiplied with again; a BatchNorm
+    in training normalises again by the mean and variance that it found (on CPU), and its statistics move once. The
+    copies have MindSpore's own marks and scopes
     (``recompute_…``), and wait for the gradient behind a Depend, as with ``Cell.recompute``.
 
     Preserves training bit for bit: a kernel that runs twice on the same operands gives the same bits.
@@ -55,29 +57,32 @@ class Recompute(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        forwards = {name: forward_of(graph) for name, graph in program.graphs.items()}
+        forwards = {name: forward_of(graph, program.target) for name, graph in program.graphs.items()}
         if not any(forward.wanted for forward in forwards.values()):
             raise NotApplicable("no graph has a backward part that takes values of a forward part")
-        chosen = self._search(program, result)
-        for name, forward in forwards.items():
-            _report(forward, write(program.graphs[name], chosen or self._plan()), name, result)
+        plan = self._search(program, result)
+        for name, graph in program.graphs.items():
+            if plan is not None:
+                without_writes(graph)
+                forwards[name] = forward_of(graph, program.target)
+            _report(forwards[name], write(forwards[name], plan) if plan else {}, name, result)
         if not result.changed and self.budget is None:
             raise NotApplicable(self._nothing(result))
         saved = result.statistics["bytes not kept"]
         result.summary = f"{counted(result.changed, 'node')} run again; {print_bytes(saved)} need not be kept"
         return result
 
-    def _plan(self) -> Plan:
-        if self.match is not None:
+    def _search(self, program: Program, result: PassResult) -> Plan | None:
+        """The plan that the options name, or that a search finds; None where a budget asks for nothing."""
+        if self.budget is not None:
+            found, tried = fitting(program, parse_bytes(self.budget))
+        elif self.match is not None:
             glob = self.match
             return lambda forward: cells(forward, glob)
-        return cheap if self.policy == POINTWISE else root_blocks
-
-    def _search(self, program: Program, result: PassResult) -> Plan | None:
-        """The plan that a search finds, where one is asked for."""
-        if self.budget is None and self.policy != ALL:
-            return None
-        found, tried = least(program) if self.budget is None else fitting(program, parse_bytes(self.budget))
+        elif self.policy == BLOCKS:
+            return root_blocks
+        else:
+            found, tried = least(program, little=self.policy == POINTWISE)
         result.statistics |= {"plan": found.text, "estimate": print_bytes(found.bytes)}
         result.statistics["tried"] = [one.line() for one in tried]
         return found.plan
@@ -107,5 +112,5 @@ def _report(forward: Forward, copied: Mapping[Node, Node], graph: str, result: P
 
 def _reason(node: Node, forward: Forward) -> str:
     source = node.operand(0) if node.op.name == "TupleGetItem" else node
-    obstacle = forward.obstacles.get(source) if isinstance(source, Node) else ""
-    return obstacle or "a piece starts from it, or it is not in what was chosen"
+    of_source = forward.obstacles.get(source) if isinstance(source, Node) else ""
+    return forward.obstacles[node] or of_source or "a piece starts from it, or it is not in what was chosen"

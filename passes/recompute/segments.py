@@ -62,7 +62,8 @@ def _crossing(forward: Forward, free: Callable[[Node], bool]) -> list[int]:
     for node, at in position.items():
         if not is_view(node) and not free(node):
             last = max((position[user] for user in users_through_views(forward, node)), default=at)
-            change[at + 1] += bytes_of(node)
+            source = node.operand(0) if node.op.name == "TupleGetItem" else node  # an element is there with its tuple
+            change[position.get(source, at) + 1] += bytes_of(node)  # type: ignore[call-overload]
             change[max(last, at) + 1] -= bytes_of(node)
     crossing, now = [], 0
     for at in range(len(position) + 1):

@@ -40,7 +40,8 @@ class Context:
 
 
 class Lowering(Protocol):
-    """A module is one: its name, a docstring that says what it does, why and for which target, and two functions."""
+    """A module is one, here or in ``ir/rewrite/cpu/``: its name, a docstring that says what it does, why and for which
+    target, and two functions."""
 
     __name__: str
 

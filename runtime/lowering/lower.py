@@ -12,22 +12,8 @@ from dataclasses import dataclass
 
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph
-from . import (
-    adasum,
-    alone,
-    anchor,
-    broadcasting,
-    clearing,
-    draws,
-    finite_test,
-    half_state,
-    own_constants,
-    reciprocal,
-    seeds,
-    shares,
-    staggering,
-    world,
-)
+from ...ir.rewrite.cpu import broadcasting, clearing, staggering
+from . import adasum, alone, anchor, draws, finite_test, half_state, own_constants, reciprocal, seeds, shares, world
 from .context import Context, Lowering, name_of
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)

@@ -66,12 +66,13 @@ def session_memory(
     program: Program, parts: Mapping[Node, str], anatomies: Mapping[str, TrainingAnatomy | None]
 ) -> SessionMemory:
     """``parts`` and ``anatomies``: those of :class:`.shown.Shown`. Linear in nodes."""
-    from ...runtime.engine.footprint import as_run, footprint
+    from ...ir.rewrite.cpu.as_run import as_run
+    from ...runtime.engine.footprint import footprint
 
     state: dict[str, int] = {}
     for variable in program.state.values():
         state[variable.role] = state.get(variable.role, 0) + variable.nbytes
-    run = {name: as_run(program, name) for name in program.graphs}
+    run = {name: as_run(graph) for name, graph in program.graphs.items()}
     graphs = {}
     for name, graph in run.items():
         # As it runs, a graph is a copy: nodes are known by their names.

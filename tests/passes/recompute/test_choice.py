@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boost_compile.ir.core.primitives import CPU
 from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
 from boost_compile.passes.recompute.candidates import forward_of
@@ -25,7 +26,7 @@ BODY = """graph @step(%x: float32[64,64], %w: float32[64,64]) {
 
 
 def names(text: str, choose: object) -> set[str]:
-    forward = forward_of(parse_program(text).graphs["step"])
+    forward = forward_of(parse_program(text).graphs["step"], CPU)
     return {node.name for node in choose(forward, forward.nodes)}  # type: ignore[operator]
 
 

@@ -8,6 +8,8 @@ import pytest
 from boost_compile.ir.analysis.cost.pool import reach
 from boost_compile.ir.analysis.cost.running_order import running_order
 from boost_compile.ir.core.errors import NotApplicable, OptionError
+from boost_compile.ir.core.graph import State
+from boost_compile.ir.core.predicates import rests
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
@@ -86,6 +88,52 @@ def test_a_copy_names_what_it_was_copied_from() -> None:
         assert copy.origin.passes == ("recompute",)
         (of,) = copy.origin.sources
         assert (of[0], copy.scope.startswith("recompute_Default/block")) == (copy.op.name[0].lower(), True)
+
+
+def test_a_normalisation_moves_its_statistics_once() -> None:
+    """Its copies are at rest and read the first one's mean and variance; no other node takes the moving ones."""
+    source = compiled(material("lenet_bn"), "batch-size{size=64}")
+    graph = compiled(source, "recompute{match=*LeNetBatchNorm}").graphs["step"]
+    first, again = (
+        [n for n in graph if n.op.name == "BatchNorm" and (DUPLICATED in n.marks) is copy] for copy in (False, True)
+    )
+    assert len(first) == len(again) == 2
+    assert all(rests(node) for node in again)
+    assert not any(isinstance(v, State) for node in again for v in node.operands)
+    sources = {node.operand(i).operand(0) for node in again for i in (3, 4)}  # type: ignore[attr-defined]
+    assert sources == set(first)
+
+
+def test_a_mask_is_drawn_once_and_multiplied_with_again() -> None:
+    value, pair = "float32[64,64]", "(float32[64,64], float32[64,64])"
+    forward, backward = (
+        'scope("Default/a") primal {unique_id = "1"}',
+        'scope("Gradients/a") primal {forward_unique_id = "1"}',
+    )
+    source = parse_program(f"""
+        state %w: {value} role=weight
+        graph @step(%x: {value}) {{
+          %w0 = Load(%w, umonad) : {value}
+          %e = Mul(%x, %w0) : {value} {forward}
+          %d = Dropout(%e, 0.5, 1, 2) : {pair} {forward}
+          %y = TupleGetItem(%d, 0) : {value} {forward}
+          %z = Square(%y) : {value} {forward}
+          %loss = ReduceSum(%z, (0, 1), false, false) : float32[] {forward.replace("/a", "/loss")}
+          %one = OnesLike(%z) : {value} {backward}
+          %dy = Mul(%one, %y) : {value} {backward}
+          %m = TupleGetItem(%d, 1) : {value} {backward}
+          %de = DropoutGrad(%dy, %m) {{keep_prob = 0.5}} : {value} {backward}
+          %dw = Mul(%de, %x) : {value} {backward}
+          %a = AssignSub(%w, %dw, umonad) : {value}@w
+          %u = UpdateState(umonad, %a)
+          %r = Depend(%loss, %u)
+          return %r
+        }}""")
+    graph = compiled(source, "recompute{match=a}").graphs["step"]
+    again = [node.op.name for node in graph if DUPLICATED in node.marks]
+    assert again == ["Mul", "DropoutGrad", "TupleGetItem"]
+    assert sum(node.op.name == "Dropout" for node in graph) == 1
+    assert len({node.operand(1) for node in graph if node.op.name == "DropoutGrad"}) == 1
 
 
 def test_clean_ups_leave_the_copies_alone() -> None:

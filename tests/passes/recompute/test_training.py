@@ -13,9 +13,9 @@ import boost_compile as bc
 from tests.networks import CASES
 
 Exported = Callable[[str], Path]
-CELLS = ("lenet_bn_adam", "gpt", "vit", "mlp_half_compute", "mlp_loss_scale_dynamic")
+CELLS = ("residual_in_place", "dropout", "gpt", "vit", "mlp_half_compute", "mlp_loss_scale_dynamic")
+"""The first crosses BatchNorms and adds in place, the second crosses a Dropout."""
 DRAWING = "mobilenet_v2_dropout"
-"""What is drawn is kept, so the masks are the same."""
 
 
 def trained(program: Program, batches: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:

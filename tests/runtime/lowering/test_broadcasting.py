@@ -47,7 +47,7 @@ def test_the_same_bits_and_nothing_kept(node: str, big: str, small: str, monkeyp
     found = bc.Session(program).step(*given).raw["result"].asnumpy()
     assert "broadcasting" in dict(lower(program.graphs["step"], Context(program, "cpu")).steps)
     assert footprint(program, 2).kernels == 0
-    monkeypatch.setattr("boost_compile.runtime.lowering.broadcasting.applies", lambda graph, context: False)
+    monkeypatch.setattr("boost_compile.ir.rewrite.cpu.broadcasting.applies", lambda graph, context: False)
     assert footprint(program, 2).kernels == 16 * given[0].size
     wanted = bc.Session(program.copy()).step(*given).raw["result"].asnumpy()
     assert found.tobytes() == wanted.tobytes()

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from boost_compile.ir.core.errors import VerifyError
 from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.rewrite.cpu import clearing
 from boost_compile.ir.text import parse_program, print_program
-from boost_compile.runtime.lowering import clearing
 from boost_compile.runtime.lowering.context import Context, name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS, lower
 from boost_compile.tools import compile as compile_command

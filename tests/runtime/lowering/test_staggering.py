@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from boost_compile.ir.analysis.cost.memory import graph_memory
 from boost_compile.ir.core.program import Program
+from boost_compile.ir.rewrite.cpu import clearing, staggering
+from boost_compile.ir.rewrite.cpu.as_run import as_run
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
-from boost_compile.runtime.engine.footprint import as_run
-from boost_compile.runtime.lowering import clearing, staggering
 from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
 
@@ -59,7 +59,7 @@ def update_side(measured: bool = False, weights: int = WEIGHTS) -> Program:
 def test_gradients_and_zeros_are_made_one_after_the_other() -> None:
     program = update_side()
     assert graph_memory(program.graphs["apply"]).peak >= 2 * WEIGHTS * BYTES
-    run = as_run(program, "apply")
+    run = as_run(program.graphs["apply"])
     assert graph_memory(run).peak <= 2 * BYTES + 1024
     assert sum(node.op.name == "ZerosLike" for node in run) == 0
 

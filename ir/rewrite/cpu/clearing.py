@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from math import prod
 
-from ...ir.analysis.effects.tokens import orders_only
-from ...ir.builders.cast import cast
-from ...ir.core.graph import Graph, Node, Value
-from ...ir.core.inference import infer
-from ...ir.core.primitives import CPU
-from ...ir.core.types import DType, TensorType
-from ...ir.core.wording import counted
-from .context import Context
+from ...analysis.effects.tokens import orders_only
+from ...builders.cast import cast
+from ...core.graph import Graph, Node, Value
+from ...core.inference import infer
+from ...core.primitives import CPU
+from ...core.types import DType, TensorType
+from ...core.wording import counted
+from .target import Target
 
 SMALLEST = 4096
 """Elements of a tensor below which its zeros may be held."""
 
 
-def applies(graph: Graph, context: Context) -> bool:
+def applies(graph: Graph, context: Target) -> bool:
     return context.target == CPU and any(_is_cleared(node) for node in graph.all_nodes())
 
 
-def run(graph: Graph, context: Context) -> str:
+def run(graph: Graph, context: Target) -> str:
     computed = 0
     waiting: dict[Node, None] = {}
     for part in graph.all_graphs():

@@ -7,25 +7,30 @@ is repeated by Tile first, and Div of floats becomes RealDiv. The bits are the s
 
 from __future__ import annotations
 
-from ...ir.analysis.cost.kernel_memory import PLACES_TO_BROADCAST
-from ...ir.core.attributes import scalar_tensor
-from ...ir.core.graph import Constant, Graph, Node, Value
-from ...ir.core.primitives import CPU
-from ...ir.core.types import TensorType
-from ...ir.core.wording import counted
-from .context import Context
+from ...analysis.cost.kernel_memory import PLACES_TO_BROADCAST
+from ...core.attributes import scalar_tensor
+from ...core.graph import Constant, Graph, Node, Value
+from ...core.primitives import CPU
+from ...core.types import TensorType
+from ...core.wording import counted
+from .target import Target
 
 SMALLEST = 1 << 16
 """Elements of a result below which places take less than a megabyte."""
 _REPEATED = PLACES_TO_BROADCAST - {"MaskedFill"}
 
 
-def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and any(_is_slow(n) or _repeats(n) for part in graph.all_graphs() for n in part)
+def applies(graph: Graph, context: Target) -> bool:
+    return context.target == CPU and any(is_lowered(n) for part in graph.all_graphs() for n in part)
 
 
-def run(graph: Graph, context: Context) -> str:
-    found = [(part, n) for part in graph.all_graphs() for n in part if _is_slow(n) or _repeats(n)]
+def is_lowered(node: Node) -> bool:
+    """Whether the lowering changes a node, which then keeps no places."""
+    return _is_slow(node) or bool(_repeats(node))
+
+
+def run(graph: Graph, context: Target) -> str:
+    found = [(part, n) for part in graph.all_graphs() for n in part if is_lowered(n)]
     for part, node in found:
         if _is_slow(node):
             node = _divided(part, node)

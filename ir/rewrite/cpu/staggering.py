@@ -7,20 +7,20 @@ what is computed for one update alone is put off; what a norm or an overflow che
 
 from __future__ import annotations
 
-from ...ir.analysis.effects.tokens import orders_only
-from ...ir.core.graph import Constant, Graph, Node, State, Value
-from ...ir.core.inference import infer
-from ...ir.core.predicates import is_effect, is_pure, written_operands
-from ...ir.core.primitives import CPU, facts
-from ...ir.core.wording import counted
-from .context import Context
+from ...analysis.effects.tokens import orders_only
+from ...core.graph import Constant, Graph, Node, State, Value
+from ...core.inference import infer
+from ...core.predicates import is_effect, is_pure, written_operands
+from ...core.primitives import CPU, facts
+from ...core.wording import counted
+from .target import Target
 
 
-def applies(graph: Graph, context: Context) -> bool:
+def applies(graph: Graph, context: Target) -> bool:
     return context.target == CPU and any(_source(node) for node in graph)
 
 
-def run(graph: Graph, context: Context) -> str:
+def run(graph: Graph, context: Target) -> str:
     depth = _depths(graph)
     ends = _overwritten(graph, depth)
     delayed = 0
