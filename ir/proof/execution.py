@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from ..analysis.effects.state_access import summarize
 from ..analysis.effects.tokens import orders_only
 from ..analysis.training.network import BACKWARD
-from ..core.attributes import MonadValue, TensorValue
+from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect, is_random, rests, written_operands
-from ..core.primitives import Family, facts
-from ..core.types import IOMONAD, TensorType, is_monad
+from ..core.primitives import CPU, Family, facts, make_op
+from ..core.types import IOMONAD, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
 from ..rewrite.seeds import SEED_ATTRIBUTES
 from .terms import AVERAGED, VARIES, Terms
@@ -99,10 +99,12 @@ class Outcome:
 
 
 class Execution:
-    """Runs graphs on the terms of one proof. ``draws_alike``: the seeds of random primitives do not count."""
+    """Runs graphs on the terms of one proof. ``draws_alike``: the seeds of random primitives do not count. ``target``:
+    where the graphs are to run."""
 
-    def __init__(self, terms: Terms, *, draws_alike: bool = False):
+    def __init__(self, terms: Terms, *, draws_alike: bool = False, target: str = CPU):
         self.terms = terms
+        self.target = target
         self.draws_alike = draws_alike
         self._lives: dict[Graph, list[Node]] = {}
         self._constants: dict[Constant, int | None] = {}
@@ -329,10 +331,46 @@ class _Run:
         elif known.statistics:
             written = sorted({*written, *known.statistics})
         if not effect and not written:
-            return terms.make(("op", name, terms.op(op), said), arguments, shape, node)
+            made = terms.make(("op", name, terms.op(op), said), arguments, shape, node)
+            return self._again(node, name, arguments, made)
         if self.side is not None and self.side.only and not inside:
             return terms.make(("left out", name, node.name), arguments, shape, node, AVERAGED)
         return self._effect(node, name, things, taken, arguments, written, memory, inside)
+
+    def _again(self, node: Node, name: str, arguments: tuple[int, ...], made: int) -> Thing:
+        """``made``; its first element by the laws ``mask`` and ``at rest``, where it is that of an earlier result."""
+        if name == "DropoutGrad" and len(arguments) == 2:
+            first = self._whole(arguments[1], 1, "Dropout")
+            if first is not None and self._keeps(first, node) and self.terms.arguments[first][0] == arguments[0]:
+                return self._element(first, 0, None)
+        if name == "BatchNorm" and self.owner.target == CPU and rests(node) and len(arguments) > 6:
+            first, other = self._whole(arguments[3], 3, name), self._whole(arguments[4], 4, name)
+            if first is not None and first == other and self._normalised(first, arguments):
+                assert isinstance(node.type, TupleType)
+                rest = (self._element(made, i, None) for i in range(1, len(node.type.elements)))
+                return (self._element(first, 0, None), *rest)
+        return made
+
+    def _whole(self, item: int, at: int, name: str) -> int | None:
+        """The result of a primitive of which a term is element ``at``; None if it is none."""
+        terms = self.terms
+        if terms.heads[item] != ("item", at):
+            return None
+        whole = terms.arguments[item][0]
+        return whole if terms.heads[whole][1:2] == (name,) else None
+
+    def _keeps(self, dropout: int, node: Node) -> bool:
+        """Whether a Dropout keeps the share that a DropoutGrad names."""
+        given = self.terms.arguments[dropout]
+        share, named = self.terms.values.get(given[1]) if len(given) > 1 else None, node.attributes.get("keep_prob")
+        return share is not None and named is not None and bits(share) == bits(named)
+
+    def _normalised(self, first: int, arguments: tuple[int, ...]) -> bool:
+        """Whether a BatchNorm in training took what one at rest takes."""
+        given = self.terms.arguments[first]
+        if len(given) <= 6 or self.terms.values.get(given[5]) is not True:
+            return False
+        return given[:3] == arguments[:3] and given[6] == arguments[6]
 
     def _drawn(self, node: Node, arguments: tuple[int, ...]) -> tuple[object, ...]:
         if not self.owner.draws_alike:
@@ -367,7 +405,7 @@ class _Run:
                 if terms.shapes[new] != form:
                     new = terms.make(("written", *head, k, of), arguments, form, node)
             elif known.pure and len(arguments) in (2, 3):
-                new = terms.make(("op", known.pure, -1, of), arguments, form, node)
+                new = terms.make(("op", known.pure, terms.op(make_op(known.pure)), of), arguments, form, node)
             else:
                 new = terms.make(("written", *head, k, of), arguments, form, node)
             memory.held[place.place] = new

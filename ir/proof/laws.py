@@ -24,6 +24,13 @@ LAWS: dict[str, Law] = {
     for law in (
         Law("copy", "TensorMove(x) = x, and so for every primitive that copies", "nothing writes the copy", exact=True),
         Law("in-place", "AssignAdd(s, x) leaves s + x in s, AssignSub(s, x) leaves s - x", "", exact=True),
+        Law("mask", "DropoutGrad(x, m) = y, where Dropout(x) is (y, m)", "both keep the same share", exact=True),
+        Law(
+            "at rest",
+            "the first result of BatchNorm is the same by the moving mean m and variance v and by those of the batch",
+            "m and v are results 3 and 4 of BatchNorm in training, for the same x, gamma, beta and epsilon; on CPU",
+            exact=True,
+        ),
         Law("sums", "sums may be taken in any order; a - b = a + (-1)·b; AddN((a, b, …)) = a + b + …", "numbers"),
         Law("products", "products may be taken in any order; Square(x) = x·x; a·(b + c) = a·b + a·c", "numbers"),
         Law("quotients", "a / b = a·b⁻¹; b·b⁻¹ = 1", "b is a number of the proof, a constant or a loss scale: not 0"),

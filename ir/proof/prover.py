@@ -128,7 +128,7 @@ class _Prover:
         self.promises: Promises = promises_of(program)
         self.proof = Proof(self._claim())
         self.alike = self._seeds_differ()
-        self.execution = Execution(self.terms, draws_alike=self.alike)
+        self.execution = Execution(self.terms, draws_alike=self.alike, target=program.target)
         self.n = self.terms.make(("symbol", "N"), (), ())
         self.dropped = self.terms.make(("symbol", "D"), (), ())
         self.averaged = program.schedule.flush is not None
@@ -195,7 +195,7 @@ class _Prover:
 
     def _expected(self) -> _Expected:
         graph, execution = self.graph, self.execution
-        scratch = Execution(Terms(), draws_alike=self.alike)
+        scratch = Execution(Terms(), draws_alike=self.alike, target=self.program.target)
         first = scratch.run(
             graph,
             {n: scratch.terms.make(("state", n)) for n in self.original.state},

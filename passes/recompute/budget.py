@@ -105,7 +105,7 @@ class _Trials:
             copies = sum(len(write(forward_of(graph, program.target), plan)) for graph in program.graphs.values())
         extra = self._flops(program) / max(self._before, 1) - 1
         graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
-        state = sum(variable.nbytes for variable in program.state.values())
+        state = program.state_bytes
         found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
         self.tried.append(found)
         return found

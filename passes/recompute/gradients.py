@@ -23,25 +23,25 @@ class Gradients:
 
     def __init__(self, forward: Forward):
         self._parts = forward.parts
-        self._order = running_order(forward.graph)
-        self._place = {node: at for at, node in enumerate(self._order)}
+        self._place = {node: at for at, node in enumerate(running_order(forward.graph))}
         self._end = max((self._place[node] for node in forward.wanted), default=-1)
-        self._gradients = [at for at, node in enumerate(self._order) if self._is_gradient(node)]
+        self._nodes = list(forward.graph)
+        self._position = {node: at for at, node in enumerate(self._nodes)}
+        self._gradients = [at for at, node in enumerate(self._nodes) if self._is_gradient(node)]
 
     def reaching(self, users: Iterable[Node]) -> Node | None:
         """The gradient that meets what ``users`` compute from forward values: the last one that the first node takes
-        which runs after the forward part; where it takes none, the last one before it. It depends on none of the users.
-        None if there is none."""
+        which runs after the forward part; where it takes none, the last one that stands before the users. It depends on
+        none of them. None if there is none."""
+        users = list(users)
         behind = walk(users, lambda node: () if self._is_late(node) else self._backward_users(node))
         late = [node for node in behind if self._is_late(node)]
-        if not late:
-            return None
-        first = min(late, key=self._place.__getitem__)
-        taken = [v for v in first.operands if isinstance(v, Node) and self._is_gradient(v)]
+        first = min(late, key=self._place.__getitem__, default=None)
+        taken = [v for v in first.operands if isinstance(v, Node) and self._is_gradient(v)] if first else []
         if taken:
             return max(taken, key=self._place.__getitem__)
-        before = bisect_left(self._gradients, self._place[first])
-        return self._order[self._gradients[before - 1]] if before else None
+        before = bisect_left(self._gradients, min(self._position[user] for user in users))
+        return self._nodes[self._gradients[before - 1]] if before else None
 
     def _backward_users(self, node: Node) -> list[Node]:
         return [u for u, i in node.use_sites() if self._parts.get(u) == BACKWARD and not orders_only(u, i)]

@@ -17,6 +17,7 @@ from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import Error
 from ...ir.core.graph import Graph, Node
 from ...ir.core.prime_field import Num, exact, inverse, made, plus, random, times
+from ...ir.core.primitives import CPU
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from .field import Field, Val, flat, is_scalar, number
@@ -78,7 +79,7 @@ class Check:
     def run(self, field: Field, graph: Graph, held: Mapping[str, Val], **how: Any) -> dict[str, Val]:
         """What the graph leaves in the states."""
         self.field = field
-        machine = Machine(field, held, self.known, **how)
+        machine = Machine(field, held, self.known, cpu=self.program.target == CPU, **how)
         machine.body(graph, [made(self.seed, "input", i, scalar=is_scalar(v.type)) for i, v in enumerate(graph.inputs)])
         return {name: machine.memory[name] for name in held}
 

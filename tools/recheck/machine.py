@@ -16,7 +16,7 @@ from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, rests, written_operands
 from ...ir.core.prime_field import Num, made, mixed
 from ...ir.core.primitives import Family, facts
-from ...ir.core.types import TensorType, is_monad
+from ...ir.core.types import TensorType, TupleType, is_monad
 from ...ir.core.walk import live_nodes, walk
 from .field import Field, Val, constant, flat, is_scalar
 
@@ -31,18 +31,22 @@ class Machine:
     """``memory``: what each state holds. ``known``: what stands for numbers that are known. ``parts``: of the original,
     which nodes are the network; ``mean``: what a gradient becomes that leaves it; ``network_only``: the update side
     writes nothing; ``update``: what an optimizer takes instead of its operands. ``late``: nodes run as late as they
-    may, and who takes a loaded value reads the state then. ``open_``: functions whose calls are not followed."""
+    may, and who takes a loaded value reads the state then. ``open_``: functions whose calls are not followed. ``cpu``:
+    whether they run on CPU."""
 
     def __init__(
         self, field: Field, memory: Mapping[str, Val], known: Mapping[Any, Num] | None = None, *,
         parts: Mapping[Node, str] | None = None, mean: Callable[[Node, Num], Val] | None = None,
         network_only: bool = False, late: bool = False, open_: Sequence[Graph] = (),
-        update: Callable[[Node, str, list[Any]], list[Any]] | None = None,
+        update: Callable[[Node, str, list[Any]], list[Any]] | None = None, cpu: bool = False,
     ):  # fmt: skip
         self.field, self.known, self.parts, self.mean = field, known or {}, parts or {}, mean
         self.network_only, self.late, self.open, self.update = network_only, late, open_, update
         self.memory: dict[str, Val] = dict(memory)
+        self.cpu = cpu
         self.draws: dict[Any, int] = {}
+        self.first: dict[Any, Num] = {}
+        """Results of which an element can be computed again from the others, by what tells them (:meth:`again`)."""
 
     def body(self, graph: Graph, given: Sequence[Any]) -> Any:
         env: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
@@ -100,7 +104,13 @@ class Machine:
         if is_random(node):
             drawn = (name, *(flat(x) for i, x in enumerate(taken) if i not in known.seeds))
             self.draws[drawn] = self.draws.get(drawn, -1) + 1
-            return made("draw", drawn, self.draws[drawn])
+            whole = made("draw", drawn, self.draws[drawn])
+            if name == "Dropout" and len(taken) > 1:
+                self.first[name, flat((taken[0], mixed(whole, "item", 1), taken[1]))] = whole
+            return whole
+        again = self.again(node, taken)
+        if again is not None:
+            return again
         if self.network_only and is_effect(node) and node not in self.parts:
             return made("left out", node.name)
         writes = [] if rests(node) else sorted({*written_operands(node), *known.statistics})
@@ -112,7 +122,27 @@ class Machine:
         new = plain or [self.field.apply(node, known.pure or (name, k), taken) for k in range(len(writes))]
         self.memory.update((a[i], value) for i, value in zip(writes, new, strict=True))
         aliased = writes and isinstance(node.type, TensorType) and node.type.ref
-        return a[writes[0]] if aliased else self.field.apply(node, name, taken)
+        if aliased:
+            return a[writes[0]]
+        found = self.field.apply(node, name, taken)
+        if name == "BatchNorm" and writes and isinstance(found, Num):
+            learned = (mixed(found, "item", 3), mixed(found, "item", 4))
+            self.first[name, flat((*taken[:3], *learned, taken[6]))] = found
+        return found
+
+    def again(self, node: Node, taken: Sequence[Val]) -> Val | None:
+        """What a node computes again that an earlier one computed: DropoutGrad of the mask of a Dropout its first
+        result, and so, on CPU, a BatchNorm at rest on the mean and variance of one in training. None for others."""
+        name, kind = node.op.name, node.type
+        if name == "DropoutGrad" and len(taken) == 2:
+            whole = self.first.get(("Dropout", flat((*taken, constant(node.attributes.get("keep_prob"))))))
+            return None if whole is None else mixed(whole, "item", 0)
+        if name == "BatchNorm" and self.cpu and rests(node) and isinstance(kind, TupleType):
+            whole = self.first.get((name, flat((*taken[:5], taken[6]))))
+            own = self.field.apply(node, name, taken)
+            if whole is not None and isinstance(own, Num):
+                return (mixed(whole, "item", 0), *(mixed(own, "item", i) for i in range(1, len(kind.elements))))
+        return None
 
     def value(self, thing: Any) -> Any:
         """What a thing is now: places are read."""

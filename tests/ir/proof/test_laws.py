@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Graph
-from boost_compile.ir.core.primitives import Family
+from boost_compile.ir.core.primitives import CPU, GPU, Family
 from boost_compile.ir.core.types import tensor
 from boost_compile.ir.proof import reals
 from boost_compile.ir.proof.execution import Execution
@@ -253,7 +253,73 @@ def test_draws_are_never_one() -> None:
     assert one != other
 
 
+NORMALISED = """
+state %mean: float32[3]<0.5, 0.25, 2.0>
+state %variance: float32[3]<1.0, 2.0, 3.0>
+graph @step(%x: float32[4,3], %gamma: float32[3], %beta: float32[3]) {{
+  %a = BatchNorm(%x, %gamma, %beta, %mean, %variance, true, 1e-05, 0.1, 0, umonad) : {kind}
+  %u = UpdateState(umonad, %a)
+  %m = TupleGetItem(%a, 3) : float32[3]
+  %v = TupleGetItem(%a, 4) : float32[3]
+  %b = BatchNorm(%x, {gamma}, %beta, %m, %v, false, {epsilon}, 0.1, 0) {{}} exact : {kind}
+  %y = TupleGetItem(%a, 0) : float32[4,3]
+  %z = TupleGetItem(%b, 0) : float32[4,3]
+  %both = MakeTuple(%y, %z)
+  %r = Depend(%both, %u)
+  return %r
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("gamma", "epsilon", "target", "one"),
+    [
+        ("%gamma", "1e-05", CPU, True),
+        ("%gamma", "1e-05", GPU, False),
+        ("%gamma", "0.5", CPU, False),
+        ("%beta", "1e-05", CPU, False),
+    ],
+)
+def test_a_normalisation_at_rest_on_what_one_in_training_found(
+    gamma: str, epsilon: str, target: str, one: bool
+) -> None:
+    """The law `at rest`: one term, and the numbers of numpy; with another operand, or on another target, two."""
+    kind = "(float32[4,3], float32[3], float32[3], float32[3], float32[3])"
+    source = program(NORMALISED.format(kind=kind, gamma=gamma, epsilon=epsilon))
+    graph = source.graphs["step"]
+    terms = Terms()
+    start = {n: terms.make(("state", n), (), (3,)) for n in source.state}
+    inputs = [terms.make(("input", i), (), shape) for i, shape in enumerate([(4, 3), (3,), (3,)])]
+    y, z = Execution(terms, target=target).run(graph, start, inputs).result
+    assert (y == z) is one
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in [(4, 3), (3,), (3,)]]
+    memory = {"mean": np.float32([0.5, 0.25, 2]), "variance": np.float32([1, 2, 3])}
+    found, again = run_graph(graph, given, memory)
+    if target == CPU:
+        assert np.array_equal(found, again) is one
+
+
+@pytest.mark.parametrize(("x", "keep", "one"), [("%x", 0.5, True), ("%other", 0.5, False), ("%x", 0.25, False)])
+def test_a_mask_that_was_drawn(x: str, keep: float, one: bool) -> None:
+    """The law `mask`."""
+    source = program(
+        "graph @step(%x: float32[8], %other: float32[8]) {\n"
+        "  %d = Dropout(%x, 0.5, 1, 2) : (float32[8], float32[8])\n"
+        "  %y = TupleGetItem(%d, 0) : float32[8]\n"
+        "  %m = TupleGetItem(%d, 1) : float32[8]\n"
+        f"  %z = DropoutGrad({x}, %m) {{keep_prob = {keep}}} : float32[8]\n"
+        "  %both = MakeTuple(%y, %z)\n"
+        "  return %both\n}"
+    )
+    terms = Terms()
+    inputs = [terms.make(("input", i), (), (8,)) for i in range(2)]
+    y, z = Execution(terms).run(source.graphs["step"], {}, inputs).result
+    assert (y == z) is one
+    found, again = run_graph(source.graphs["step"], [np.ones(8, np.float32), np.full(8, 3, np.float32)], {})
+    assert not one or np.array_equal(found, again)
+
+
 def test_every_law_has_a_statement_and_a_test() -> None:
-    tested = {*OF_TERMS, "copy", "in-place", "induction", "mean", "ranks", "layout", "draws"}
+    tested = {*OF_TERMS, "copy", "in-place", "mask", "at rest", "induction", "mean", "ranks", "layout", "draws"}
     assert tested == LAWS.keys()
     assert all(law.holds for law in LAWS.values())

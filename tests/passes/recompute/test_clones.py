@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from boost_compile.ir.core.primitives import CPU
+from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.passes.recompute.candidates import forward_of
 from boost_compile.passes.recompute.clones import run_again
 
@@ -26,9 +28,9 @@ graph @step(%x: float32[64]) {
 def test_a_piece_whose_first_user_takes_no_gradient_waits_for_the_last_one_before_it() -> None:
     """%b is kept, so %a alone is copied; its copy waits for %late, and for that %x is guarded."""
     g = graph(WITHOUT)
-    forward = forward_of(g)
+    forward = forward_of(g, CPU)
     assert [n.name for n in forward.nodes if n in forward.wanted] == ["a", "b", "c"]
-    done = run_again(forward, [{node(g, "a")}])
+    done = run_again(forward, [{node(g, "a")}], Effects(g))
     copy = done.copied[node(g, "a")]
     assert node(g, "p").operands == (copy, copy)
     guard = copy.operand(0)
@@ -39,5 +41,5 @@ def test_a_piece_whose_first_user_takes_no_gradient_waits_for_the_last_one_befor
 
 def test_a_piece_without_a_gradient_to_wait_for_is_told_and_left_alone() -> None:
     g = graph(WITHOUT.replace("OnesLike(%c)", "OnesLike(%a)"))
-    done = run_again(forward_of(g), [{node(g, "a")}])
+    done = run_again(forward_of(g, CPU), [{node(g, "a")}], Effects(g))
     assert (done.copied, done.unguarded) == ({}, [node(g, "a")])

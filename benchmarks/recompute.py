@@ -1,0 +1,168 @@
+"""The pass ``recompute`` on CPU: budgets against what processes grow by, steps against steps, and the time of planning.
+
+    python -m benchmarks.recompute budgets    # ten budgets for each network
+    python -m benchmarks.recompute steps      # half and a quarter of the pool, and Cell.recompute(), in turns
+    python -m benchmarks.recompute planning
+
+Behind the part may stand a folder, which keeps the exports, and the one network to measure.
+
+Budgets that the planner answers with the same plan are measured once. A process each, as in :mod:`.memory`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.memory import MB, _random, export_at, measure
+from benchmarks.tables import ROOT, table
+
+NETWORKS = (
+    ("deep_mlp", 2048), ("gpt_medium", 4), ("vit", 256), ("resnet18", 128), ("mobilenet_v2", 32), ("lstm", 512),
+)  # fmt: skip
+TIMED = (("deep_mlp", 2048), ("gpt_medium", 4), ("vit", 256), ("resnet18", 128))
+HAND = ("deep_mlp_recomputed", 2048)
+STEPS = 10
+TURNS = 6
+PLANNED = (("resnet18", 32), ("mobilenet_v2", 32), ("resnet50", 8))
+
+
+def _budgets(folder: Path, only: str) -> list[Sequence[str]]:
+    from boost_compile.passes.recompute.budget import MARGIN, fitting, least
+
+    import boost_compile as bc
+
+    rows = []
+    for name, size in NETWORKS:
+        if only not in (name, ""):
+            continue
+        path = export_at(name, size, folder)
+        source = bc.load(str(path))
+        high = fitting(source, 1 << 50)[0].bytes
+        low = min(high, least(source)[0].bytes)
+        grown: dict[str, int] = {}
+        for k in range(10):
+            budget = int((high + (low - high) * k / 9) * (1 + MARGIN)) + 1
+            pipeline = f"recompute{{budget={budget}B}}"
+            plan = fitting(source, budget)[0]
+            if plan.text not in grown:
+                found = measure(path, pipeline)
+                grown[plan.text] = found["peak"] - found["before"]
+            seen = grown[plan.text]
+            held = "" if seen <= budget else "over"
+            rows.append(
+                [f"{name} {size}", f"{budget / MB:.0f}", plan.text, f"{plan.bytes / MB:.0f}", f"{seen / MB:.0f}",
+                 f"{100 * (plan.bytes / seen - 1):+.0f} %", f"{100 * plan.extra:+.0f} %", held]
+            )  # fmt: skip
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def _steps(folder: Path, only: str) -> list[Sequence[str]]:
+    """Steps of two programs in one process, in turns, and the ratio of their medians."""
+    from boost_compile.passes.recompute.budget import MARGIN
+
+    import boost_compile as bc
+
+    cases: list[tuple[str, Path, Path, float]] = []
+    for name, size in TIMED:
+        if only in (name, ""):
+            path = export_at(name, size, folder)
+            plain = bc.memory(bc.load(str(path)))
+            for share in (2, 4):
+                goal = plain.total - plain.pool * (1 - 1 / share)
+                cases.append((f"{name} {size}, pool ÷{share}", path, path, goal))
+    if only in (HAND[0], ""):
+        by_hand, own = export_at(*HAND, folder), export_at(HAND[0].removesuffix("_recomputed"), HAND[1], folder)
+        goal = bc.memory(bc.load(str(by_hand))).total
+        cases.append((f"{own.stem}, Cell.recompute()", by_hand, own, goal))
+    rows = []
+    for title, one, other, goal in cases:
+        pipeline = f"recompute{{budget={int(goal * (1 + MARGIN)) + 1}B}}"
+        command = [sys.executable, "-m", "benchmarks.recompute", "--turns", str(one), str(other), pipeline]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            rows.append([title, "-", "-", "-", done.stderr.strip().splitlines()[-1][:90]])
+        else:
+            found = json.loads(done.stdout.splitlines()[-1])
+            pools = [f"{pool / MB:.0f}" for pool in found["pools"]]
+            rows.append([title, *pools, f"{found['ratio']:.2f}", found["plan"]])
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def turns(one: str, other: str, pipeline: str) -> None:
+    """Prints, as JSON, how a step of ``other`` behind ``pipeline`` compares with one of ``one``."""
+    import mindspore
+
+    import boost_compile as bc
+
+    mindspore.set_device("CPU")
+    first, second = bc.load(one), bc.compile(bc.load(other), pipeline)
+    sessions = [bc.Session(program, seed=1) for program in (first, second)]
+    rng = np.random.default_rng(0)
+    batch = [_random(rng, value.type) for value in sessions[0].consumer.inputs]
+    times: list[list[float]] = [[], []]
+    for turn in range(TURNS + 1):
+        for k, session in enumerate(sessions):
+            begun = time.perf_counter()
+            for _ in range(STEPS):
+                float(session.step(*batch).loss)
+            if turn:
+                times[k].append((time.perf_counter() - begun) / STEPS)
+    medians = [statistics.median(one) for one in times]
+    plan = next(r for r in second.reports if r.name == "recompute").statistics["plan"]
+    pools = [bc.memory(program).pool for program in (first, second)]
+    print(json.dumps({"ratio": medians[1] / medians[0], "ms": medians, "plan": plan, "pools": pools}))
+
+
+def _planning(folder: Path, only: str) -> list[Sequence[str]]:
+    from boost_compile.passes.recompute.budget import MARGIN, fitting, least
+
+    import boost_compile as bc
+
+    rows = []
+    for name, size in PLANNED:
+        if only not in (name, ""):
+            continue
+        source = bc.load(str(export_at(name, size, folder)))
+        high, low = fitting(source, 1 << 50)[0].bytes, least(source)[0].bytes
+        begun = time.process_time()
+        _, tried = fitting(source, int((high + low) / 2 * (1 + MARGIN)))
+        seconds = time.process_time() - begun
+        nodes = sum(graph.total_nodes() for graph in source.graphs.values())
+        rows.append([name, str(nodes), str(len(tried)), f"{seconds:.2f}"])
+    return rows
+
+
+PARTS: dict[str, tuple[Callable[[Path, str], list[Sequence[str]]], list[str]]] = {
+    "budgets": (
+        _budgets,
+        ["network", "budget (MB)", "plan", "estimated", "measured", "estimate off by", "extra work", ""],
+    ),
+    "steps": (_steps, ["case", "pool (MB)", "pool with recompute", "step, times", "plan"]),
+    "planning": (_planning, ["network", "nodes", "plans tried", "seconds"]),
+}
+
+
+def run(part: str, folder: Path, only: str = "") -> str:
+    write, head = PARTS[part]
+    return "\n".join(table(head, write(folder, only)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--turns":
+        turns(*sys.argv[2:5])
+    elif len(sys.argv) > 2:
+        print(run(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:4]))
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            print(run(sys.argv[1], Path(scratch)))
