@@ -119,12 +119,10 @@ class _Trials:
         return self._sizes("all of it", blocks)
 
     def _sizes(self, text: str, pieces: Callable[[Forward, int], list[set[Node]]]) -> Tried:
-        found = [
-            self.judge(
-                f"{text}, in {count} pieces", lambda forward, count=count: pieces(forward, kept_bytes(forward) // count)
-            )
-            for count in SIZES
-        ]
+        def of_size(count: int) -> Plan:
+            return lambda forward: pieces(forward, kept_bytes(forward) // count)
+
+        found = [self.judge(f"{text}, in {count} pieces", of_size(count)) for count in SIZES]
         return min(found, key=lambda tried: (not tried.copies, tried.bytes, tried.extra))
 
     def one_by_one(self, little: Tried) -> tuple[int, Callable[[int], Plan]]:
