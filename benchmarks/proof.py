@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from boost_compile.ir.proof.prover import prove
+from boost_compile.tools.proof.run import base_of
 
 import boost_compile as bc
 
@@ -56,7 +57,7 @@ def measured(paths: list[Path], name: str) -> str:
         except bc.Error:
             continue
         began = time.process_time()
-        prove(original, program)
+        prove(base_of(original, program), program)
         seconds += time.process_time() - began
         found = bc.prove(original, program)
         nodes += sum(g.total_nodes() for g in (*original.graphs.values(), *program.graphs.values()))

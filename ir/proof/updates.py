@@ -66,7 +66,7 @@ def updates(
     several: set[str] = set()
     for t in terms.below(states):
         head, node = terms.heads[t], terms.nodes[t]
-        if head[0] != "written" or head[2] is None or node is None or head[-2] != 0 or t not in moved:
+        if head[0] != "written" or node is None or head[-2] != 0 or t not in moved:
             continue
         at, weight = facts(node.op).gradient, _target(terms, t, node)
         if at is None or weight not in weights or _is_made(terms, terms.arguments[t][at]):
