@@ -26,7 +26,7 @@ from ..core.program import Program
 from ..core.types import DType, TensorType
 from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
-from . import formulas
+from . import anatomy, formulas
 from .changed import Changed, changed
 from .execution import WORLD, Execution, Outcome, Side, Unproved
 from .formulas import freeze, less_bn, loss_scale
@@ -179,6 +179,8 @@ class _Prover:
             raise Unproved(f"pass '{unstated}' changes training on purpose, and no formula says how: law missing")
         self._initial()
         expected = self._expected()
+        if self.averaged or self.changed.statement is not None:
+            self.proof.trusted.append(anatomy.trusted(self.graph, self.parts))
         schedule = self.program.schedule
         if schedule.search is not None:
             raise Unproved("the program searches along a line: law missing for its trials")

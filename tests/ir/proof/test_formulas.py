@@ -119,7 +119,7 @@ FREEZE = "gradient-freeze{train=[*,output.*,*.bias],strategy=[0,1,2,1]}"
 
 
 @pytest.mark.parametrize("cycle", CYCLES[:3])
-@pytest.mark.parametrize("freeze", [FREEZE, "gradient-freeze{groups=2}", f"{FREEZE},{NORM}"])
+@pytest.mark.parametrize("freeze", [FREEZE, "gradient-freeze{groups=2}", f"{FREEZE},{NORM}", f"{FREEZE},{BIAS}"])
 def test_each_variant_of_a_program_is_proved(freeze: str, cycle: str) -> None:
     found = proof("mlp", f"{freeze},{cycle}".strip(","))
     assert found.proved, show(found)
@@ -203,6 +203,18 @@ def test_no_fault_in_a_network_without_norms_is_proved(part: int) -> None:
     assert proved == []
     assert total == 10
     assert len(kinds) >= 3
+
+
+def test_what_is_trusted_of_the_anatomy_is_said() -> None:
+    """A clip that is marked as part of the backward part is none: the proof says that it is not linear."""
+    original = load("clip_global_norm")
+    (said,) = proof("clip_global_norm", CYCLES[1]).trusted
+    assert said.endswith("each is linear in the derivative of the loss")
+    for node in original.graphs["step"]:
+        if "clip" in node.name:
+            node.primal = {"forward_unique_id": "1"}
+    (said,) = prove(original, bc.compile(load("clip_global_norm"), CYCLES[1]))[0].trusted
+    assert said.endswith("not all of it was shown to be linear in the derivative of the loss")
 
 
 def _norm_of_fewer(points: Sequence[Point]) -> list[Value]:
