@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
-from ...ir.core.wording import counted
+from ...ir.core.wording import agreed, counted
 from ...ir.proof.formulas.statement import Stated
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
@@ -54,7 +54,9 @@ def print_proof(found: Proved, out: Console) -> None:
 
 def verdict_of(found: Proved) -> str:
     if found.proved:
-        return f"Proved, for all inputs: {found.proof.claim}."
+        by = ", ".join(dict.fromkeys(s.by for s in found.proof.stated))
+        changed = f", as {by} {agreed(by.count(',') + 1, 'changes', 'change')} it on purpose" if by else ""
+        return f"Proved, for all inputs: {found.proof.claim}{changed}."
     n = len({(v.what, v.name) for v in found.proof.failures})
     what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
     return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
