@@ -24,7 +24,7 @@ class Promises:
         """How gradients join over the ranks of a job, "mean" or "sum"; None where each trains for itself."""
         if "data-parallel" not in self.options:
             return None
-        return "mean" if self.options["data-parallel"].get("mean", True) else "sum"
+        return "sum" if self.options["data-parallel"].get("mean") is False else "mean"
 
     @property
     def changes(self) -> bool:

@@ -126,12 +126,14 @@ class _Prover:
         self.terms, self.cycles = terms, cycles
         self.frozen = Frozen()
         self.promises: Promises = promises_of(program)
+        self.alone = _steps_of_one_graph(program)
+        """Micro-batches of a cycle whose one graph counts them itself; 0 for programs of several graphs."""
         self.proof = Proof(self._claim())
         self.alike = self._seeds_differ()
         self.execution = Execution(self.terms, draws_alike=self.alike, target=program.target)
         self.n = self.terms.make(("symbol", "N"), (), ())
         self.dropped = self.terms.make(("symbol", "D"), (), ())
-        self.averaged = program.schedule.flush is not None
+        self.averaged = program.schedule.flush is not None or self.alone > 0
         self.parts = network_parts(self.graph)
         self.changed = Changed()
         self.gone = less_bn.gone(original, program)
@@ -139,6 +141,9 @@ class _Prover:
         self.moving: set[str] = set()
         self.scaled: set[str] = set()
         self.ranks: Ranks | None = None
+        self.later = self.terms.make(("symbol", "m"), (), ())
+        self.before: dict[str, int] = {}
+        """What states hold before a micro-batch that does not end the cycle, where that is known."""
         self.scales = {
             self._symbol(name)
             for name, v in program.state.items()
@@ -164,9 +169,14 @@ class _Prover:
                 )
             return "each step leaves in every state, and returns, what the original's step does"
         how = {"mean": "mean", "sum": "sum", "weighted": "weighted mean"}[self.promises.reduction]
+        cycle = (
+            f"a cycle of {counted(n, 'micro-batch')}"
+            if self.alone
+            else f"a cycle of any number of micro-batches (here {n})"
+        )
         over = ", over all ranks, however many there are," if self.promises.over_ranks else ""
         return (
-            f"a cycle of any number of micro-batches (here {n}) updates each state as the original's update side does "
+            f"{cycle} updates each state as the original's update side does "
             f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
             "the original does"
         )
@@ -188,6 +198,9 @@ class _Prover:
         taking = [e for e in schedule.cycle if graphs[e.graph].inputs]
         if not taking or len(schedule.cycle) > 2:
             raise Unproved("a schedule of this form has no law")
+        if self.alone:
+            self._self_contained(graphs[schedule.cycle[0].graph], expected)
+            return
         if len(schedule.cycle) == 1 and schedule.flush is None:
             if schedule.cycle[0].repeat != 1:
                 raise Unproved("a graph that runs several times a cycle without a count of them")
@@ -210,8 +223,12 @@ class _Prover:
         if self.promises.over_ranks:
             if any(n.op.name == "AllReduce" for n in graph.all_nodes()):
                 raise Unproved("the original sums over ranks itself: law missing")
-            local = [t for n, t in states.items() if n in self.moving or self.original.state[n].info.get(LOCAL)]
-            self.ranks = Ranks(self.terms, [*inputs, *local], self.n, self.dropped)
+            local = [
+                t
+                for n, t in states.items()
+                if n in self.moving or (n in self.program.state and self.program.state[n].info.get(LOCAL))
+            ]
+            self.ranks = Ranks(self.terms, [*inputs, *local], self.n, self.dropped, alike=self.alone > 0)
         raw = execution.run(graph, states, inputs, Side(self.parts))
         network = execution.run(graph, states, inputs, Side(self.parts, only=True))
         mean = execution.run(graph, states, inputs, Side(self.parts, mean=self._mean()))
@@ -247,6 +264,8 @@ class _Prover:
             elif self.averaged:
                 made = self.terms.make(("mean",), (t,), self.terms.shapes[t], node, 2)
                 factors = [(self.n, 1)] if self.promises.reduction == "sum" else []
+            if factors and self.alone:
+                return self._product({(*factors[1:], (made, 1)): Fraction(self.alone)}, made)
             return self._product({(*factors, (made, 1)): Fraction(1)}, made) if factors else made
 
         return mean
@@ -324,6 +343,23 @@ class _Prover:
         self.proof.updating = [graph.name]
         self._judge(_Turn(graph, found, start, expected, results=True))
 
+    def _self_contained(self, graph: Graph, expected: _Expected) -> None:
+        """One graph for each micro-batch, which updates where its count says that this is the last one. Before, ``m``
+        micro-batches are still to come behind it, at least 1; then none."""
+        count, steps = self.program.schedule.count, self.alone
+        if count is None or count not in self.program.state:
+            raise Unproved("a graph that runs several times a cycle without a count of them")
+        start = {name: self._symbol(name) for name in self.program.state}
+        self.before[count] = self._product({(): Fraction(steps - 1), ((self.later, 1),): Fraction(-1)}, start[count])
+        run = self.execution.run(graph, {**start, **self.before}, self._inputs(graph))
+        batch = self._micro_batch(graph, run, expected)
+        if batch.dropped is not None:
+            raise Unproved("a self-contained program that drops micro-batches has no law")
+        self._note(batch, graph, [graph.name], expected)
+        self.proof.counted = (count, steps)
+        self.before.clear()
+        self._update(graph, expected, run, start, batch)
+
     # -- cycles ------------------------------------------------------------------------------------------------
 
     def _cycle(self, expected: _Expected) -> None:
@@ -338,23 +374,28 @@ class _Prover:
         start = {name: self._symbol(name) for name in self.program.state}
         run = self.execution.run(graphs[taking], start, self._inputs(graphs[taking]))
         batch = self._micro_batch(graphs[taking], run, expected)
-        self.proof.accumulating, self.proof.updating = taking, updating
+        self._note(batch, graphs[taking], updating, expected)
+        for name in updating:
+            self._update(graphs[name], expected, run, start, batch)
+
+    def _note(self, batch: _MicroBatch, graph: Graph, updating: list[str], expected: _Expected) -> None:
+        """Notes what a micro-batch adds, for the checker, and that it begins with 0."""
+        count = self.program.schedule.count
+        self.proof.accumulating, self.proof.updating = graph.name, updating
         self.proof.adds = {
             name: self._adds(name, growth, expected) for name, growth in batch.kept.items() if growth is not None
         }
         if any(scales for adds in self.proof.adds.values() for _, _, scales in adds):
             self.scaled = {"linear"}
-        if schedule.count is not None and self.proof.adds.get(schedule.count) != [(None, "1", ())]:
+        if count is not None and self.proof.adds.get(count) != [(None, "1", ())]:
             detail = "the schedule counts micro-batches by it, and a micro-batch does not add 1"
-            self._say(Verdict(STATE, schedule.count, UNPROVED, (), detail, taking))
+            self._say(Verdict(STATE, count, UNPROVED, (), detail, graph.name))
         if batch.dropped is not None:
             gone = batch.dropped
             self.proof.drops = {name: self._adds(name, gone[name] or {}, expected) for name in self.proof.adds}
         for name, growth in batch.kept.items():
             if growth is not None and not self.program.state[name].data.is_zero():
                 self._say(Verdict(STATE, name, UNPROVED, detail="it is added to, and does not begin with 0"))
-        for name in updating:
-            self._update(graphs[name], expected, run, start, batch)
 
     def _micro_batch(self, graph: Graph, run: Outcome, expected: _Expected) -> _MicroBatch:
         """What the graph that takes a micro-batch does to the original's state, returns, and adds to the program's own
@@ -365,6 +406,9 @@ class _Prover:
         for term in run.result:
             reals.form(term)
         tested = self._tests(reals, set())
+        if self.alone and tested is not None:  # tests of the update, which does not come to pass
+            left = self.terms.below([reals.form(t) for t in (*run.states.values(), *run.result)])
+            tested = tested if tested.own.intersection(left) else None
         cases: list[tuple[str, dict[int, bool]]] = [("", {})]
         if tested is not None:
             self._cover(tested, reals, expected, graph, averaged=False)
@@ -413,6 +457,12 @@ class _Prover:
         if term == symbol:
             return None
         p = dict(reals.polynomial(term))
+        if self.alone and reals.form(term) == symbol:
+            return None  # only an update changes it
+        if name in self.before:
+            for monomial, c in reals.polynomial(self.before[name]).items():
+                _add(p, monomial, -c)
+            return p
         if p.pop(((symbol, 1),), None) != 1:
             return None
         return p
@@ -487,7 +537,10 @@ class _Prover:
                     made = terms.make(("mean",), (atom,), terms.shapes[atom], terms.nodes[atom], 2)
                     mean = (*fixed, (made, 1))
                 for symbol in number:
-                    _add(total, (*mean, (symbol, 1)), c)
+                    if self.alone:
+                        _add(total, mean, c * self.alone)
+                    else:
+                        _add(total, (*mean, (symbol, 1)), c)
                 if last:
                     _add(total, monomial, -c)
         return Reals(terms).term(total, terms.shapes[self._symbol(name)])
@@ -495,11 +548,11 @@ class _Prover:
     # -- comparing ---------------------------------------------------------------------------------------------
 
     def _reals(self, opaque: set[int], truths: Mapping[int, bool] | None = None, turn: _Turn | None = None) -> Reals:
-        positive = (self.n,) if turn is None or turn.scenario is None else turn.scenario.positive
+        positive = (self.n, self.later) if turn is None or turn.scenario is None else turn.scenario.positive
         natural: tuple[int, ...] = ()
         if self.ranks is not None:  # what all ranks have counted together
             totals = self.ranks.totals
-            natural, positive = positive, (*(totals[p] for p in positive if p in totals), self.ranks.ranks)
+            natural, positive = positive, (*(totals.get(p, p) for p in positive), self.ranks.ranks)
         return Reals(
             self.terms, opaque, positive=positive, natural=natural, nonzero=self.scales, scales=self.scales,
             truths=truths, ranks=self.ranks,
@@ -600,7 +653,12 @@ class _Prover:
                     self._differ(RESULT, name, named[name], term, reals, graph, where)
                 continue
             form = reals.form(term)
-            if any(form == reals.form(t) for t in self._outputs(name, held, turn, overflow)):
+            outputs = self._outputs(name, held, turn, overflow)
+            if self.alone:  # a file of one graph does not name what passes return
+                names = (*self.changed.results, "loss_scale", "overflow", "skipped_cycles")
+                outputs = [t for n in names for t in self._outputs(n, held, turn, overflow)]
+            nothing = self.alone and turn is None and reals.is_nothing(term)  # no update, so nothing to say of it
+            if nothing or any(form == reals.form(t) for t in outputs):
                 self._say(Verdict(RESULT, name, OWN, (), where or "as its states say", graph.name, None, form))
             else:
                 self._say(Verdict(RESULT, name, UNPROVED, (), f"no law says what it should be {where}".strip(),
@@ -663,10 +721,13 @@ class _Prover:
             return []
         found = []
         for scale, of in self.program.state.items():
-            if of.role == "loss-scale" and "window" in of.info:
+            info = of.info
+            if self.alone and self._symbol(scale) in self.scales:  # a file of one graph does not hold the rule
+                info = {k: v for k, v in self.promises.options.get("loss-scale", {}).items() if v is not None}
+            if of.role == "loss-scale" and "window" in info and info.get("mode", "dynamic") == "dynamic":
                 cleans = [n for n, v in self.program.state.items() if v.role == "loss-scale" and n != scale]
                 for clean in cleans:
-                    rule = loss_scale.dynamic_scale(terms, turn.start[scale], turn.start[clean], of.info, overflow)
+                    rule = loss_scale.dynamic_scale(terms, turn.start[scale], turn.start[clean], info, overflow)
                     found += [rule[0]] if name == scale else [rule[1]] if name == clean else []
         return found
 
@@ -704,6 +765,11 @@ class _Prover:
         if len(names) != len(result):
             names = result_names(len(result)) if len(result) > 1 else ("loss",)
         return dict(zip(names, result, strict=True))
+
+
+def _steps_of_one_graph(program: Program) -> int:
+    (first, *others), flush = program.schedule.cycle, program.schedule.flush
+    return first.repeat if not others and flush is None and first.repeat > 1 else 0
 
 
 def _add(total: Polynomial, monomial: Iterable[tuple[int, int]], c: Fraction) -> None:

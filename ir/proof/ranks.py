@@ -34,12 +34,13 @@ class Forms(Protocol):
 class Ranks:
     """``own``: terms that every rank has for itself, besides draws. ``kept`` and ``gone``: the numbers of micro-batches
     of one rank that count and that do not, and ``all_kept``, ``all_gone`` of all ranks together; ``ranks``: how many
-    there are."""
+    there are. ``alike``: all take as many micro-batches a cycle, a number that the program knows."""
 
-    def __init__(self, terms: Terms, own: Collection[int], kept: int, gone: int):
+    def __init__(self, terms: Terms, own: Collection[int], kept: int, gone: int, *, alike: bool = False):
         self.terms, self.own = terms, frozenset((*own, kept, gone))
         self.ranks, self.all_kept, self.all_gone = (terms.make(("symbol", name), (), ()) for name in "RME")
         self.totals = {kept: self.all_kept, gone: self.all_gone}
+        self.alike = alike
         self._differs: dict[int, bool] = {}
 
     def mean(self, t: int) -> int:
@@ -108,7 +109,7 @@ class Ranks:
         terms = self.terms
         head, arguments = terms.heads[atom], terms.arguments[atom]
         if head[0] == "mean":
-            return self.mean(arguments[0]) if cycle else None
+            return self.mean(arguments[0]) if cycle or self.alike else None
         if head[0] == "op" and head[1] == "Reshape":
             inner = self._mean_of(arguments[0], reals, cycle=cycle)
             if inner is None:

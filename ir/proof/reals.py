@@ -95,6 +95,11 @@ class Reals:
         """The polynomial of a normal form."""
         return self._polynomials_of_form(form)
 
+    def is_nothing(self, number: int) -> bool:
+        """Whether a term is 0, or false."""
+        form = self.form(number)
+        return not self._polynomials[number] or self._truth(form) is False
+
     def laws(self, numbers: Iterable[int]) -> set[str]:
         """The laws that the normal forms of these terms take."""
         mask = 0

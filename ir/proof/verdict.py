@@ -47,6 +47,8 @@ class Proof:
     """What a micro-batch adds to each of the program's own states."""
     drops: dict[str, list[Added]] = field(default_factory=dict)
     """The same of a micro-batch that is dropped, where the program drops some."""
+    counted: tuple[str, int] | None = None
+    """Of a program whose one graph counts the micro-batches of a cycle itself: the state, and how many there are."""
     tested: bool = False
     """Whether the program tests gradients for finite values, as the original does not."""
     stated: list[Stated] = field(default_factory=list)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.prove import command
 
@@ -118,6 +119,47 @@ def test_what_is_changed_on_purpose(here: Path, capsys: Capture) -> None:
     formula["takes"][0] = ["gradient", "nothing"]
     file.write_text(json.dumps(stored))
     assert_one_error(shell(capsys, command, MLP, path, "--check", file), "boost-prove", "formula")
+
+
+@pytest.fixture
+def one_file(here: Path) -> Path:
+    """A program as one MindIR."""
+    bc.compile(MLP, "overflow-check,gradient-accumulation{steps=3},loss-scale").save("one.mindir")
+    return Path("one.mindir")
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "gradient-accumulation{steps=3}",
+        "gradient-accumulation{steps=4,split=fused,reduction=sum}",
+        "gradient-accumulation{steps=2},data-parallel",
+        "overflow-check,gradient-accumulation{steps=3},loss-scale",
+    ],
+)
+def test_a_self_contained_file(here: Path, pipeline: str, capsys: Capture) -> None:
+    bc.compile(MLP, pipeline).save("one.mindir")
+    done = shell(capsys, command, MLP, "one.mindir")
+    assert done.code == 0, done
+    assert "equal over the reals" in done.out
+    assert done.out.rstrip().endswith("own state as the original does.")
+
+
+@pytest.mark.parametrize("fault", ["later", "sooner", "the other way", "never counted"])
+def test_a_self_contained_file_that_updates_at_another_time(one_file: Path, fault: str) -> None:
+    original, program = bc.load(MLP), bc.load(one_file)
+    assert bc.prove(original, program).proved
+    graph = program.graphs["step"]
+    (due,) = [n for n in graph if n.op.name == "GreaterEqual" and n.scope == "schedule"]
+    (switch,) = [n for n in due.users if n.op.name == "Switch"]
+    if fault in ("later", "sooner"):
+        due.set_operand(1, graph.constant(scalar_tensor("float32", 4.0 if fault == "later" else 2.0)))
+    elif fault == "the other way":
+        switch.set_operands([switch.operand(0), switch.operand(2), switch.operand(1)])
+    else:
+        (count,) = [n for n in graph if n.op.name == "AssignAdd" and n.operand(0).name == "accumulation.count"]
+        count.set_operand(1, graph.constant(scalar_tensor("float32", 2.0)))
+    assert not bc.prove(original, program).proved
 
 
 def test_from_python() -> None:

@@ -16,7 +16,7 @@ from .. import cli
 from ..recheck.checker import check as recheck
 from ..verification import table
 from ..verification.hashes import hashes
-from .run import SEED, Proved, base_of, to_json
+from .run import SEED, Proved, base_of, to_json, with_reports
 
 FILE = "proof.json"
 FORMAT = 2
@@ -103,6 +103,7 @@ def check(path: Path, original: Path, program: Path, source: Program, compiled: 
         raise OptionError(f"{path} is about other files: {', '.join(other[:3])} is not what was proved; prove it again")
     if not proved:
         raise OptionError(f"{path} proves nothing: its verdicts are not all proved")
+    compiled = with_reports(compiled)
     recheck(cycle, base_of(source, compiled), compiled, SEED + 1)
     return len(verdicts)
 
@@ -117,6 +118,9 @@ def _cycle(d: Document) -> dict[str, Any]:
                 found[name].append([None if seam.value is None else seam.text(), _fraction(factor), scales.texts()])
         return found
 
+    def counted(state: Document, steps: Document) -> list[Any]:
+        return [state.text(), steps.integer(1)]
+
     def formula(of: Document) -> dict[str, Any] | None:
         if of.value is None:
             return None
@@ -130,6 +134,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "idle": list(d["idle"].texts()),
         "formula": formula(d["formula"]),
         "averaged": d["averaged"].truth(),
+        "counted": None if d["counted"].value is None else counted(*d["counted"].list()),
         "reduction": d["reduction"].text(),
         "ranks": None if d["ranks"].value is None else d["ranks"].text(),
         "scales": list(d["scales"].texts()),

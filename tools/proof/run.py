@@ -4,7 +4,7 @@ checker, which has to agree."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.core.errors import Error, OptionError
@@ -18,6 +18,7 @@ from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
 from ...passes.framework.manager import compile_program
+from ...passes.framework.pipeline import parse_pipeline
 from ...passes.legalize import Legalize
 from ..recheck.checker import check
 
@@ -61,6 +62,7 @@ def check_made_from(original: Program, program: Program) -> None:
 def prove(original: Program, program: Program, *, recheck: bool = True) -> Proved:
     """Proves, and checks the proof; a program that is not proved has an unproved verdict, or an objection."""
     check_made_from(original, program)
+    program = with_reports(program)
     base = base_of(original, program)
     proof, terms = run_prover(base, program)
     if legalized(original, program):
@@ -72,6 +74,13 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
         except Error as error:
             found.objection = str(error)
     return found
+
+
+def with_reports(program: Program) -> Program:
+    """A program whose file says which passes made it and no more, with what they were asked for."""
+    if program.reports or not program.pipeline:
+        return program
+    return replace(program, reports=[p.result() for p in parse_pipeline(program.pipeline)])
 
 
 def base_of(original: Program, program: Program) -> Program:
@@ -92,7 +101,8 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
     if proof.variants:
         return {"variants": [document(base, program, p) for p in proof.variants]}
     return {
-        "averaged": program.schedule.flush is not None,
+        "averaged": program.schedule.flush is not None or proof.counted is not None,
+        "counted": proof.counted and list(proof.counted),
         "reduction": promises_of(program).reduction,
         "ranks": promises_of(program).over_ranks,
         "scales": [

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from typing import Any
 
 from ...ir.analysis.training.network import network_parts
@@ -49,6 +50,8 @@ class Check:
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, seed, "counts"))
         if certificate["ranks"] is not None and not certificate["drops"]:
             self.kept = made(seed, "counts")  # another number on each rank
+        if certificate["counted"]:
+            self.kept = exact(certificate["counted"][1])
 
     def check(self) -> None:
         mine = {name: self.start[name] for name in self.original.state}
@@ -113,12 +116,14 @@ class Check:
     def micro_batches(self, field: Field, network: Mapping[str, Val]) -> dict[str, Val]:
         """Runs the graph that takes a micro-batch: one that counts, and one that is dropped."""
         graph, drops = self.program.graphs[self.document["accumulating"]], self.document["drops"]
-        for gone in (True, False) if drops else (False,):
-            left = self.run_both_ways(Field(not gone, field.gradients) if drops else field, graph, self.start)
+        count, steps = self.document["counted"] or ("", 2)
+        for at, gone in product({0, steps - 2}, (True, False) if drops else (False,)):
+            start = {**self.start, count: exact(at)} if count else self.start
+            left = self.run_both_ways(Field(not gone, field.gradients) if drops else field, graph, start)
             for name in self.states:
                 equal(left[name], network[name], f"'{name}' after a micro-batch")
             for name, adds in (drops if gone else self.document["adds"]).items():
-                equal(left[name], plus(self.start[name], self.sum(adds)), f"what a micro-batch adds to '{name}'")
+                equal(left[name], plus(start[name], self.sum(adds)), f"what a micro-batch adds to '{name}'")
                 if not self.program.state[name].data.is_zero():
                     raise Wrong(f"'{name}' does not begin with 0")
         return left
