@@ -407,8 +407,8 @@ class _Prover:
             reals.form(term)
         tested = self._tests(reals, set())
         if self.alone and tested is not None:  # tests of the update, which does not come to pass
-            left = self.terms.below([reals.form(t) for t in (*run.states.values(), *run.result)])
-            tested = tested if tested.own.intersection(left) else None
+            forms = self.terms.below([reals.form(t) for t in (*run.states.values(), *run.result)])
+            tested = tested if tested.own.intersection(forms) else None
         cases: list[tuple[str, dict[int, bool]]] = [("", {})]
         if tested is not None:
             self._cover(tested, reals, expected, graph, averaged=False)
