@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from .command import Command, argument, option, parameters_of, place
 from .outputs import check_output, check_suffix, suffix_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..ir.analysis.compare.difference import ProgramDiff
     from ..ir.core.program import Program
     from ..ir.rewrite.evaluation import Evaluation
@@ -262,22 +264,14 @@ def _memory(job: Job, program: Program) -> None:
     from .views.memory_table import print_memory
     from .views.shown import shown
 
-    document = shown(program, job.file).memory().to_json()
-    if job.format == "json":
-        _write(cli.json_text(document), job.output)
-    else:
-        with cli.console_to(job.output) as out:
-            print_memory(document, out)
+    _print(job, shown(program, job.file).memory().to_json(), print_memory)
 
 
 def _targets(job: Job, program: Program) -> None:
     from .views.targets import describe_targets, lines_of_targets
 
     found = describe_targets(program)
-    if job.format == "json":
-        _write(cli.json_text(found), job.output)
-    else:
-        _write("".join(f"{line}\n" for line in lines_of_targets(found)), job.output)
+    _tell(job, found, lines_of_targets(found))
 
 
 def _doctor(job: Job, program: Program) -> NoReturn:
@@ -288,14 +282,9 @@ def _doctor(job: Job, program: Program) -> NoReturn:
     from .doctor.examination import examine
 
     found = examine(program, None if job.data is None else read_data(job.data))
-    if job.format == "json":
-        _write(cli.json_text([asdict(finding) for finding in found]), job.output)
-    else:
-        looked = (
-            " and the data" if job.data is not None else "; with --data FILE.npz the training data is looked at too"
-        )
-        lines = [str(finding) for finding in found] or [f"Nothing found in the program{looked}."]
-        _write("".join(f"{line}\n" for line in lines), job.output)
+    looked = " and the data" if job.data is not None else "; with --data FILE.npz the training data is looked at too"
+    lines = [str(finding) for finding in found] or [f"Nothing found in the program{looked}."]
+    _tell(job, [asdict(finding) for finding in found], lines)
     _end(job, bool(found))
 
 
@@ -334,12 +323,7 @@ def _show(job: Job, program: Program) -> None:
     if job.format in ("summary", "json"):
         from .views.summary import describe, print_summary
 
-        document = describe(view)
-        if job.format == "json":
-            _write(cli.json_text(document), job.output)
-        else:
-            with cli.console_to(job.output) as out:
-                print_summary(document, out)
+        _print(job, describe(view), print_summary)
     elif job.format == "text":
         from .views.text import highlighted, text_of
 
@@ -429,6 +413,21 @@ def _end(job: Job, found: bool) -> NoReturn:
     _say_written(job)
     sys.stdout.flush()
     raise click.exceptions.Exit(1 if found else 0)
+
+
+def _tell(job: Job, document: Any, lines: Iterable[str]) -> None:
+    """A document as JSON, or in lines for people."""
+    text = cli.json_text(document) if job.format == "json" else "".join(f"{line}\n" for line in lines)
+    _write(text, job.output)
+
+
+def _print(job: Job, document: Any, printed: Callable[[Any, Console], None]) -> None:
+    """A document as JSON, or in tables for people."""
+    if job.format == "json":
+        _write(cli.json_text(document), job.output)
+        return
+    with cli.console_to(job.output) as out:
+        printed(document, out)
 
 
 def _write(text: str, output: str | None, *, page: bool = False) -> None:

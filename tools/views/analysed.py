@@ -59,9 +59,9 @@ class Analysed:
         """A node with its primitive."""
         return f"{self.name(node, home)} ({spell(node.op.name)})"
 
-    def uses(self, uses: Iterable[tuple[Node, int]], home: Graph | None = None) -> str:
+    def uses(self, uses: Iterable[tuple[Node, int]]) -> str:
         """Who takes something, by operand: ``operand 1 of %a (Mul), …``."""
-        return listed(f"operand {i} of {self.node(user, home)}" for user, i in uses)
+        return listed(f"operand {i} of {self.node(user)}" for user, i in uses)
 
     def names(self, values: Sequence[Value], home: Graph | None = None) -> str:
         return listed(self.name(value, home) for value in values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from ...ir.analysis.training.gradient_path import is_fed
 from ...ir.core.errors import AnatomyError, OptionError, PassError
 from ...ir.core.graph import Node
 from ...ir.core.naming import printable, spell
@@ -56,7 +57,9 @@ def _refusal(shown: Shown, refused: list[AnatomyError | PassError]) -> AnatomyEr
         if len(program.graphs) == 1:
             why = part_of_cycle(program, *program.graphs.values()) or why
         file = program.source.get("file")
-        return AnatomyError(f"{why}. Look at the file that it was compiled from{f': {file}' * bool(file)}")
+        fed = any(map(is_fed, program.graphs.values()))
+        paths = "\n  --format paths shows the way of its gradients, from the accumulators on" if fed else ""
+        return AnatomyError(f"{why}. Look at the file that it was compiled from{f': {file}' * bool(file)}{paths}")
     if len(refused) == 1:
         return error
     return type(error)("\n  ".join(["no graph of this program can be analysed:", *map(str, refused)]))
