@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+import click
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.core.op import CALL
 from boost_compile.ir.core.primitives import Family, facts
@@ -62,10 +64,11 @@ def shown(source: bc.Program, program: bc.Program) -> Shown:
     return Shown(signatures(program) - signatures(source), sum(1 for _ in _nodes(program)))
 
 
-def cover(programs: Mapping[Job, Shown]) -> list[Job]:
-    """The greedy choice: again and again the program that shows most that is new for its cost."""
+def cover(programs: Mapping[Job, Shown], kept: Collection[Job] = ()) -> list[Job]:
+    """The greedy choice: again and again the program that shows most that is new for its cost. `kept` are in it."""
     missing = set[Signature]().union(*(found.signatures for found in programs.values()))
-    taken: list[Job] = []
+    taken = list(kept)
+    missing.difference_update(*(programs[job].signatures for job in kept))
 
     def take(candidates: Iterable[Job], worth: Mapping[Job, float]) -> None:
         taken.append(
@@ -79,7 +82,7 @@ def cover(programs: Mapping[Job, Shown]) -> list[Job]:
         using = {job for job in programs if name in passes(job)}
         for _ in range(NETWORKS):
             had = {job.network for job in using.intersection(taken)}
-            others = [job for job in using if job.network not in had]
+            others = [job for job in using if job.network not in had and job not in kept]
             if len(had) >= NETWORKS or not others:
                 break
             # Of those where it does something, the network that was taken least often.
@@ -88,18 +91,18 @@ def cover(programs: Mapping[Job, Shown]) -> list[Job]:
     return sorted(taken)
 
 
-def every(source: Mapping[str, Path], device: str) -> dict[Job, Shown]:
-    """What each program that compiles for a device shows."""
+def every(source: Mapping[str, Path], device: str, jobs: Iterable[Job]) -> dict[Job, Shown]:
+    """What each of these programs shows, as far as it compiles for a device and is not known to fail there."""
     found: dict[Job, Shown] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for network, path in source.items():
-            exported = bc.load(str(path))
-            for pipeline in PIPELINES:
+        for network, of_network in groupby(sorted(job for job in jobs if not fails(device, job)), lambda j: j.network):
+            exported = bc.load(str(source[network]))
+            for job in of_network:
                 try:
-                    program = compiled(Job(network, pipeline), exported, DEVICES[device], Path(scratch))
+                    program = compiled(job, exported, DEVICES[device], Path(scratch))
                 except (bc.Error, InternalError):  # a run tells what it is
                     continue
-                found[Job(network, pipeline)] = shown(exported, program)
+                found[job] = shown(exported, program)
     return found
 
 
@@ -118,15 +121,19 @@ def _dtypes(type_: Type) -> set[str]:
     return {str(e.dtype) for e in elements if isinstance(e, TensorType)}
 
 
-def main() -> None:
+@click.command()
+@click.option("--pipeline", "pipelines", type=click.Choice([*PIPELINES]), multiple=True, help="Choose for it alone.")
+def main(pipelines: tuple[str, ...]) -> None:
     from tests.conftest import export_once, zoo_folder
     from tests.networks import CASES
 
     source = {name: export_once(name, zoo_folder()) for name in CASES}
     devices: dict[Job, list[str]] = {}
     for device in DEVICES:
-        programs = {job: found for job, found in every(source, device).items() if not fails(device, job)}
-        for job in cover(programs):
+        kept = [job for job in chosen()[device] if pipelines and job.pipeline not in pipelines]
+        asked = [Job(network, pipeline) for network in CASES for pipeline in pipelines or PIPELINES]
+        programs = every(source, device, [*kept, *asked])
+        for job in cover(programs, kept):
             devices.setdefault(job, []).append(device)
         held = len(set[Signature]().union(*(found.signatures for found in programs.values())))
         print(f"{device}: {len(programs)} programs with {held} emitted signatures")

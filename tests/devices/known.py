@@ -74,6 +74,14 @@ KNOWN = (
         always=False,  # accumulation puts the update into a graph of its own
     ),
     Known(
+        "Ascend",
+        lambda job: job.network.startswith("mlp_adafactor"),
+        "failed",
+        "get device tensor store failed: .* device type",
+        "the same, where other nodes of the graph use a state that it writes",
+        always=False,
+    ),
+    Known(
         "GPU",
         lambda job: job.pipeline == NATIVE and job.network in ("mlp_half_compute", "mlp_half_weights"),
         "failed",
