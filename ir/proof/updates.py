@@ -15,7 +15,7 @@ from ..core.graph import Node, tensor_type
 from ..core.predicates import written_operands
 from ..core.primitives import Facts, facts
 from ..core.types import TensorType
-from .reals import Reals
+from .reals import Polynomial, Reals
 from .terms import Terms
 
 
@@ -76,7 +76,7 @@ def updates(
         polynomial = reals.polynomial(taken)
         gradient = {m: c for m, c in polynomial.items() if any(a in moved for a, _ in m)}
         rest = {m: c for m, c in polynomial.items() if m not in gradient}
-        if not gradient:
+        if not gradient or _is_centred(terms, gradient):
             continue
         if weight in found:
             several.add(weight)
@@ -154,6 +154,11 @@ def _is_made(terms: Terms, t: int) -> bool:
     """Whether another primitive of the optimizer made a term of a gradient."""
     node = terms.nodes[t]
     return terms.heads[t][0] == "op" and node is not None and facts(node.op).gradient is not None
+
+
+def _is_centred(terms: Terms, gradient: Polynomial) -> bool:
+    """Whether a gradient has lost its mean, which is the last that happens to it before the update."""
+    return len(gradient) > 1 and any(terms.name(a) == "ReduceMean" for m in gradient for a, _ in m)
 
 
 def _target(terms: Terms, t: int, node: Node) -> str | None:

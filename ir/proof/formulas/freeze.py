@@ -50,7 +50,10 @@ def objection(
 def state(options: Mapping[str, Any], frozen: Sequence[Collection[str]]) -> list[Stated]:
     return [
         Stated(
-            PASS, options, f"a cycle of variant {k} leaves weights and their slots as they are", tuple(sorted(names))
+            PASS,
+            options,
+            f"cycles of variant {k} leave these weights and their slots as they are",
+            tuple(sorted(names)),
         )
         for k, names in enumerate(frozen)
         if names

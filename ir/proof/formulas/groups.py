@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core.graph import tensor_type
 from ...core.program import StateVariable
+from ..execution import Unproved
 from .statement import DECAY, RATE, STEP, Statement
 
 PASS = "parameter-groups"
@@ -44,8 +45,8 @@ def decay(statement: Statement, options: Mapping[str, Any], group: tuple[str, ..
         one = statement.taken.get(name)
         if one is None:
             continue
-        if one.update.node is None:
-            raise ValueError(f"no primitive updates weight '{name}': where its decay stands is not known")
+        if one.update.at:
+            raise Unproved(f"several primitives update weight '{name}': law missing for the decay among them")
         if one.update.facts.decay is not None:
             statement.gives[DECAY, name] = w.number(value)
             continue

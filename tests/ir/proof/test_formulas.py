@@ -263,17 +263,22 @@ def test_a_mean_of_clipped_gradients_is_not_a_clipped_mean() -> None:
     assert not prove(original, program)[0].proved
 
 
+CHANGING = (
+    NORM, EACH, VALUE, ALL, f"{VALUE},gradient-accumulation{{steps=2}}", f"{ALL},gradient-accumulation{{steps=2}}",
+)  # fmt: skip
+NETWORKS = ("mlp", "mlp_adam_decay", "clip_global_norm", "hand_momentum")
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_no_fault_that_shows_is_proved(part: int) -> None:
-    pipelines = (
-        NORM, EACH, VALUE, ALL, f"{VALUE},gradient-accumulation{{steps=2}}", f"{ALL},gradient-accumulation{{steps=2}}",
-    )  # fmt: skip
-    total, kinds, proved = attacks(
-        range(part * 10_000, part * 10_000 + 400),
-        25,
-        ("mlp", "mlp_adam_decay", "clip_global_norm", "hand_momentum"),
-        pipelines,
-    )
+    total, kinds, proved = attacks(range(part * 10_000, part * 10_000 + 400), 25, NETWORKS, CHANGING)
     assert proved == []
     assert total == 25
     assert len(kinds) >= 4
+
+
+@pytest.mark.slow
+def test_a_thousand_faults() -> None:
+    total, kinds, proved = attacks(range(200_000, 215_000), 1000, NETWORKS, CHANGING)
+    assert proved == []
+    assert total == 1000, kinds
