@@ -1,7 +1,7 @@
 """Memory of training on CPU: what a process grows by, next to the estimate of ``boost-inspect --memory``.
 
-Each row is a process of its own: MindSpore is loaded, its device set, and the resident memory read; then a session
-trains some cycles, and the growth is the peak resident memory (``VmHWM``) minus that.
+Each row is a process of its own: MindSpore is loaded, its device set, and the resident memory read; then it loads a
+compiled program and trains some cycles, and the growth is the peak resident memory (``VmHWM``) minus that.
 
     python -m benchmarks.memory               # prints the tables
 """
@@ -46,23 +46,22 @@ def resident() -> int:
     raise OSError("no VmRSS in /proc/self/status: this benchmark needs Linux")
 
 
-def child(path: str, pipeline: str) -> None:
-    """Trains a file in this process and prints, as JSON, what it had in memory before and at most."""
+def child(path: str) -> None:
+    """Trains a program in this process and prints, as JSON, what it had in memory before and at most."""
     import mindspore
 
     import boost_compile as bc
 
     mindspore.set_device("CPU")
-    source = bc.load(path)
-    program = bc.compile(source, pipeline) if pipeline else source
     before = resident()
+    program = bc.load(path)
     session = bc.Session(program)
     rng = np.random.default_rng(0)
     for _ in range(CYCLES * session.cycle_length):
         batch = [_random(rng, value.type) for value in session.consumer.inputs]
         _ = session.step(*batch).loss
     state = sum(v.nbytes for v in program.state.values())
-    gradients = sum(v.nbytes for v in source.state.values() if v.trainable)
+    gradients = sum(v.nbytes for v in program.state.values() if v.role == "weight" and v.trainable)
     print(json.dumps({"before": before, "peak": peak_resident(), "state": state, "gradients": gradients}))
 
 
@@ -73,9 +72,16 @@ def _random(rng, type_):  # type: ignore[no-untyped-def]
 
 
 def measure(path: Path, pipeline: str) -> dict[str, int]:
-    """What :func:`child` found in a new process."""
-    command = [sys.executable, "-m", "benchmarks.memory", "--child", str(path), pipeline]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    """What :func:`child` found in a new process, for a file behind a pipeline."""
+    import boost_compile as bc
+
+    with tempfile.TemporaryDirectory() as folder:
+        if pipeline:
+            program = Path(folder) / "compiled.boost"
+            bc.compile(bc.load(str(path)), pipeline).save(program)
+            path = program
+        command = [sys.executable, "-m", "benchmarks.memory", "--child", str(path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
@@ -153,7 +159,7 @@ def run() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(*sys.argv[2:4])
+        child(sys.argv[2])
     elif sys.argv[1:2] == ["--export"]:
         _export(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
     else:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.network import told
 from ...ir.analysis.training.weights import WeightInfo
 from ...ir.core.graph import Node, State, Value
 from ...ir.core.naming import spell
@@ -33,7 +34,7 @@ def anatomy_lines(view: Analysed) -> Iterator[str]:
         if taken is None or view.graph.states[name] in taken:
             yield f"state %{spell(name)}: {role}"
     if view.full:
-        yield from (f"{found.part(node)} {view.node(node)}" for node in view.nodes())
+        yield from (f"{told(node, found.part(node))} {view.node(node)}" for node in view.nodes())
 
 
 def _weight(view: Analysed, weight: WeightInfo) -> Iterator[str]:

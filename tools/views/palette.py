@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ...ir.analysis.cost.memory import ACTIVATION, BACKWARD_VALUE, GRADIENT, UPDATE_VALUE
-from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, RECOMPUTED
 
-FILLS = {FORWARD: "#cfe3f7", BACKWARD: "#fbdcc0", OPTIMIZER: "#cdebd0", OTHER: "#e6e6e6"}
-STROKES = {FORWARD: "#2f6fab", BACKWARD: "#b8651b", OPTIMIZER: "#2e7d46", OTHER: "#767676"}
+FILLS = {
+    FORWARD: "#cfe3f7", RECOMPUTED: "#f3e6a6", BACKWARD: "#fbdcc0", OPTIMIZER: "#cdebd0", OTHER: "#e6e6e6",
+}  # fmt: skip
+STROKES = {
+    FORWARD: "#2f6fab", RECOMPUTED: "#8a7420", BACKWARD: "#b8651b", OPTIMIZER: "#2e7d46", OTHER: "#767676",
+}  # fmt: skip
 PASS_STROKES = ("#9c27b0", "#c2185b", "#00838f", "#7b5a4a", "#5b6f7a", "#827717", "#5e4bc0", "#d84315")
 MEMORY = {
     "weights and other state": ("#8c97a5", "#6b7684"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.gradient_path import is_fed
-from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, network_parts
+from ...ir.analysis.training.network import BACKWARD, FORWARD, OPTIMIZER, OTHER, RECOMPUTED, network_parts, told
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.predicates import is_effect, written_operands
@@ -16,8 +16,9 @@ from ...passes.step.accumulated import adding_nodes
 from ..verification.report import Verification
 from .session_memory import SessionMemory, session_memory
 
-PARTS = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
-"""``optimizer`` is the whole update side; ``other`` orders and packages."""
+PARTS = (FORWARD, RECOMPUTED, BACKWARD, OPTIMIZER, OTHER)
+"""``recomputed`` are forward nodes that run again in the backward part; ``optimizer`` is the whole update side;
+``other`` orders and packages."""
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Shown:
         return self._memory
 
     def part(self, node: Node) -> str:
-        return self.parts.get(node, OTHER)
+        return told(node, self.parts.get(node, OTHER))
 
 
 def shown(program: Program, file: str) -> Shown:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from ...core.graph import Graph, GraphRef, Input, Node, Value
-from ...core.names import BACKWARD_ID, FORWARD_ID
+from ...core.names import BACKWARD_ID, DUPLICATED, FORWARD_ID
 from ...core.op import CALL
 from ..effects.state_access import Summary, summarize
 from ..functions.calls import bindings, called_functions, picked, targets
 from .forward_side import adopt_forward
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+RECOMPUTED = "recomputed"
+"""What a reader is told of backward nodes that compute a forward value again (:func:`told`)."""
 
 
 def mark(node: Node) -> str | None:
@@ -27,6 +29,11 @@ def mark(node: Node) -> str | None:
     if FORWARD_ID in primal:
         return FORWARD
     return None
+
+
+def told(node: Node, part: str) -> str:
+    """The name of a node's part for a reader: copies of forward nodes are told from the rest of the backward part."""
+    return RECOMPUTED if part == BACKWARD and DUPLICATED in node.marks else part
 
 
 def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict[Node, str]:

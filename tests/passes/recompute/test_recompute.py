@@ -15,6 +15,7 @@ from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
 from boost_compile.passes.recompute.candidates import DUPLICATED
 from boost_compile.tools.compile import command as compile_
+from boost_compile.tools.inspect import command as inspect_
 
 from tests.execution import ORDERS, Arrays, train
 from tests.material import batches, material, values
@@ -189,3 +190,14 @@ def test_a_program_that_was_recomputed_already_trains_to_the_same_bits() -> None
     twice = compiled(once, "recompute")
     assert copies(twice) > copies(once)
     same(twice, source)
+
+
+def test_the_summary_and_the_anatomy_count_the_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "chain.ir", tmp_path / "x.boost"
+    chain(16).save(str(source))
+    assert shell(capsys, compile_, source, "--passes", "recompute", "-o", out).code == 0
+    count = copies(compiled(chain(16), "recompute"))
+    assert f"recomputed {count}" in shell(capsys, inspect_, out).out
+    said = shell(capsys, inspect_, out, "--format", "anatomy", "--annotations").out.splitlines()
+    assert sum(line.split()[0] == "recomputed" for line in said if line) == count
+    assert "recomputed" not in shell(capsys, inspect_, source).out
