@@ -37,6 +37,9 @@ GROUPS = {
         "lower-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "parameter-groups": "[from mindspore.boost](from-mindspore-boost.md#parameterprocess)",
     },
+    "Weights": {
+        "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",
+    },
     "Less work, other networks": {
         "gradient-freeze": "[from mindspore.boost](from-mindspore-boost.md#gradientfreeze-freezeopt-freeze_cell)",
         "less-bn": "[from mindspore.boost](from-mindspore-boost.md#lessbn)",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .patch_convolution import PatchConvolution
     from .recompute import Recompute
     from .tag_gradient_centralization import TagGradientCentralization
+    from .weight_average import WeightAverage
 
 _HOMES = {
     "Miss": "..ir.core.report",
@@ -80,6 +81,7 @@ __all__ = [
     "PatchConvolution",
     "Recompute",
     "TagGradientCentralization",
+    "WeightAverage",
     "compile_program",
     "option",
     "parse_pipeline",

@@ -8,8 +8,9 @@ from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
+from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value, rewire, tensor_type
-from ..ir.core.names import LOCAL, OVERFLOW, STAGE
+from ..ir.core.names import LOCAL, OVERFLOW, STAGE, average_of
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType
@@ -74,6 +75,8 @@ class AdaSum(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         names: dict[str, None] = {}
+        if any(average_of(name) in program.state for name in program.state):
+            raise PassError("the program averages its weights, and adasum would change them after that: leave one out")
         for graph in updating_graphs(program):
             weights = _updated_weights(program, graph)
             names.update(dict.fromkeys(weights))

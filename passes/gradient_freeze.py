@@ -177,10 +177,12 @@ def _freeze(program: Program, source: Graph, name: str, frozen: set[str], shared
     """A copy of a graph that neither updates the frozen weights nor computes their gradients. Sums of a gradient
     that is ``shared`` go on."""
     graph, _ = source.clone(name)
+    # Averages go on too: they come closer to a weight that stands still.
     kept = {
         n
         for n, v in program.state.items()
-        if n in frozen or (v.weight in frozen and not (v.role == "accumulator" and v.weight in shared))
+        if n in frozen
+        or (v.weight in frozen and v.role != "average" and not (v.role == "accumulator" and v.weight in shared))
     }
     accumulators = {n for n in kept if program.state[n].role == "accumulator"}
     values = _gradients(graph, frozen, accumulators)

@@ -72,6 +72,11 @@ class Job:
     forward: bool = option("The network as it predicts, without loss, backward part and optimizer.")
     result: str | None = option("With --forward: where the network ends [where its loss begins].", metavar="NODE")
     state: str | None = place("With --forward: trained weights, from boost-run --save.")
+    weights: str = option(
+        "With --forward: the weights, or the averages that weight-average keeps.",
+        type=click.Choice(["trained", "average"]),
+        default="trained",
+    )
     batch_size: int | str | None = option(
         "With --forward: how many samples it takes [as in training].", type=BatchSize()
     )
@@ -170,6 +175,7 @@ class Job:
             (self.data, "--data", self.doctor, "--doctor"),
             (self.result, "--result", self.predicts, "--forward"),
             (self.state, "--state", self.predicts, "--forward"),
+            (True if self.weights == "average" else None, "--weights average", self.predicts, "--forward"),
             (self.batch_size, "--batch-size", self.predicts, "--forward"),
         ):
             if given is not None and not company:
@@ -237,13 +243,16 @@ def inspect(job: Job) -> None:
 
 
 def _network(job: Job, program: Program) -> Evaluation:
-    from ..ir.rewrite.evaluation import trained_network
+    from ..ir.rewrite.evaluation import averaged_values, trained_network
 
-    weights = None
+    weights: dict[str, Any] | None = None
     if job.state is not None:
         from ..runtime.state.checkpoint import read_state
 
         weights = read_state(job.state)
+    if job.weights == "average":
+        weights = weights or {name: variable.initial for name, variable in program.state.items()}
+        weights |= averaged_values(program, weights)
     return trained_network(program, job.result, weights, job.state or "", job.batch_size, runs=not job.standard)
 
 

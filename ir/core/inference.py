@@ -157,7 +157,8 @@ def _switch(op: Op, operands: Sequence[Operand]) -> Type:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "LogicalAnd", "LogicalOr"), _binary),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "RealDiv", "FloorMod", "Maximum", "Minimum"), _binary),
+    **dict.fromkeys(("LogicalAnd", "LogicalOr"), _binary),
     **dict.fromkeys(("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
     **dict.fromkeys(("Reciprocal", "Neg", "Sqrt", "Rsqrt", "Square", "Abs", "Exp", "Log", "Sign"), _unary),
     **dict.fromkeys(("ZerosLike", "OnesLike", "LogicalNot", "Load", "AllReduce", "TensorMove"), _unary),

@@ -36,6 +36,11 @@ def loss_scale_of(group: int | str) -> str:
     return f"{LOSS_SCALE}_{group}"
 
 
+def average_of(weight: str) -> str:
+    """The state that holds the average of a weight."""
+    return f"average.{weight}"
+
+
 # fmt: off
 NAMES: tuple[Name, ...] = (
     Name(FORWARD_ID, "primal", "a node of the forward part, by MindSpore's autodiff",
@@ -62,6 +67,9 @@ NAMES: tuple[Name, ...] = (
          ("passes.data_parallel.data_parallel",), ("ir.proof.prover", "passes.adasum",
          "passes.data_parallel.data_parallel", "passes.data_parallel.exchange", "passes.data_parallel.terms",
          "runtime.training.session")),
+    Name(average_of("<k>"), "state", "the average of a weight over its updates",
+         ("passes.weight_average",), ("ir.rewrite.evaluation.averages", "passes.adasum",
+         "passes.dim_reduce.dim_reduce", "passes.weight_average")),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
     Name(LOSS, "result", "the loss of the micro-batch, not scaled",
@@ -79,7 +87,8 @@ NAMES: tuple[Name, ...] = (
     Name(loss_scale_of("<k>"), "result", "the scale of the gradients of a group of layers",
          ("passes.group_loss_scale",), ("runtime.training.cell_result", "runtime.training.result")),
     Name(SKIPPED_CYCLES, "result", "how many updates in a row were skipped, up to this one",
-         ("passes.dim_reduce.subspace", "passes.overflow_check"), ("runtime.training.result",)),
+         ("passes.dim_reduce.subspace", "passes.overflow_check"), ("passes.weight_average",
+         "runtime.training.result")),
     Name(GRADIENT_NORM, "result", "the norm of all gradients of the cycle before clipping",
          ("passes.clip_gradients",), ("runtime.training.result",)),
     Name(TRIALS_MADE, "result", "how many trials the line search of the cycle made",

@@ -20,11 +20,12 @@ from .variants import Choice
 from .wording import counted, print_bytes
 
 ROLES = (
-    "weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "fixed",
-    "unknown",
+    "weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "average",
+    "fixed", "unknown",
 )  # fmt: skip
 """``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles. ``loss-scale``: the
-factor on the loss, and what decides when it changes. ``fixed``: part of the program, which no graph writes and no
+factor on the loss, and what decides when it changes. ``average``: the mean of a weight over its updates, and what
+decides how it moves. ``fixed``: part of the program, which no graph writes and no
 checkpoint holds."""
 TARGETS = ("cpu", "gpu", "ascend")
 CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})

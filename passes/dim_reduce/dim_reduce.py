@@ -13,6 +13,7 @@ from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.line_search import Search
+from ...ir.core.names import average_of
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import TensorType, tensor
@@ -146,6 +147,8 @@ def _refuse(program: Program) -> None:
     """Refuses what a line search cannot work with, each with a remedy."""
     if program.schedule.choice is not None:
         raise PassError("gradient-freeze and dim-reduce exclude each other: the basis has a place for every weight")
+    if any(average_of(name) in program.state for name in program.state):
+        raise PassError("the program averages its weights, and the line search moves them after that: leave one out")
     if SKIPPED in program.state:
         raise PassError(
             "dim-reduce finds gradients that are not finite by itself (their projection shows them) and skips their "

@@ -33,6 +33,7 @@ CLASSES = {
     "patch-convolution": "PatchConvolution",
     "recompute": "Recompute",
     "tag-gradient-centralization": "TagGradientCentralization",
+    "weight-average": "WeightAverage",
 }
 """The project's own passes: each has a module of its name."""
 LEGALIZATION = "legalize"

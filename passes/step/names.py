@@ -35,7 +35,7 @@ NAMES: tuple[Name, ...] = (
     Name(SKIPPED, "state", "how many updates in a row were skipped",
          ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
          "passes.gradient_accumulation.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale",
-         "passes.overflow_check")),
+         "passes.overflow_check", "passes.weight_average")),
     Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
          ("passes.overflow_check",), ("passes.gradient_accumulation.gradient_accumulation",)),
     Name(OWN, "note", "of overflow.skipped_cycles: it counts the updates that the file's own check skips",

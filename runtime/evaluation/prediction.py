@@ -12,7 +12,7 @@ from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ...ir.rewrite.batch_size.resize import batch_inputs
-from ...ir.rewrite.evaluation import evaluation
+from ...ir.rewrite.evaluation import evaluation, with_averages
 from ..data.inputs import to_tensors
 from ..engine.engine import Engine
 
@@ -27,8 +27,9 @@ class Prediction:
     for each size.
     """
 
-    def __init__(self, engine: Engine, program: Program, result: str | None = None):
-        self.evaluation = evaluation(program, result)
+    def __init__(self, engine: Engine, program: Program, result: str | None = None, *, averaged: bool = False):
+        network = evaluation(program, result)
+        self.evaluation = with_averages(network, program) if averaged else network
         self._engine = engine
         self._batched: frozenset[str] = frozenset()
         """The inputs that hold the batch, where one graph takes any number of samples."""
@@ -109,16 +110,17 @@ class Prediction:
 
 
 class Predictions:
-    """The evaluation networks of a session, each made when it is first asked for."""
+    """The evaluation networks of a session, each made when it is first asked for. ``averaged``: they read the averages
+    of weights in the place of the weights."""
 
-    def __init__(self, engine: Engine, program: Program):
-        self._engine, self._program = engine, program
+    def __init__(self, engine: Engine, program: Program, *, averaged: bool = False):
+        self._engine, self._program, self._averaged = engine, program, averaged
         self._made: dict[str | None, Prediction] = {}
 
     def of(self, result: str | None) -> Prediction:
         """The network up to the node ``result``; None: up to what the loss is taken of."""
         if result not in self._made:
-            self._made[result] = Prediction(self._engine, self._program, result)
+            self._made[result] = Prediction(self._engine, self._program, result, averaged=self._averaged)
         return self._made[result]
 
     def arrays(self, inputs: Sequence[Any], result: str | None) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure, nearest
@@ -16,8 +17,9 @@ def _type(parameter: Any) -> str:
     return f"{str(parameter.dtype).lower()}{list(parameter.shape)}"
 
 
-def update_network(network: Any, program: Program, engine: Engine) -> list[str]:
-    """Copies ``engine``'s values into the Parameters of ``network`` by name; see :meth:`.Session.update`."""
+def update_network(network: Any, program: Program, engine: Engine, instead: Mapping[str, Any]) -> list[str]:
+    """Copies ``engine``'s values into the Parameters of ``network`` by name, or arrays that are given ``instead``; see
+    :meth:`.Session.update`."""
     from mindspore import nn
 
     if not isinstance(network, nn.Cell):
@@ -36,9 +38,15 @@ def update_network(network: Any, program: Program, engine: Engine) -> list[str]:
                 f"'{name}' is {_type(ours)} in the session and {_type(parameter)} in this {type(network).__name__}: "
                 "it is another network, or a pass changed it."
             )
+    trained = next((name for name in common if name in instead and theirs[name] is engine.parameters[name]), None)
+    if trained is not None:
+        raise RuntimeFailure(
+            f"this {type(network).__name__} is trained in place: its '{trained}' is what the session trains, and the "
+            "average would overwrite it. Give a network of its own."
+        )
     for name in common:
         if theirs[name] is not engine.parameters[name]:
-            theirs[name].set_data(engine.tensor(name, engine.read(name)))
+            theirs[name].set_data(engine.tensor(name, instead[name] if name in instead else engine.read(name)))
     missing = [n for n in theirs if n not in engine.parameters]
     besides = [n for n in weights if n not in theirs]
     if missing or besides:

@@ -18,6 +18,7 @@ from ...ir.core.names import LOCAL, LOSS
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted
+from ...ir.rewrite.evaluation import averaged_values, averages_of
 from ..data.data_position import NOTE, DataPosition, EndOfEpoch
 from ..data.inputs import to_tensors
 from ..differentiation.capture import program_of
@@ -27,6 +28,7 @@ from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Ranks
 from ..lowering.lower import print_lowered
+from ..state.checkpoint import write_state
 from ..state.finite_state import FiniteState
 from ..state.state_file import read_saved, write_saved
 from ..state.update import update_network
@@ -96,6 +98,8 @@ class Session:
         self._exchange = Exchange(self._engine.ranks)
         self._check_every = check_replicas
         self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
+        self._weights: Literal["trained", "average"] = "trained"
+        self._predicting: dict[str, Predictions] = {}
         self._trains = False
         """Whether that has been found out; it takes a walk through the graphs."""
         self._position = 0
@@ -284,11 +288,35 @@ class Session:
         """
         return self._predictions.of(result).cell
 
-    @cached_property
+    @property
+    def weights(self) -> Literal["trained", "average"]:
+        """The weights that :meth:`predict`, :meth:`evaluate`, :meth:`network`, :meth:`export_onnx`, :meth:`update` and
+        :meth:`save_weights` use: those that are trained, or their averages, of a program with ``weight-average``. To be
+        set; a program without averages is a :class:`.PassError`. Training and :meth:`save` are the same with both.
+        """
+        return self._weights
+
+    @weights.setter
+    def weights(self, which: Literal["trained", "average"]) -> None:
+        if which not in ("trained", "average"):
+            raise RuntimeFailure(f"no weights are called '{which}': give 'trained' or 'average'.")
+        if which == "average":
+            averages_of(self.program)
+        self._weights = which
+
+    @property
     def _predictions(self) -> Predictions:
         from ..evaluation.prediction import Predictions
 
-        return Predictions(self._engine, self.program)
+        if self._weights not in self._predicting:
+            averaged = self._weights == "average"
+            self._predicting[self._weights] = Predictions(self._engine, self.program, averaged=averaged)
+        return self._predicting[self._weights]
+
+    def _values(self) -> dict[str, Any]:
+        """The state, with averages in the place of weights where they are to be used."""
+        state = self.state()
+        return {**state, **averaged_values(self.program, state)} if self._weights == "average" else state
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
         turn = self._turns[self._position]
@@ -371,7 +399,8 @@ class Session:
         dtype differs; nothing is changed then. A warning names weights that only one side has: with them ``network``
         computes something else than the trained network.
         """
-        return update_network(network, self.program, self._engine)
+        instead = averaged_values(self.program, self.state()) if self._weights == "average" else {}
+        return update_network(network, self.program, self._engine, instead)
 
     def check_replicas(self) -> None:
         """Compares a hash of each weight between the ranks. RuntimeFailure, on all ranks, if a weight does not have the
@@ -399,6 +428,16 @@ class Session:
         mean = self._differing(sync == "average")
         write_saved(path, self._engine, self._exchange, self._changing, mean, kept, notes)
 
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """Writes weights and statistics alone to a ``.safetensors`` or ``.ckpt`` file, for a network that predicts: the
+        averages where :attr:`weights` says so. In a job of several ranks the first one writes.
+        """
+        if self.ranks.rank != 0:
+            return
+        state = self.program.state
+        values = {name: a for name, a in self._values().items() if state[name].role in ("weight", "statistic")}
+        write_state(path, {name: self._engine.tensor(name, array) for name, array in values.items()}, values)
+
     def ranks_agree(self, *asked: bool) -> list[bool]:
         """Whether any rank asks for each of these; all ranks must call it, with as many."""
         return self._exchange.agree(*asked)
@@ -424,7 +463,7 @@ class Session:
         from ...ir.formats.onnx.standard import export_onnx
         from ...ir.rewrite.evaluation import trained_network
 
-        network = trained_network(self.program, result, self.state(), "the session", batch, runs=False)
+        network = trained_network(self.program, result, self._values(), "the session", batch, runs=False)
         return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
 
     def lowered(self) -> str:

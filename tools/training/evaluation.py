@@ -100,6 +100,7 @@ def evaluate_only(job: Job, program: Program) -> None:
     if job.load is not None:
         load(session, job.load, job.partial)
     set_hyperparameters(session, settings)
+    session.weights = job.weights
     values = session.evaluate(given, job.metrics, batch_size=job.batch_size)
     document = {"program": job.program, "data": job.evaluate, "samples": given.samples, "metrics": values}
     if job.as_json:

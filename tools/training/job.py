@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -66,6 +66,14 @@ class Job:
         type=click.Choice(METRICS),
         metavar="NAME",
     )
+    weights: Literal["trained", "average"] = option(
+        "What evaluation and --save-weights use: the weights, or the averages that weight-average keeps.",
+        type=click.Choice(["trained", "average"]),
+        default="trained",
+    )
+    save_weights: str | None = place(
+        "Write weights and statistics alone there after training, for the native network.", metavar="PATH"
+    )
     label: str | None = option("What metrics compare with [what only the loss takes].", metavar="INPUT")
     allow_nonfinite: bool = option("Go on when data, loss or weights are not finite.")
     ranks: int = option("Train in N processes on this machine.", type=click.IntRange(1), default=1, metavar="N")
@@ -111,9 +119,13 @@ class Job:
 
             if not previous_states(Path(self.resume)):
                 check_readable(self.resume)
-        if self.save is not None:
-            cli.check_writable(self.save)
-        for state, what in ((self.save, WRITABLE), (self.load or self.resume, READABLE)):
+        for path in filter(None, (self.save, self.save_weights)):
+            cli.check_writable(path)
+        for state, what in (
+            (self.save, WRITABLE),
+            (self.save_weights, WRITABLE),
+            (self.load or self.resume, READABLE),
+        ):
             if state is not None and Path(state).suffix not in what:
                 raise RuntimeFailure(f"{state}: no state file by its name; end it with one of {', '.join(what)}")
         if self.evaluate is not None:
@@ -126,13 +138,19 @@ class Job:
             if not on_data and not only_prints:
                 raise click.UsageError("--data is missing: what is to be trained on? (--eval FILE.npz alone evaluates)")
             for given, flag in (
-                (self.save, "--save"), (self.resume, "--resume"), (self.val, "--val"), (self.val_split, "--val-split"),
-                (self.ranks > 1 and not only_prints, "--ranks"),
+                (self.save, "--save"), (self.save_weights, "--save-weights"), (self.resume, "--resume"),
+                (self.val, "--val"), (self.val_split, "--val-split"), (self.ranks > 1 and not only_prints, "--ranks"),
             ):  # fmt: skip
                 if given:
                     raise click.UsageError(f"{flag} is for training, and without --data nothing is trained")
         if self.val is not None and self.val_split is not None:
             raise click.UsageError("--val and --val-split exclude each other: both say what to evaluate on")
+        evaluates = self.evaluate or self.val or self.val_split
+        if self.weights == "average" and not (evaluates or self.save_weights):
+            raise click.UsageError(
+                "--weights says what is evaluated and what --save-weights writes: give --val, --val-split, --eval or "
+                "--save-weights"
+            )
         if (self.metrics or self.label) and not (self.val or self.val_split or on_data):
             raise click.UsageError("--metric and --label need data to evaluate: --val, --val-split or --eval FILE.npz")
 

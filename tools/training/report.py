@@ -47,6 +47,8 @@ def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
         "short_steps": len(history.short_cycles),
         "pending": session.position,
         "saved": job.save,
+        "saved_weights": job.save_weights,
+        "weights": job.weights,
     }
 
 
@@ -79,6 +81,9 @@ def print_report(document: dict[str, Any]) -> None:
         say(out, "The loss was not finite in places.", "yellow")
     if document["saved"] is not None:
         say(out, f"Saved the state to {cli.escape(document['saved'])}.")
+    if document["saved_weights"] is not None:
+        what = "averaged weights" if document["weights"] == "average" else "weights"
+        say(out, f"Saved the {what} to {cli.escape(document['saved_weights'])}.")
 
 
 def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:

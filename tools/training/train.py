@@ -40,12 +40,16 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     if job.resume is not None:
         load_newest(session, job.resume)
     set_hyperparameters(session, settings)
+    session.weights = job.weights
     # Once is enough: the weights are the same on all ranks.
     with nullcontext(rank) if rank.folder is not None else shown(not job.quiet and rank.number == 0) as bar:
         history = _fitted(job, session, data, bar, evaluate if rank.number == 0 else None)
     if job.save is not None:
         with interruption.held():
             save_and_retain(session, job.save, job.states_kept, job.sync)
+    if job.save_weights is not None:
+        with interruption.held():
+            session.save_weights(job.save_weights)
     document = document_of(job, history, session)
     return None if rank.finish(document) or rank.number > 0 else document
 

@@ -14,7 +14,7 @@ TABLE: Table = {
     **family(Family.CLAMP, "ClampScalar ClampTensor ClipByValue", elementwise=True),
     **family(Family.CHOICE, "Maximum Minimum Select", elementwise=True),
     **each(
-        "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot Reciprocal"
+        "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot Reciprocal FloorMod"
         " Neg Sqrt Rsqrt Square Abs Exp Log ZerosLike OnesLike Sign DivNoNan",
         Facts(elementwise=True),
     ),

@@ -1,5 +1,14 @@
 """The evaluation network of a program: its forward part as it predicts, for sessions and every format alike."""
 
+from .averages import averaged_values, averages_of, with_averages
 from .network import Evaluation, evaluation, loss_node, trained_network
 
-__all__ = ["Evaluation", "evaluation", "loss_node", "trained_network"]
+__all__ = [
+    "Evaluation",
+    "averaged_values",
+    "averages_of",
+    "evaluation",
+    "loss_node",
+    "trained_network",
+    "with_averages",
+]

@@ -31,7 +31,7 @@ ORDER = [
     *("effect-chain-minimization", "dead-code-elimination", "parameter-groups", "common-subexpression-elimination"),
     "lower-gradient-centralization",
     # What works on all of that, and last what each compilation does anew.
-    *("recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel", "adasum"),
+    *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel", "adasum"),
 ]
 
 

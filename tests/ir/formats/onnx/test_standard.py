@@ -72,6 +72,7 @@ PASSES = {
     "patch-convolution": "",
     "recompute": "recompute?",
     "tag-gradient-centralization": "tag-gradient-centralization",
+    "weight-average": "weight-average",
 }
 """By pass: a pipeline of it, or nothing where the network has no place for it."""
 CHANGING = ("less-bn", "normalised-head")

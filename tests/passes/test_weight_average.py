@@ -1,0 +1,190 @@
+"""Averages of weights, against MindSpore's own arithmetic on the weights of native training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.names import average_of
+from mindspore import nn, ops
+
+import boost_compile as bc
+from tests.boundary import slow
+from tests.compare import State, assert_equal
+from tests.native import initial_state, train_steps
+from tests.networks import CASES, names
+from tests.reference import overflowing
+
+Exported = Callable[[str], Path]
+Rule = Callable[[int], tuple[float, float] | None]
+"""The shares of the old average and of the weight after update n; None where the average does not move."""
+
+FEW = ["mlp_adam", "lenet_bn_decay", "mlp_half_weights", "branch_state", "gpt_sgd"]
+MANY = [n for n in names("optimizer", runs_on_cpu=True)[:20] if n not in FEW]
+STEPS = 3
+
+
+class Average(nn.Cell):
+    """One weight's moving average, as one writes it in MindSpore."""
+
+    def __init__(self, initial: np.ndarray, decay: float) -> None:
+        super().__init__()
+        self.average = ms.Parameter(ms.Tensor(initial.astype(np.float32)), name="average")
+        self.decay = decay
+
+    def construct(self, weight):
+        kept = self.average * self.decay
+        return ops.assign(self.average, kept + weight.astype(ms.float32) * (1 - self.decay))
+
+
+@pytest.mark.parametrize("name", [*FEW, *slow(*MANY)])
+def test_a_moving_average_has_the_bits_of_the_native_cell(exported: Exported, name: str) -> None:
+    batches = CASES[name].batches(STEPS)
+    source = bc.load(exported(name))
+    program = bc.compile(source, "weight-average{decay=0.9}")
+    averaged = [n for n in source.state if average_of(n) in program.state]
+    assert averaged
+    session = bc.Session(program, seed=0)
+    start = initial_state(name)
+    cells = {n: Average(start[n], 0.9) for n in averaged}
+    for done in range(1, STEPS + 1):
+        session.step(*batches[done - 1])
+        natively = train_steps(name, batches[:done])[1]
+        ours = session.state()
+        assert_equal({n: ours[n] for n in natively}, natively)
+        wanted = {average_of(n): cell(ms.Tensor(natively[n])).asnumpy() for n, cell in cells.items()}
+        assert_equal({n: ours[n] for n in wanted}, wanted)
+
+
+def constant(decay: float, every: int = 1) -> Rule:
+    return lambda n: None if n % every else (decay, 1 - decay)
+
+
+def warmed(decay: float, over: int) -> Rule:
+    return lambda n: (decay * (1 - math.exp(-n / over)), 1 - decay * (1 - math.exp(-n / over)))
+
+
+def plain_mean(warmup: int, every: int) -> Rule:
+    def rule(n: int) -> tuple[float, float] | None:
+        if n <= warmup:
+            return 0.0, 1.0
+        parts, left = divmod(n - warmup, every)
+        return None if left else (1 - 1 / parts, 1 / parts)
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ("decay=0.9,every=2", constant(0.9, 2)),
+        ("decay=0.9,warmup=4", warmed(0.9, 4)),
+        ("kind=swa,warmup=2,every=2", plain_mean(2, 2)),
+        ("kind=swa", plain_mean(0, 1)),
+    ],
+)
+@pytest.mark.parametrize("check", ["", "overflow-check,", "gradient-accumulation{steps=2},loss-scale{init=8},"])
+def test_an_average_moves_once_for_each_update_that_happens(
+    exported: Exported, options: str, rule: Rule, check: str
+) -> None:
+    batches = CASES["mlp_adam"].batches(14 if "steps" in check else 7)
+    if check:
+        batches[3] = overflowing(batches[3], np.inf)
+    source = bc.load(exported("mlp_adam"))
+    session = bc.Session(bc.compile(source, f"{check}weight-average{{{options}}}"))
+    weights = [n for n, v in source.state.items() if v.role == "weight"]
+    wanted = {n: source.state[n].initial.astype(np.float64) for n in weights}
+    updates = 0
+    for batch in batches:
+        result = session.step(*batch)
+        state = session.state()
+        if result.ended_cycle and result.updated:
+            updates += 1
+            shares = rule(updates)
+            for n in weights:
+                wanted[n] = wanted[n] if shares is None else shares[0] * wanted[n] + shares[1] * state[n]
+        for n in weights:
+            np.testing.assert_allclose(state[average_of(n)], wanted[n], rtol=1e-5, atol=1e-7, err_msg=n)
+    assert updates == 6 if check else 7
+
+
+def test_lookahead_goes_on_from_the_slow_weights(exported: Exported) -> None:
+    """Between two steps of the slow weights the training is the native one from there."""
+    batches = CASES["mlp_adam"].batches(6)
+    source = bc.load(exported("mlp_adam"))
+    weights = [n for n, v in source.state.items() if v.role == "weight"]
+    program = bc.compile(source, "weight-average{kind=lookahead,every=3,decay=0.25}")
+    assert not program.reports[-1].preserves
+    ours, native = bc.Session(program), bc.Session(source)
+    slow = {n: source.state[n].initial for n in weights}
+    for number, batch in enumerate(batches, 1):
+        ours.step(*batch)
+        native.step(*batch)
+        if number % 3 == 0:
+            after = native.state()
+            slow = {n: slow[n] * np.float32(0.25) + after[n] * np.float32(0.75) for n in weights}
+            native.load_state(slow, strict=False)
+        state: State = ours.state()
+        assert_equal({n: state[n] for n in weights}, native.state(weights))
+        assert_equal({n: state[average_of(n)] for n in weights}, slow)
+
+
+@pytest.mark.parametrize(
+    "later", ["gradient-accumulation{steps=2}", "overflow-check", "gradient-freeze{groups=2,type=round-robin}"]
+)
+@pytest.mark.parametrize("options", ["decay=0.9", "kind=swa,warmup=1,every=2", "kind=lookahead,every=2"])
+def test_passes_of_a_later_compilation_find_the_same_training(exported: Exported, later: str, options: str) -> None:
+    average = f"weight-average{{{options}}}"
+    source = bc.load(exported("mlp_adam"))
+    together = bc.Session(bc.compile(source, f"{later},{average}"))
+    one_by_one = bc.Session(bc.compile(bc.compile(source, average), later))
+    for batch in CASES["mlp_adam"].batches(6):
+        together.step(*batch)
+        one_by_one.step(*batch)
+    assert_equal(one_by_one.state(), together.state())
+
+
+def test_what_cannot_be_averaged_is_named(exported: Exported) -> None:
+    source = bc.load(exported("mlp_adam"))
+    with pytest.raises(PassError, match=r"no weight has the name 'fc9\.\*'.*known: "):
+        bc.compile(source, "weight-average{match=[fc9.*]}")
+    with pytest.raises(PassError, match="averages its weights already"):
+        bc.compile(bc.compile(source, "weight-average"), "weight-average")
+    with pytest.raises(OptionError, match="kind=swa takes the plain mean"):
+        bc.compile(source, "weight-average{kind=swa,decay=0.9}")
+    with pytest.raises(PassError, match="adasum would change them after that"):
+        bc.compile(source, "weight-average,adasum")
+    frozen = bc.load(exported("frozen_prefix"))
+    report = bc.compile(frozen, "weight-average").reports[-1]
+    assert report.misses
+    assert all("its average is itself" in miss.reason for miss in report.misses)
+
+
+def test_predictions_exports_and_files_take_the_averages(exported: Exported, tmp_path: Path) -> None:
+    case = CASES["lenet_bn_adam"]
+    source = bc.load(exported("lenet_bn_adam"))
+    session = bc.Session(bc.compile(source, "weight-average{decay=0.5}"))
+    images, labels = case.batches(1)[0]
+    for batch in case.batches(3):
+        session.step(*batch)
+    trained, network = session.predict(images), bc.Session(source)
+    session.weights = "average"
+    averaged = session.predict(images)
+    assert not np.array_equal(trained, averaged)
+    session.save_weights(tmp_path / "averages.ckpt")
+    session.save(tmp_path / "state.safetensors")
+    network.load_state(tmp_path / "averages.ckpt", strict=False)
+    np.testing.assert_array_equal(network.predict(images), averaged)
+    assert session.evaluate((images, labels)) == network.evaluate((images, labels))
+    again = bc.Session(session.program)
+    again.load_state(tmp_path / "state.safetensors")
+    np.testing.assert_array_equal(again.predict(images), trained)
+    session.weights = "trained"
+    np.testing.assert_array_equal(session.predict(images), trained)
+    with pytest.raises(PassError, match="keeps no averages"):
+        network.weights = "average"
