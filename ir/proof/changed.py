@@ -53,9 +53,7 @@ def changed(
     try:
         statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
     except (KeyError, TypeError, ValueError) as error:
-        raise Unproved(
-            f"the program's record of its passes does not say what their formulas need ({error!r})"
-        ) from None
+        raise Unproved(f"the program's record of a pass does not say what its formula needs: {error}") from None
     if not statement.gives:
         return mean, Changed(None, stated)
     given = dict(zip(statement.gives, execution.run(statement.graph, {}, statement.terms).result, strict=True))

@@ -175,8 +175,8 @@ class _Prover:
             else f"a cycle of any number of micro-batches (here {n})"
         )
         over = ", over all ranks, however many there are," if self.promises.over_ranks else ""
-        return (
-            f"{cycle} updates each state as the original's update side does "
+        return cycle + (
+            " updates each state as the original's update side does "
             f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
             "the original does"
         )

@@ -52,7 +52,7 @@ def state(options: Mapping[str, Any], frozen: Sequence[Collection[str]]) -> list
         Stated(
             PASS,
             options,
-            f"cycles of variant {k} leave these weights and their slots as they are",
+            f"in cycles of variant {k}: these weights and their slots stay as they are",
             tuple(sorted(names)),
         )
         for k, names in enumerate(frozen)
