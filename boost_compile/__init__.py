@@ -13,6 +13,7 @@ if not _path.isdir(_path.join(__path__[0], "ir")):
     __path__.append(_path.dirname(_path.abspath(__path__[0])))
 
 from .ir.core.display import render_with as _render_with
+from .ir.core.measuring import measure_with as _measure_with
 from .ir.core.saving import save_with as _save_with
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .ir.analysis.compare.difference import ProgramDiff
     from .ir.analysis.cost.footprint import Footprint
     from .ir.core.errors import Error
+    from .ir.core.measuring import Errors
     from .ir.core.program import Program
     from .passes.configuration.boost_document import from_boost_config
     from .passes.framework.base import Pass
@@ -219,7 +221,14 @@ def _save(program: Program, path: str) -> None:
     save(program, path)
 
 
+def _gradient_errors(program: Program, data: str) -> Errors:
+    from .tools.gradient_errors import gradient_errors
+
+    return gradient_errors(program, data)
+
+
 _render_with(_html_of)
+_measure_with(_gradient_errors)
 _save_with(_save)
 
 

@@ -110,6 +110,11 @@ class Pass:
     def check_target(cls, program: Program, target: str) -> None:
         """PassError if ``program`` can never run on ``target``, not even after this pass. Asked of the same pass."""
 
+    def settled(self, program: Program) -> Self:
+        """The pass to run on ``program``, and to be recorded: this one, or one with what it found out instead of what
+        it was told to find out."""
+        return self
+
     def undo(self, program: Program) -> None:
         """Takes what :meth:`run` with the same options put into ``program`` out again, where the pass is ``redone``."""
 

@@ -89,6 +89,7 @@ def compile_program(
         before = instrumentation.before(p, current)
         lenient = allow_no_match or p.optional
         try:
+            p = p.settled(current)
             result = _run(p, current, lenient=lenient)
             if verify_each:
                 _verify_after(p, current)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.errors import NotApplicable, OptionError, PassError
 from ...ir.core.graph import Graph, Node
+from ...ir.core.measuring import measurement
 from ...ir.core.primitives import ASCEND
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
@@ -19,9 +22,10 @@ from ..framework.base import Pass
 from ..framework.options import option
 from ..step.dynamic_loss_scale import scales_its_loss
 from ..step.step import the_step
-from .labels import KEPT, OUTSIDE, Labels, Rule, is_structure, label, network_is_told
+from .labels import HALF, KEPT, OUTSIDE, Labels, Rule, is_structure, label, network_is_told
 from .lists import BY_TARGET
 from .narrow import Narrowing
+from .search import Search, cells
 from .widen import is_half, widen
 
 NONE, AUTO = "O0", "auto"
@@ -40,6 +44,10 @@ class MixedPrecision(Pass):
     MindSpore knows no loss and casts one that stands inside of the network like all else; ``loss=same`` does so too.
     What the target has no kernel for in half precision stays in float32, and the report says so. ``dtype=bfloat16`` is
     for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Not run on a chip.)
+
+    ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length). Gradients are
+    measured on ``data``, in float32 and in half precision, and by bisection over scopes the pass finds the cells that
+    must stay in float32. The record of the pass names them in ``keep``, so that it needs no data any more.
 
     Gradients in float16 need a loss scale, so the pass brings a dynamic ``loss-scale`` and with it ``overflow-check``
     along, unless the file has a loss scale. ``loss_scale=false`` leaves them out.
@@ -62,15 +70,47 @@ class MixedPrecision(Pass):
     loss: str = option("float32", help="the type of a loss inside of the network", choices=("float32", "same"))
     loss_scale: bool | None = option(None, help="bring a dynamic loss scale along; none: for float16")
 
+    error: float | None = option(None, help="most that a weight's gradient may be off, relative", minimum=1e-6)
+    data: str | None = option(None, help="micro-batches (.npz) on which error finds what to keep")
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.keep is not None or self.loss != "float32" or self.loss_scale
+        given = self.keep is not None or self.loss != "float32" or self.loss_scale or self.error is not None
         if self.level == NONE and given:
             raise OptionError(f"pass '{self.name}': level=O0 makes everything float32, and takes no other option")
+        if self.data is not None and self.error is None:
+            raise OptionError(f"pass '{self.name}': data=FILE is for error=BOUND, which is not given")
+        if self.error is not None and self.data is None and self.keep is None:
+            raise OptionError(f"pass '{self.name}': error={self.error:g} needs data=FILE.npz to measure gradients on")
 
     def needs(self, program: Program) -> Sequence[str]:
         wanted = self.dtype == "float16" if self.loss_scale is None else self.loss_scale
         return ["loss-scale"] if wanted and self.level != NONE and not scales_its_loss(program) else []
+
+    def settled(self, program: Program) -> MixedPrecision:
+        """With ``data``: the pass with the cells in ``keep`` that ``error`` demands, and without data, so that the
+        record of what ran compiles to the same again."""
+        if self.data is None or self.error is None:
+            return self
+        step = the_step(program, self.name)
+        labels = label(program, step, self._rule(program))
+        self._refuse(labels, self._rule(program))
+        given = [] if self.keep is None else self.keep.split("|")
+        errors_of = measurement(program, self.data)
+
+        def errors(kept: Sequence[str]) -> Mapping[str, float]:
+            return errors_of([self._with_keep([*given, *kept])])
+
+        search = Search(errors, self.error)
+        search.run(cells(n for n, made in labels.of.items() if made == HALF and labels.parts[n] == FORWARD))
+        found = self._with_keep([*given, *search.kept])
+        object.__setattr__(found, "_search", search)
+        return found
+
+    def _with_keep(self, kept: Sequence[str]) -> MixedPrecision:
+        return dataclasses.replace(self, keep="|".join(kept), data=None)
+
+    _search: ClassVar[Search | None] = None
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -85,6 +125,8 @@ class MixedPrecision(Pass):
         half = labels.half()
         casts = _narrow(step, half, labels, rule.dtype)
         self._report(result, labels, half, casts, rule)
+        if self._search is not None:
+            self._report_search(result, self._search)
         return result
 
     def _rule(self, program: Program) -> Rule:
@@ -137,6 +179,22 @@ class MixedPrecision(Pass):
             f"{rule.level}: {counted(len(half), 'node')} in {rule.dtype}, {share:.0%} of the operations; "
             f"{counted(casts, 'cast')}"
         )
+
+    def _report_search(self, result: PassResult, search: Search) -> None:
+        """What the search kept, and why, and how far gradients are off with that."""
+        for cell, (weight, off) in search.kept.items():
+            result.miss(
+                cell, f"stays in float32: with it in half precision the gradient of '{weight}' is off by {off:.2%}"
+            )
+        errors = search.errors
+        worst = max(errors, key=lambda w: errors[w], default="")
+        result.statistics |= {
+            "cells kept for error": len(search.kept),
+            "measurements": search.measured,
+            "gradient errors": {w: f"{e:.3%}" for w, e in sorted(errors.items(), key=lambda item: -item[1])},
+        }
+        if worst:
+            result.summary += f"; gradients off by at most {errors[worst]:.2%} ('{worst}')"
 
     def _back(self, program: Program, result: PassResult) -> PassResult:
         count = widen(program)

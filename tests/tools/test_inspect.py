@@ -54,7 +54,7 @@ def test_json_of_a_file(inspect_: Inspect, exported: Callable[[str], Path]) -> N
     step = document["graphs"]["step"]
     assert set(step) == {
         "inputs", "outputs", "result", "nodes", "functions", "state", "ops", "parts", "part_ops", "inserted", "flops",
-        "part_flops", "memory", "anatomy", "anatomy_error",
+        "part_flops", "type_flops", "memory", "anatomy", "anatomy_error",
     }  # fmt: skip
     assert step["nodes"] == sum(step["ops"].values()) == sum(step["parts"].values())
     weights = {v["name"] for v in document["state"] if v["role"] == "weight"}

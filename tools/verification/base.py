@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import compile_program
 from ...passes.legalize import Legalize
-from .promises import LEGALIZE, Promises
+from ...passes.mixed_precision import MixedPrecision
+from .promises import LEGALIZE, MIXED, Promises
 
 
 def base_of(original: Program, promises: Promises, target: str) -> Program:
     """The original, or what is left of it after the passes that make another network of it, and in primitives that can
     be run here."""
-    return _compiled(original, [p for p in promises.passes if p in promises.network], promises, target)
+    return _compiled(original, list(map(_by_itself, promises.network)), promises, target)
+
+
+def in_float32(original: Program, promises: Promises, target: str) -> Program:
+    """The same without the pass that makes the network compute in half precision."""
+    passes = [p for p in promises.passes if p in promises.network and p.name != MIXED]
+    return _compiled(original, passes, promises, target)
 
 
 def runnable(original: Program, promises: Promises, target: str) -> Program:
     """The original itself, in primitives that can be run here."""
     return _compiled(original, [], promises, target)
+
+
+def _by_itself(p: Pass) -> Pass:
+    """The pass without what it would bring along, which is judged too."""
+    brings = isinstance(p, MixedPrecision) and p.level != "O0"
+    return replace(p, loss_scale=False) if brings else p
 
 
 def _compiled(original: Program, passes: Sequence[Pass], promises: Promises, target: str) -> Program:

@@ -13,6 +13,7 @@ from ...passes.framework.pipeline import parse_pipeline
 ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
 FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
+MIXED = "mixed-precision"
 COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS})
 """Passes that change training in a way that is computed here too."""
 

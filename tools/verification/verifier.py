@@ -27,6 +27,7 @@ from .derivative import Derivative
 from .deterministic import without_dropout
 from .freezing import FrozenWeights
 from .groups import ParameterGroups
+from .half_precision import GradientsInHalfPrecision
 from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
@@ -41,7 +42,7 @@ log = logging.getLogger("boost_compile")
 PROPERTIES: tuple[Callable[[], Property], ...] = (
     InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
     RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
-    FrozenWeights, RemovedBatchNorms, Derivative,
+    FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ...ir.core.wording import print_bytes
+from ...ir.core.wording import print_bytes, print_count
 from .. import cli
 
 CAUSES = {
@@ -56,6 +56,10 @@ def _print_curve(name: str, graph: Document, out: Console) -> None:
     rest = list(graph["alive"].values())[SCOPES:]
     if rest:
         rows.add_row(f"{len(rest)} more", print_bytes(sum(rest)))
+    out.print(rows)
+    rows = cli.table("By element type", "type", "bytes at the peak", "FLOPs", numbers=("bytes at the peak", "FLOPs"))
+    for name, of_type in graph["types"].items():
+        rows.add_row(name, print_bytes(of_type["bytes"]), print_count(of_type["flops"]))
     out.print(rows)
 
 

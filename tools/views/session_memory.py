@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...ir.analysis.cost.flops import computes_in, flops_by_type
 from ...ir.analysis.cost.memory import UPDATE_VALUE, GraphMemory, alive_at, graph_memory, value_kinds
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.core.graph import Graph, Node
 from ...ir.core.program import Program
+from ...ir.core.types import TensorType
 
 if TYPE_CHECKING:
     from ...ir.analysis.cost.footprint import Footprint
@@ -32,7 +34,8 @@ class SessionMemory:
 
     def to_json(self) -> dict[str, Any]:
         """``boost-inspect --memory --format json``. Of each graph: ``at``, the node where it needs most; ``alive``, the
-        bytes that are in memory there, by the scope that computed them; ``curve``, the bytes alive at each node."""
+        bytes that are in memory there, by the scope that computed them; ``types``, by element type those bytes and the
+        operations of the graph; ``curve``, the bytes alive at each node."""
         from dataclasses import asdict
 
         graphs = {
@@ -40,6 +43,7 @@ class SessionMemory:
                 "peak": at_peak(memory),
                 "at": memory.at.name if memory.at else "",
                 "alive": _alive(self.run[name], memory.at),
+                "types": _by_type(self.run[name], memory.at),
                 "curve": [memory.inputs + sum(now) for now in zip(*memory.timeline.values(), strict=True)],
             }
             for name, memory in self.graphs.items()
@@ -60,6 +64,19 @@ def _alive(graph: Graph, peak: Node | None) -> dict[str, int]:
         scope = node.scope.rpartition("/")[0] or node.scope
         found[scope] = found.get(scope, 0) + size
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
+
+
+def _by_type(graph: Graph, peak: Node | None) -> dict[str, dict[str, int]]:
+    """By element type, most bytes first: what is in memory while ``peak`` runs (a tuple counts as what it is computed
+    in), and the estimated operations of the whole graph."""
+    alive: dict[str, int] = {}
+    at = next((position for position, node in enumerate(graph) if node is peak), 0)
+    for node, size in alive_at(graph, at):
+        name = str(node.type.dtype) if isinstance(node.type, TensorType) else computes_in(node)
+        alive[name] = alive.get(name, 0) + size
+    work = flops_by_type(graph.all_nodes())
+    names = sorted({*alive, *work}, key=lambda name: -alive.get(name, 0))
+    return {name: {"bytes": alive.get(name, 0), "flops": work.get(name, 0)} for name in names}
 
 
 def session_memory(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ...ir.analysis.cost.flops import estimated_flops
+from ...ir.analysis.cost.flops import estimated_flops, flops_by_type
 from ...ir.analysis.cost.memory import GraphMemory
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.stages import GradientPath
@@ -86,6 +86,7 @@ def describe_graph(shown: Shown, name: str) -> Document:
         "part_ops": {p: dict(Counter(n.op.name for n in members).most_common()) for p, members in by_part.items()},
         "inserted": dict(inserted.most_common()),
         "flops": estimated_flops(nodes),
+        "type_flops": flops_by_type(nodes),
         "part_flops": {part: estimated_flops(members) for part, members in by_part.items()},
         "anatomy": None
         if found is None

@@ -11,13 +11,32 @@ from math import prod
 from ...core.graph import Node, Value
 from ...core.op import CALL
 from ...core.primitives import Family, facts, named
-from ...core.types import TensorType, TupleType, Type
+from ...core.types import TensorType, TupleType, Type, leaves
 
 _FREE = named(Family.ORDER, Family.TUPLE, Family.CLOSURE, Family.COPY, Family.RESHAPE)
 
 
 def estimated_flops(nodes: Iterable[Node]) -> int:
     return sum(map(_flops, nodes))
+
+
+def flops_by_type(nodes: Iterable[Node]) -> dict[str, int]:
+    """The same by the element type that a node computes in, most first: that of its first tensor of floats, else of its
+    first tensor."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        count = _flops(node)
+        if count:
+            name = computes_in(node)
+            found[name] = found.get(name, 0) + count
+    return dict(sorted(found.items(), key=lambda entry: -entry[1]))
+
+
+def computes_in(node: Node) -> str:
+    """The element type of a node's first operand or result of floats, else of its first; "" where it has no tensor."""
+    values = [type_ for value in (*node.operands, node) for _, type_ in leaves(value.type)]
+    types = [type_.dtype for type_ in values if isinstance(type_, TensorType)]
+    return str(next((dtype for dtype in types if dtype.is_float), next(iter(types), "")))
 
 
 def _flops(node: Node) -> int:

@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 from boost_compile.ir.core.errors import Error, OptionError, PassError
 from boost_compile.ir.core.types import TensorType
+from boost_compile.passes.framework.pipeline import parse_pipeline
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.inspect import command as inspect_command
+from boost_compile.tools.verification.data import file_batches
+from boost_compile.tools.verification.gradient_error import Exact
 from mindspore import amp
 
 import boost_compile as bc
 from tests.networks import CASES, Case, export, names
+from tests.tools.support import shell
 
 Exported = Callable[[str], Path]
 QUICK = {
@@ -205,3 +211,83 @@ def test_a_program_that_was_split_is_refused(exported: Exported) -> None:
         bc.compile(program, "mixed-precision")
     with pytest.raises(OptionError, match="level=O0 makes everything float32"):
         bc.compile(program, "mixed-precision{level=O0,keep=x}")
+
+
+# -- a bound on the gradients ----------------------------------------------------------------------------------------
+
+
+def data_of(name: str, folder: Path) -> Path:
+    """Four micro-batches of a network as a file."""
+    batches = CASES[name].batches(4)
+    path = folder / "train.npz"
+    np.savez(path, **{f"input{i}": np.concatenate(arrays) for i, arrays in enumerate(zip(*batches, strict=True))})
+    return path
+
+
+def test_a_bound_keeps_what_would_break_it_in_float32(
+    exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, source = data_of("mlp", tmp_path), bc.load(exported("mlp"))
+    exact = Exact(source, file_batches(str(data), next(iter(source.graphs.values())), 4))
+    free = exact.errors(parse_pipeline("mixed-precision"))
+    bound = 0.8 * max(free.values())
+    found = shell(capsys, compile_command, exported("mlp"), "--passes", f"mixed-precision{{error={bound},data={data}}}",
+                  "-o", tmp_path / "mlp.boost")  # fmt: skip
+    assert found.code == 0, found.err
+    assert "with it in half precision the gradient of" in found.out
+    program = bc.load(tmp_path / "mlp.boost")
+    (mixed, *_) = parse_pipeline(program.pipeline)
+    assert mixed.options()["data"] is None, "what was found is recorded, and not how"
+    assert 0 < program.reports[0].statistics["cells kept for error"] < 3
+    assert max(exact.errors([mixed]).values()) <= bound
+    verified = bc.verify(source, program, data=str(data))
+    result = verified.result("gradients in half precision")
+    assert (result.status, verified.verified) == ("passed", True), result
+    assert result.deviation is not None
+    assert result.deviation.tolerance_relative == pytest.approx(bound)
+
+
+def test_a_broken_bound_is_found_and_the_pass_named(exported: Exported) -> None:
+    source = bc.load(exported("mlp"))
+    found = bc.verify(source, bc.compile(source, 'mixed-precision{error=0.0001,keep=""}'), quick=True)
+    assert found.result("gradients in half precision").status == "failed"
+    assert found.guilty is not None
+    assert found.guilty.name == "mixed-precision"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("mixed-precision{error=0.01}", "error=0.01 needs data=FILE.npz to measure gradients on"),
+        ("mixed-precision{data=x.npz}", "data=FILE is for error=BOUND"),
+        ("mixed-precision{error=0.01,data=nowhere.npz}", "nowhere.npz"),
+        ("mixed-precision{error=0.000001,data=train.npz}", "leaves no cell in half precision"),
+        ("mixed-precision{error=0.01,data=large.npz}", "overflow in half precision even at a loss scale of 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_error(
+    asked: str, message: str, exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(data_of("mlp", tmp_path)) as arrays:
+        large = {name: a * np.float32(1e30) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+        np.savez(tmp_path / "large.npz", **large)
+    found = shell(capsys, compile_command, exported("mlp"), "--passes", asked, "-o", tmp_path / "mlp.boost")
+    assert (found.code, (tmp_path / "mlp.boost").exists()) == (2, False)
+    assert message in " ".join(found.err.split())
+
+
+def test_memory_and_operations_by_type_are_shown(
+    exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = bc.compile(bc.load(exported("gpt")), "mixed-precision{loss_scale=false}")
+    program.save(str(tmp_path / "gpt.boost"))
+    plain = shell(capsys, inspect_command, exported("gpt"), "--memory", "--format", "json")
+    mixed = shell(capsys, inspect_command, tmp_path / "gpt.boost", "--memory", "--format", "json")
+    before, after = (next(iter(found.document["graphs"].values())) for found in (plain, mixed))
+    assert set(before["types"]) <= {"float32", "int32", "bool"}
+    work = {name: of_type["flops"] for name, of_type in after["types"].items()}
+    assert work["float16"] > 0.7 * sum(work.values())
+    assert sum(of_type["bytes"] for of_type in after["types"].values()) < sum(
+        of_type["bytes"] for of_type in before["types"].values()
+    )
+    assert "float16" in shell(capsys, inspect_command, tmp_path / "gpt.boost", "--memory").out

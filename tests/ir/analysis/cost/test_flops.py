@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.analysis.cost.flops import estimated_flops
+from boost_compile.ir.analysis.cost.flops import estimated_flops, flops_by_type
 from boost_compile.ir.text import parse_program
 
 X, W, Y = "float32[2,3,6,6,6]", "float32[4,3,2,2,2]", "float32[2,4,5,5,5]"
@@ -42,3 +42,18 @@ def test_products_count_what_they_multiply(node: str, products: int) -> None:
     inputs = "%a: float32[5,3], %b: float32[3,7], %c: float32[5,7], %d: float32[7,3]"
     [graph] = parse_program(f"graph @g({inputs}) {{\n%r = {node} : float32[5,7]\nreturn %r\n}}").graphs.values()
     assert estimated_flops(graph) == products
+
+
+def test_operations_by_the_type_that_a_node_computes_in() -> None:
+    program = parse_program(
+        """graph @step(%x: float16[2,3], %i: int32[2]) -> (y) {
+  %p = MatMul(%x, %x, false, true) : float16[2,2]
+  %wide = Cast(%p, 43) : float32[2,2]
+  %y = Exp(%wide) : float32[2,2]
+  %j = Neg(%i) : int32[2]
+  return %y
+}"""
+    )
+    (graph,) = program.graphs.values()
+    assert flops_by_type(graph) == {"float16": 2 * 4 * 3 + 4, "float32": 4, "int32": 2}
+    assert sum(flops_by_type(graph).values()) == estimated_flops(graph)

@@ -1,0 +1,48 @@
+"""Which cells stay in float32: as few as the bound allows, found without trying each node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from boost_compile.ir.core.errors import PassError
+from boost_compile.passes.mixed_precision.search import Search, cells
+
+from tests.graphs import graph
+
+CELLS = [f"cell{k}" for k in range(16)]
+
+
+def search(bad: dict[str, float], bound: float = 0.01) -> Search:
+    """Of a network in which each of ``bad`` moves a gradient by its number as long as it is in half precision."""
+
+    def errors(kept: Sequence[str]) -> dict[str, float]:
+        assert len(set(kept)) == len(kept)
+        return {"w": max((off for cell, off in bad.items() if cell not in kept), default=0.001), "v": 0.0}
+
+    return Search(errors, bound)
+
+
+@pytest.mark.parametrize("bad", [{}, {"cell3": 0.5}, {"cell3": 0.5, "cell4": 0.02, "cell15": 0.3}])
+def test_only_what_moves_a_gradient_stays(bad: dict[str, float]) -> None:
+    found = search(bad)
+    found.run(CELLS)
+    assert list(found.kept) == list(bad)
+    assert all(off == ("w", bad[cell]) or off[1] >= bad[cell] for cell, off in found.kept.items())
+    assert found.errors["w"] <= 0.01
+    assert found.measured <= 1 + 2 * 4 * len(bad)
+
+
+def test_a_bound_that_leaves_nothing_is_named() -> None:
+    with pytest.raises(PassError, match=r"leaves no cell in half precision: .*'w' is off by 0.5"):
+        search(dict.fromkeys(CELLS, 0.5)).run(CELLS)
+
+
+def test_a_cell_around_others_is_named_by_its_own_nodes() -> None:
+    made = graph(
+        """  %a = Exp(%x) : float32[2] scope("net/Block/one[0]-Dense/Exp-op0")
+  %b = Neg(%a) : float32[2] scope("net/Block/Neg-op0")
+  %c = Abs(%b) : float32[2] scope("net/Block/Abs-op0")
+  return %c"""
+    )
+    assert cells(made) == ["net/Block/one[[]0]-Dense", "net/Block/Neg-op0|net/Block/Abs-op0"]

@@ -1,0 +1,73 @@
+"""How far the gradients of a network in half precision are from those in float32, weight by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.core.errors import RuntimeFailure
+from ...ir.core.program import Program
+from ...passes.framework.base import Pass
+from ...passes.framework.manager import compile_program
+from ...passes.loss_scale import LossScale
+from ...passes.step.dynamic_loss_scale import scales_its_loss
+from ...passes.step.names import SCALE
+from .changes import totals
+from .deterministic import without_dropout
+from .reference import Batch, Reference
+
+SCALES = tuple(2.0**k for k in (16, 12, 8, 4, 0))
+"""The loss scales that are tried, from the largest, as a dynamic one would come down."""
+NOTHING = 2.0**-16
+"""A weight whose gradient is smaller than this beside the largest, by the root of the mean square, has none but
+rounding: a bias in front of a BatchNorm."""
+
+
+class Exact:
+    """The gradients of a float32 program for some micro-batches, from its initial state."""
+
+    def __init__(self, program: Program, batches: Sequence[Batch], device: str = "CPU"):
+        self.program, self.batches, self.device = program, batches, device
+        self.reference = Reference(without_dropout(program), device)
+        self.gradients = [_totals(self.reference, batch) for batch in batches]
+        size = {w: max(_root_mean_square(g[w]) for g in self.gradients) for w in self.gradients[0]}
+        largest = max(size.values(), default=0.0)
+        self.weights = [w for w, s in size.items() if s > NOTHING * largest]
+        """Those that have a gradient to speak of."""
+
+    def errors(self, passes: Sequence[Pass]) -> dict[str, float]:
+        """For each weight: the root of the sum of squares of what ``passes`` change its gradient by, relative to the
+        gradient's. Of several micro-batches the worst counts. RuntimeFailure where the data overflows."""
+        scaled = not scales_its_loss(self.program)
+        scaling = [LossScale(mode="static", init=1.0)] if scaled else []
+        program = compile_program(self.program, [*passes, *scaling], reproducer_directory=None)
+        half = Reference(without_dropout(program), self.device)
+        found = dict.fromkeys(self.weights, 0.0)
+        for exact, batch in zip(self.gradients, self.batches, strict=True):
+            ours = self._unscaled(half, batch) if scaled else _totals(half, batch)
+            for weight in self.weights:
+                length = float(np.linalg.norm(exact[weight].astype(np.float64)))
+                off = float(np.linalg.norm(ours[weight].astype(np.float64) - exact[weight])) if length else 0.0
+                found[weight] = max(found[weight], off / length if length else 0.0)
+        return found
+
+    def _unscaled(self, half: Reference, batch: Batch) -> dict[str, np.ndarray]:
+        for scale in SCALES:
+            state = {**half.initial, SCALE: np.asarray(scale, np.float32)}
+            with np.errstate(all="ignore"):
+                gradients = totals(half.probe, half.micro(state, batch).gradients)
+            if all(np.isfinite(g).all() for g in gradients.values()):
+                return {w: g / np.float32(scale) for w, g in gradients.items()}
+        raise RuntimeFailure(
+            "with this data gradients overflow in half precision even at a loss scale of 1: scale the inputs down, "
+            "keep the cells that overflow in float32 (mixed-precision{keep=GLOB}), or take dtype=bfloat16 on Ascend"
+        )
+
+
+def _totals(reference: Reference, batch: Batch) -> dict[str, np.ndarray]:
+    return totals(reference.probe, reference.micro(reference.initial, batch).gradients)
+
+
+def _root_mean_square(array: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 0.0
