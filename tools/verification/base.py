@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import compile_program
 from ...passes.legalize import Legalize
-from ...passes.mixed_precision import MixedPrecision
 from .promises import LEGALIZE, MIXED, Promises
 
 
@@ -32,8 +30,9 @@ def runnable(original: Program, promises: Promises, target: str) -> Program:
 
 def _by_itself(p: Pass) -> Pass:
     """The pass without what it would bring along, which is judged too."""
-    brings = isinstance(p, MixedPrecision) and p.level != "O0"
-    return replace(p, loss_scale=False) if brings else p
+    if p.name == MIXED and p.options()["level"] != "O0":
+        return type(p)(**{**p.options(), "loss_scale": False})
+    return p
 
 
 def _compiled(original: Program, passes: Sequence[Pass], promises: Promises, target: str) -> Program:

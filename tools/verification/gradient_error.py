@@ -10,7 +10,7 @@ from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import compile_program
-from ...passes.loss_scale import LossScale
+from ...passes.framework.pipeline import parse_pipeline
 from ...passes.step.dynamic_loss_scale import scales_its_loss
 from ...passes.step.names import SCALE
 from .changes import totals
@@ -40,7 +40,7 @@ class Exact:
         """For each weight: the root of the sum of squares of what ``passes`` change its gradient by, relative to the
         gradient's. Of several micro-batches the worst counts. RuntimeFailure where the data overflows."""
         scaled = not scales_its_loss(self.program)
-        scaling = [LossScale(mode="static", init=1.0)] if scaled else []
+        scaling = parse_pipeline("loss-scale{mode=static,init=1.0}") if scaled else []
         program = compile_program(self.program, [*passes, *scaling], reproducer_directory=None)
         half = Reference(without_dropout(program), self.device)
         found = dict.fromkeys(self.weights, 0.0)
