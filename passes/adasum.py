@@ -154,7 +154,6 @@ def _decide_together(graph: Graph, target: str) -> None:
         agreed = _any_rank(graph, own, target)
         mark(agreed, {AGREED: True})
         rewire(uses, agreed)
-    graph.sort()
 
 
 def _any_rank(graph: Graph, own: Value, target: str) -> Node:
@@ -176,7 +175,6 @@ def _test_together(graph: Graph, checks: Sequence[Node], target: str) -> bool:
     agreed = graph.create("LogicalAnd", [smallest, nowhere], scope=SCOPE)
     mark(agreed, {AGREED: True})
     rewire(uses, agreed)
-    graph.sort()
     return True
 
 
