@@ -298,6 +298,24 @@ REFUSED = {
         UNMARKED.replace("BODY", "%c = Cast(%x, 43) : float32[2]").replace("%to", "%c"),
         "what it updates from is the input 'x', no gradient",
     ),
+    "an optimizer inside a function": (
+        """
+state %w: float32[2]
+state %rate: float32[]
+graph @step(%x: float32[2]) {
+  %c = call(@move, %w, %rate, %x, umonad) : float32[2]
+  %u = UpdateState(umonad, %c)
+  %r = Depend(%x, %u)
+  return %r
+  func @move(%p: float32[2], %q: float32[], %given: float32[2], %t: umonad) {
+    %up = ApplyGradientDescent(%p, %q, %given, %t) : float32[2]
+    %t2 = UpdateState(%t, %up)
+    %done = Depend(%up, %t2)
+    return %done
+  }
+}""",
+        "updates 'w' .* what it updates from is the input 'x', no gradient",
+    ),
     "an optimizer of a state": (
         UNMARKED.replace("BODY", "%c = Load(%m, umonad)").replace("%to", "%c"),
         "what it updates from is the state 'm', no gradient",

@@ -39,6 +39,13 @@ def test_through_what_carries_infinities(body: str, wanted: set[str]) -> None:
     assert seen(body) == wanted
 
 
+def test_a_factor_is_not_seen_though_it_is_a_gradient_itself() -> None:
+    """It may be zero, and then hides what it multiplies, not what it is."""
+    g = graph("%g = Neg(%x)\n%h = ReduceSum(%x, (), false)\n%t = Mul(%g, %h)\nreturn %t")
+    starts = {node(g, name): name for name in ("g", "h")}
+    assert gradients_behind(node(g, "t"), starts, bindings(g)) == {node(g, "g")}
+
+
 def test_inside_a_function() -> None:
     """An input that one caller gives the gradient is that gradient; with two callers it may be either."""
     text = """

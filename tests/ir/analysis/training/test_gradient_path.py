@@ -67,6 +67,10 @@ ONE_STAGE = {
     "without its mean": ("%mean = ReduceMean(%g, (0,), true) : float32[1]\n%to = Sub(%g, %mean)", ["", "centralize"]),
     "taken away from its mean": ("%mean = ReduceMean(%g, (0,), true) : float32[1]\n%to = Sub(%mean, %g)", [""]),
     "divides": ("%s0 = Load(%scale, umonad)\n%to = RealDiv(%s0, %g)", [""]),
+    "times what forward computed": (
+        "%k = Load(%scale, umonad) @f\n%s0 = Neg(%k) @f\n%to = Mul(%g, %s0)",
+        ["", "unscale"],
+    ),
     "times a tensor": ("%to = Mul(%g, %x)", [""]),
     "squared": ("%to = Mul(%g, %g)", [""]),
     "used twice": ("%n = Neg(%g)\n%to = Mul(%n, %g)", [""]),
