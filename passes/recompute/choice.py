@@ -46,9 +46,7 @@ def what_is_cheap(forward: Forward, piece: Sequence[Node]) -> set[Node]:
         return set()
     # networkx gives the cut nearest to its target.
     _, (_, near) = nx.minimum_cut(network, "given", "wanted")
-    return _without_bare_views(
-        forward, {node for node in piece if (node, "in") in near and not forward.obstacles[node]}
-    )
+    return _without_bare_views(forward, {node for node in piece if (node, "in") in near})
 
 
 def _without_bare_views(forward: Forward, chosen: set[Node]) -> set[Node]:

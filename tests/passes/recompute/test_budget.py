@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.passes import compile_program
@@ -18,8 +20,11 @@ def test_a_smaller_budget_never_costs_less_nor_needs_more() -> None:
     found = []
     for k in range(6):
         budget = int((nothing + (smallest - nothing) * k / 5) * (1 + MARGIN)) + 1
-        chosen, _ = fitting(program, budget)
+        chosen, tried = fitting(program, budget)
         assert chosen.bytes * (1 + MARGIN) <= budget
+        halved = [match for plan in tried if (match := re.fullmatch(r"(\d+) of 8 pieces", plan.text))]
+        assert len(halved) <= 4, "pieces are halved"
+        assert all(1 <= int(match[1]) <= 8 for match in halved)
         found.append((chosen.extra, -chosen.bytes))
     assert found == sorted(found)
     assert found[0][0] == 0 < found[-1][0]

@@ -43,3 +43,24 @@ def test_a_piece_without_a_gradient_to_wait_for_is_told_and_left_alone() -> None
     g = graph(WITHOUT.replace("OnesLike(%c)", "OnesLike(%a)"))
     done = run_again(forward_of(g, CPU), [{node(g, "a")}], Effects(g))
     assert (done.copied, done.unguarded) == ({}, [node(g, "a")])
+
+
+def test_what_a_copy_takes_of_the_kept_values_waits_too() -> None:
+    """%k is kept. What is read from a state is there anyway, and waits only where no other operand does."""
+    g = graph("""
+state %w: float32[64]
+graph @step(%x: float32[64]) {
+  %v = Load(%w, umonad) : float32[64] @f
+  %k = Neg(%x) : float32[64] @f
+  %a = Mul(%v, %v) : float32[64] @f
+  %b = Mul(%a, %k) : float32[64] @f
+  %c = Mul(%b, %v) : float32[64] @f
+  %l = OnesLike(%x) : float32[64] @b
+  %p = Mul(%l, %c) : float32[64] @b
+  return %p
+}""")
+    done = run_again(forward_of(g), [{node(g, name) for name in "abc"}])
+    a, b, c = (done.copied[node(g, name)] for name in "abc")
+    assert [v.op.name for v in a.operands] == ["Depend", "Depend"]  # type: ignore[attr-defined]
+    assert (b.operand(0), b.operand(1).op.name, b.operand(1).operand(0)) == (a, "Depend", node(g, "k"))  # type: ignore[attr-defined]
+    assert c.operands == (b, node(g, "v"))
