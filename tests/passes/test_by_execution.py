@@ -135,6 +135,17 @@ def test_what_stands_around_the_optimizer_leaves_an_ordinary_step_alone(name: st
     equal(found, as_exported(name, 2), source.state)
 
 
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_a_scale_leaves_the_sums_of_a_cycle_alone(split: str) -> None:
+    """Nothing divides them by a count, to which the scale could be joined."""
+    source, summing = material("mlp"), f"gradient-accumulation{{steps=2,split={split},reduction=sum}}"
+    found, wanted = (
+        after(compiled("mlp", summing + scale), values(source), batches(source, 4))
+        for scale in (",loss-scale{mode=static,init=8}", "")
+    )
+    equal(found, wanted, role(source, "weight", "slot"))
+
+
 NOT_FINITE = (np.inf, -np.inf, np.nan)
 
 

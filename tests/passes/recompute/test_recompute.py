@@ -167,6 +167,8 @@ def test_what_cannot_be_asked_for() -> None:
         compiled(chain(4), "recompute{match=a,budget=1GB}")
     with pytest.raises(OptionError, match="give a number with a unit"):
         compiled(chain(4), "recompute{budget=much}")
+    with pytest.raises(NotApplicable, match="nothing can run again: a piece starts from it, or it is not in what was"):
+        compiled(chain(1), "recompute")
     with pytest.raises(NotApplicable, match="no graph has a backward part"):
         compiled(parse_program("graph @net(%x: float32[4]) {\n%y = Exp(%x)\nreturn %y\n}\n"), "recompute")
 
