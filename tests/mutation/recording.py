@@ -30,14 +30,13 @@ class Recording:
     seconds: dict[str, float]
 
     def tests(self, path: Path, lines: range | None) -> list[str]:
-        """Tests that run one of these lines of the module: first those of its own file, then the quick ones. For what
-        its import runs (None), all that run any line of it; so do those of its own file, where tests are made of what
-        an import did."""
+        """Tests that run one of these lines of the module, the quick ones first; for what its import runs (None), all
+        that run any line of it. In front of them stand those of its own file, whatever they run: some judge what an
+        import did."""
         here = self.lines.get(str(path), {})
         mirror = (f"test_{path.stem}.py", f"{path.stem}.ir")
-        any_line = {test for tests in here.values() for test in tests}
-        own = {test for test in any_line if Path(test.split("::")[0]).name in mirror}
-        found = any_line if lines is None else own.union(*(here.get(line, ()) for line in lines))
+        own = {test for test in self.seconds if Path(test.split("::")[0]).name in mirror}
+        found = own.union(*(here if lines is None else {line: here.get(line, ()) for line in lines}).values())
         fast = [test for test in found if self.seconds.get(test, 0) <= LONG]
         return sorted(fast, key=lambda t: (t not in own, self.seconds.get(t, 0), t))
 
