@@ -108,8 +108,7 @@ class Effects:
         kept = [e for e in self.list if not e.passive]
         roots = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
         live = set(walk(roots, untied_operands))
-        gone = {e.node for e in self.list if e.passive and e.node not in live}
-        effects = [e for e in self.list if e.node not in gone]
+        effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
         present = {e.node for e in effects}
         for node in graph:
             if node in live and node not in present and node.op.name != "Partial":
