@@ -201,8 +201,8 @@ def frozen_slot_moves(patch: Patch) -> None:
     """A frozen variant still writes a slot of a frozen weight."""
     real = gradient_freeze._freeze
 
-    def freeze(program: bc.Program, source: Graph, name: str, frozen: set[str]) -> Graph:
-        graph = real(program, source, name, frozen)
+    def freeze(program: bc.Program, source: Graph, name: str, frozen: set[str], shared: set[str]) -> Graph:
+        graph = real(program, source, name, frozen, shared)
         slot = next(v for v in program.state.values() if v.role == "slot" and v.weight in frozen)
         if graph.name.startswith("step"):
             fx = Effects(graph)

@@ -86,6 +86,21 @@ def test_compile_and_prove(here: Path, capsys: Capture) -> None:
     refused = shell(capsys, compile_command, MLP, "--accumulate", "2", "-p", "adasum", "--prove-each", "-o", "b.boost")
     assert_one_error(refused, "boost-compile", "after pass 'adasum'", "NOT proved")
     assert not Path("b.boost").exists()
+    clipped = shell(
+        capsys,
+        compile_command,
+        MLP,
+        "--accumulate",
+        "2",
+        "--clip-norm",
+        "1",
+        "--prove-each",
+        "--prove",
+        "-o",
+        "d.boost",
+    )
+    assert clipped.code == 0, clipped.err
+    assert "as clip-gradients changes it on purpose." in clipped.out
     quiet = shell(capsys, compile_command, MLP, "-p", "adasum", "--prove", "-q", "-o", "c.boost")
     assert quiet.code == 1
     assert quiet.out == ""
