@@ -97,8 +97,7 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
         first.primal = first.primal or node.primal
         first.marks = first.marks or node.marks
         merged.setdefault(first, []).append(node)
-        node.replace_uses(first)
-        graph.erase(node)
+        graph.substitute(node, first)
         result.changed += 1
     for first, others in merged.items():
         first.origin = _merged_origin([first, *others], editor)

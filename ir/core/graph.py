@@ -491,6 +491,11 @@ class Graph(Displayed):
         self._unlink(node)
         node.set_operands(())
 
+    def substitute(self, node: Node, value: Value) -> None:
+        """Who uses a node uses ``value`` from now on, and the node goes."""
+        node.replace_uses(value)
+        self.erase(node)
+
     def erase_all(self, nodes: Iterable[Node]) -> int:
         """Removes nodes that only each other use (a dead region, cycles included). Checks first, then changes."""
         doomed = dict.fromkeys(nodes)

@@ -51,8 +51,7 @@ def _waits(status: Value) -> Iterator[Node]:
 def _drop(graph: Graph, clear: Node) -> None:
     for user in list(clear.users):
         if user.op.name == "Depend" and user.operand(1) is clear:
-            user.replace_uses(user.operand(0))
-            graph.erase(user)
+            graph.substitute(user, user.operand(0))
     if not clear.uses:
         graph.erase(clear)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.finiteness import gradients_behind
-from ...ir.analysis.training.results import TESTING, writes_state
+from ...ir.analysis.training.results import TESTING, skips_writes
 from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.reduce import all_finite, any_true
 from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
@@ -35,10 +35,8 @@ def find_own_check(graph: Graph, effects: Sequence[Effect]) -> OwnCheck | None:
     decisions: dict[Value, bool] = {}
     for effect in effects:
         switch = effect.node.operand(0) if effect.node.op is CALL else None
-        if isinstance(switch, Node) and switch.op.name == "Switch" and switch.num_operands == 3:
-            writes = [writes_state(switch.operand(i), known) for i in (1, 2)]
-            if writes[0] != writes[1]:
-                decisions[switch.operand(0)] = writes[1]
+        if isinstance(switch, Node) and (skipping := skips_writes(switch, known)) is not None:
+            decisions[switch.operand(0)] = skipping
     nodes: dict[Node, None] = {}
     conditions: list[tuple[Value, bool]] = []
     for condition, skipping in decisions.items():

@@ -65,8 +65,7 @@ def _replace(graph: Graph, node: Node, draw: Draw) -> None:
 
     drawn = graph.add_input(graph.fresh_name(f"drawn_{draw.serial}"), draw.type)
     if draw.op in NUMBERS:
-        node.replace_uses(drawn)
-        graph.erase(node)
+        graph.substitute(node, drawn)
         return
     assert isinstance(node.type, TupleType)
     out = node.type.elements[0]
@@ -78,5 +77,4 @@ def _replace(graph: Graph, node: Node, draw: Draw) -> None:
         kept = graph.create("Mul", [x, mask], scope=node.scope, sources=[node])
         scaled = graph.create("Mul", [kept, scale], scope=node.scope, sources=[node])
         both = graph.create("MakeTuple", [cast(graph, scaled, out.dtype, scope=node.scope), drawn], scope=node.scope)
-    node.replace_uses(both)
-    graph.erase(node)
+    graph.substitute(node, both)

@@ -62,8 +62,7 @@ def _shorten(graph: Graph, node: Node) -> None:
         longer = rows > columns
         zeros = _zeros(graph, (1, rows) if longer else (columns, 1))
         answers = n.op("IsFinite", n.matmul(zeros, value) if longer else n.matmul(value, zeros))
-    node.replace_uses(answers)
-    graph.erase(node)
+    graph.substitute(node, answers)
 
 
 def _zeros(graph: Graph, shape: tuple[int, int]) -> Value:

@@ -48,8 +48,7 @@ def run(graph: Graph, context: Context) -> str:
         for node in divisions:
             with graph.inserting_before(node):
                 product = graph.create("Mul", [node.operand(0), reciprocal], scope=node.scope, sources=[node])
-            node.replace_uses(product)
-            graph.erase(node)
+            graph.substitute(node, product)
             products += 1
     graph.sort()
     return f"{counted(products, 'division')} by a power of two turned into multiplications"

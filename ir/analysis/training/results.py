@@ -75,12 +75,10 @@ def _skip_flags(graph: Graph) -> set[Value]:
     known = summarize(graph)
     found: set[Value] = set()
     for node in graph:
-        if node.op.name != "Switch" or node.num_operands != 3:
+        means_skip = skips_writes(node, known)
+        if means_skip is None:
             continue
-        writes = [writes_state(node.operand(i), known) for i in (1, 2)]
-        if writes[0] == writes[1]:
-            continue
-        value, means_skip = node.operand(0), writes[1]
+        value = node.operand(0)
         while True:
             if means_skip:
                 found.add(value)
@@ -91,8 +89,16 @@ def _skip_flags(graph: Graph) -> set[Value]:
     return found
 
 
-def writes_state(branch: Value, known: dict[str, Summary]) -> bool:
-    """Whether a branch of a Switch writes state; ``known``: :func:`.state_access.summarize` of the main graph."""
+def skips_writes(switch: Value, known: dict[str, Summary]) -> bool | None:
+    """The condition at which a Switch leaves out writes of state; None where its branches do not differ in that, or it
+    is no Switch. ``known``: :func:`.state_access.summarize` of the main graph."""
+    if not isinstance(switch, Node) or switch.op.name != "Switch" or switch.num_operands != 3:
+        return None
+    writes = [_writes_state(switch.operand(i), known) for i in (1, 2)]
+    return writes[1] if writes[0] != writes[1] else None
+
+
+def _writes_state(branch: Value, known: dict[str, Summary]) -> bool:
     function = branch.operand(0) if isinstance(branch, Node) and branch.op.name == "Partial" else branch
     if not isinstance(function, GraphRef):
         return False

@@ -63,8 +63,7 @@ def _divided(graph: Graph, node: Node) -> Node:
         by = graph.constant(scalar_tensor(str(node.type.dtype), float(by.value)))
     with graph.inserting_before(node):
         made = graph.create("RealDiv", [node.operand(0), by], node.type, scope=node.scope, sources=[node])
-    node.replace_uses(made)
-    graph.erase(node)
+    graph.substitute(node, made)
     return made
 
 
