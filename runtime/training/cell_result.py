@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.analysis.effects.state_access import state_behind
-from ...ir.core.graph import Graph, Node
+from ...ir.core.graph import Graph
 from ...ir.core.names import LOSS, LOSS_SCALE, NAMES, OVERFLOW, loss_scale_of
 from ...ir.core.program import Program
-from ...ir.core.walk import result_value
+from ...ir.rewrite.evaluation.outputs import results_of
 from ..engine.engine import Engine
 
 OWN = frozenset(name.text for name in NAMES if name.kind == "result")
@@ -80,11 +80,5 @@ def _single(results: tuple[Any, ...]) -> Any:
 
 def _scale_states(graph: Graph) -> dict[str, str]:
     """The names of the states that a graph returns as loss scales, by the results' names."""
-    result = result_value(graph)
-    values = result.operands if isinstance(result, Node) and result.op.name == "MakeTuple" else (result,)
-    found = {}
-    for name, value in zip(graph.outputs, values, strict=False):
-        state = state_behind(value)
-        if name.startswith(LOSS_SCALE) and state is not None:
-            found[name] = state.name
-    return found
+    scales = {n: state_behind(v) for n, v in results_of(graph).items() if n.startswith(LOSS_SCALE)}
+    return {name: state.name for name, state in scales.items() if state is not None}
