@@ -139,6 +139,15 @@ def test_nodes_that_nothing_uses_go_and_others_stay() -> None:
     assert (result.matched, result.changed, result.misses) == (1, 1, [])
 
 
+def test_a_node_that_stands_in_two_places_of_a_pattern_goes_once() -> None:
+    rewrite = Rewrite(op("Mul", op("Neg", any_value("x")), op("Neg", any_value("x"))), lambda graph, m: m["x"])
+    graph = graph_of(
+        "%n = Neg(%x) : float32[2]", "%m = Mul(%n, %n) : float32[2]", "%a = Abs(%m) : float32[2]", "return %a"
+    )
+    assert swept(rewrite, graph).changed == 1
+    assert [(n.name, [v.name for v in n.operands]) for n in graph] == [("a", ["x"])]
+
+
 def test_new_nodes_know_where_they_come_from() -> None:
     graph = graph_of(
         '%a = Neg(%x) : float32[2] scope("net/one/Neg-op0")',

@@ -7,7 +7,7 @@ import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
-from boost_compile.passes.step.dynamic_loss_scale import CLEAN, SCALE
+from boost_compile.passes.step.dynamic_loss_scale import CLEAN, SCALE, scales_its_loss
 
 from tests.execution import train
 from tests.material import batches, material, values
@@ -15,6 +15,19 @@ from tests.material import batches, material, values
 
 def compiled(options: str, more: str = ",overflow-check") -> Program:
     return compile_program(material("mlp"), f"loss-scale{{{options}}}{more}", reproducer_directory=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "wanted"),
+    [
+        ("mlp", "clip-gradients", False),
+        ("mlp", "loss-scale{mode=static}", True),
+        ("mlp", "group-loss-scale{groups=2}", True),
+        ("mlp_loss_scale_dynamic", "legalize?", True),
+    ],
+)
+def test_whether_a_program_scales_its_loss(name: str, pipeline: str, wanted: bool) -> None:
+    assert scales_its_loss(compile_program(material(name), pipeline, reproducer_directory=None)) is wanted
 
 
 def run(of: Program, cycles: str) -> tuple[float, float]:
