@@ -45,16 +45,16 @@ def test_the_steps_on_the_cpu() -> None:
 @pytest.mark.slow
 def test_the_steps_on_the_stand_in_for_a_gpu() -> None:
     """All pipelines; test_newer_card.py goes through the same steps with one."""
-    networks = ("mlp_adam", "lenet_bn", "gpt")
+    networks = ("mlp_adam", "lenet_bn")
     asked = [option for network in networks for option in ("--network", network)]
     done, rows = tables_of("GPU", *asked, **ENVIRONMENTS[built("GPU")]())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "GPU: no device: host memory; " in done.stdout
     assert "libcublas.so.11, libcudart.so.11.0, libcudnn.so.8" in done.stdout
     for pipeline in AS:
-        trained = [row for row in rows if f"| `{pipeline}` | 0.0e+00 |" in row]
+        trained = [row for row in rows if re.match(rf"\| \w+ \| `{pipeline}` \| [\d.e+-]+ \| 2e-04 \|", row)]
         assert len(trained) == (2 if pipeline in AS[:2] else 1) * len(networks), rows
-        assert any(row.startswith(f"| `{pipeline}` | 3 of 3 |") for row in rows), rows
+        assert any(row.startswith(f"| `{pipeline}` | 2 of 2 |") for row in rows), rows
 
 
 def test_float32_in_eleven_bits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
