@@ -60,7 +60,8 @@ def main(folder: Path, python: str, capability: int, jobs: int, part_size: int |
 
 def packages(everything: Path, site: Path, python: str) -> None:
     """boost-compile and all that it needs, for a version of Python; of MindSpore, what a run loads."""
-    pip("wheel", "--no-deps", "-w", everything / "wheel", ROOT)
+    shutil.copytree(ROOT, everything / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    pip("wheel", "--no-deps", "-w", everything / "wheel", everything / "source")  # it leaves files in the source
     (ours,) = (everything / "wheel").glob("*.whl")
     chosen = ["--python-version", python, "--only-binary=:all:", *(f"--platform={name}" for name in PLATFORMS)]
     pinned = f"mindspore=={version('mindspore')}"
