@@ -17,7 +17,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.kernels import kernels
-from ...ir.core.names import BACKWARD_ID, DUPLICATED, FORWARD_ID
+from ...ir.core.names import BACKWARD_ID, DUPLICATED, FORWARD_ID, LOSS
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.primitives import EVERYWHERE, VIEWS, Family, facts
@@ -43,12 +43,14 @@ _STRUCTURE = frozenset({Family.ORDER, Family.TUPLE, Family.CLOSURE})
 
 @dataclass(slots=True)
 class Labels:
-    """The label of each forward and backward node. ``reasons``: why one that the level would take stays in float32."""
+    """The label of each forward and backward node. ``reasons``: why one that the level would take stays in float32.
+    ``told``: whether it shows where the network ends and the loss begins."""
 
     graph: Graph
     parts: dict[Node, str]
     of: dict[Node, str] = field(default_factory=dict)
     reasons: dict[Node, str] = field(default_factory=dict)
+    told: bool = True
 
     def half(self) -> set[Node]:
         return {node for node, label in self.of.items() if label == HALF}
@@ -75,7 +77,9 @@ class Rule:
 def label(program: Program, graph: Graph, rule: Rule) -> Labels:
     """The labels of a main graph and its functions. Linear in nodes."""
     labels = Labels(graph, network_parts(graph))
-    forward = _Forward(labels, _network(program, graph, labels.parts), rule)
+    network = _network(program, graph)
+    labels.told = network is not None
+    forward = _Forward(labels, None if rule.loss else network, rule)
     for node in graph.all_nodes():
         if labels.parts.get(node) == FORWARD:
             forward.judge(node)
@@ -83,19 +87,16 @@ def label(program: Program, graph: Graph, rule: Rule) -> Labels:
     return labels
 
 
-def network_is_told(program: Program, graph: Graph) -> bool:
-    """Whether it shows where the network ends and the loss begins."""
+def _network(program: Program, graph: Graph) -> Collection[Value] | None:
+    """The nodes that are the network's, and not the loss's or of what else a training cell computes; None where it does
+    not show where the network ends."""
     try:
-        return "loss" not in network_outputs(program, graph)
+        outputs = network_outputs(program, graph)
     except PassError:
-        return False
-
-
-def _network(program: Program, graph: Graph, parts: dict[Node, str]) -> Collection[Value]:
-    """The forward nodes that are the network's, and not the loss's or of what else a training cell computes."""
-    if not network_is_told(program, graph):
-        return {node for node in graph.all_nodes() if parts.get(node) == FORWARD}
-    inside = ancestors(network_outputs(program, graph).values())
+        return None
+    if LOSS in outputs:
+        return None
+    inside = ancestors(outputs.values())
     called = [v.graph for n in inside if isinstance(n, Node) for v in n.operands if isinstance(v, GraphRef)]
     functions = walk(called, _called)
     return inside | {node for function in functions for node in function}
@@ -112,12 +113,14 @@ def is_structure(node: Node) -> bool:
 
 
 class _Forward:
-    def __init__(self, labels: Labels, inside: Collection[Value], rule: Rule):
+    """``inside``: the nodes of the network; None where all of the forward part counts."""
+
+    def __init__(self, labels: Labels, inside: Collection[Value] | None, rule: Rule):
         self.labels, self.inside, self.rule = labels, inside, rule
 
     def judge(self, node: Node) -> None:
         labels = self.labels
-        if node not in self.inside and not self.rule.loss:
+        if self.inside is not None and node not in self.inside:
             labels.of[node] = OUTSIDE
             return
         labels.of[node] = FULL

@@ -22,7 +22,7 @@ from ..framework.base import Pass
 from ..framework.options import option
 from ..step.dynamic_loss_scale import scales_its_loss
 from ..step.step import the_step
-from .labels import HALF, KEPT, OUTSIDE, Labels, Rule, is_structure, label, network_is_told
+from .labels import HALF, KEPT, OUTSIDE, Labels, Rule, is_structure, label
 from .lists import BY_TARGET
 from .narrow import Narrowing
 from .search import Search, cells
@@ -120,7 +120,7 @@ class MixedPrecision(Pass):
         rule = self._rule(program)
         labels = label(program, step, rule)
         self._refuse(labels, rule)
-        if not network_is_told(program, step) and not rule.loss:
+        if not labels.told and not rule.loss:
             result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
         half = labels.half()
         casts = _narrow(step, half, labels, rule.dtype)
