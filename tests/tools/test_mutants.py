@@ -1,4 +1,4 @@
-"""Passes broken on purpose, one fault each: boost-verify finds every one, and names the pass.
+"""Passes broken on purpose, one fault each: boost-verify finds every one, and names the pass. boost-prove proves none.
 
 A mutant is made in this process, by replacing a part of a pass for the length of one test; the pipeline that compiles
 the program is then the one that the bisection runs again.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,6 +280,21 @@ MUTANTS = [
     Mutant(needed_effect_eliminated, "mlp", "loss-scale{mode=static},dead-code-elimination", "dead-code-elimination"),
     Mutant(wrong_backward, "mlp", "normalised-head", "normalised-head"),
 ]
+
+
+MATERIAL = Path(__file__).parents[1] / "material"
+UNSTATED = (wrong_backward,)
+"""Mutants of passes that change training and have no formula."""
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.case == "mlp"], ids=lambda m: m.make.__name__)
+def test_mutants_are_not_proved(mutant: Mutant, monkeypatch: Patch) -> None:
+    """What the whole pass makes is proved, and what the broken one makes is not."""
+    source = bc.load(MATERIAL / "mlp.ir")
+    whole = bc.prove(source, bc.compile(source, mutant.pipeline))
+    assert whole.proved is (mutant.make not in UNSTATED)
+    mutant.make(monkeypatch)
+    assert not bc.prove(source, bc.compile(source, mutant.pipeline)).proof.proved
 
 
 @pytest.fixture(scope="module")
