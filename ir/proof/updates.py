@@ -18,6 +18,9 @@ from ..core.types import TensorType
 from .reals import Polynomial, Reals
 from .terms import Terms
 
+MEANS = ("mean", "all")
+"""Kinds of terms that stand for the mean of a gradient, over micro-batches and over ranks too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -102,7 +105,7 @@ def by_many(
             continue
         (gradient,) = own
         last, operands = _last(terms, states[name], name)
-        seam = terms.arguments[gradient][0] if terms.heads[gradient][0] == "mean" else gradient
+        seam = terms.arguments[gradient][0] if terms.heads[gradient][0] in MEANS else gradient
         node = seams[seam]
         if isinstance(node.type, TensorType):
             found[name] = Update(name, last, operands, gradient, gradient, None, node.type, node.name)
@@ -121,7 +124,7 @@ def _leaving(terms: Terms, root: int, seams: Collection[int]) -> set[int]:
     found, seen, stack = set[int](), {root}, [root]
     while stack:
         t = stack.pop()
-        if t in seams or (terms.heads[t][0] == "mean" and terms.arguments[t][0] in seams):
+        if t in seams or (terms.heads[t][0] in MEANS and terms.arguments[t][0] in seams):
             found.add(t)
             continue
         new = [a for a in terms.arguments[t] if a not in seen]

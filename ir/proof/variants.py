@@ -14,7 +14,7 @@ from .execution import Execution, Outcome
 from .formulas import freeze
 from .reals import Reals
 from .terms import Terms
-from .updates import Moved, updates
+from .updates import MEANS, Moved, updates
 from .verdict import STATE, UNPROVED, Proof, Verdict
 
 
@@ -52,7 +52,7 @@ def idle_gradients(frozen: Frozen, mean: Outcome, terms: Terms, reals: Reals) ->
     taken: dict[bool, set[int]] = {True: set(), False: set()}
     for name, update in updates(terms, mean.states.values(), frozen.trained, Moved(terms, seams), reals).items():
         atoms = {a for m in reals.polynomial(update.gradient) for a, _ in m}
-        direct = {terms.arguments[a][0] if terms.heads[a][0] == "mean" else a for a in atoms}
+        direct = {terms.arguments[a][0] if terms.heads[a][0] in MEANS else a for a in atoms}
         taken[name in frozen.names] |= direct & seams
     return taken[True] - taken[False]
 

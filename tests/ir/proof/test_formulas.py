@@ -29,6 +29,7 @@ CYCLES = (
     "gradient-accumulation{steps=3}",
     "gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
+    "data-parallel,gradient-accumulation{steps=2}",
 )
 
 
