@@ -26,7 +26,7 @@ from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
 from .clones import run_again
 from .plans import Plan, blocks, cheap, kept_bytes, root_blocks
 
-MARGIN = 0.05
+MARGIN = 0.1
 """By how much a session may grow beyond the estimate (docs/memory.md)."""
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Into how many pieces the forward part is cut."""

@@ -24,7 +24,7 @@ from .memory import graph_memory
 from .pool import reach
 from .running_order import is_kernel
 
-ENGINE = 28_500 << 10
+ENGINE = 32_500 << 10
 """Bytes that a session costs, whatever it runs."""
 KERNEL = 50 << 10
 """Bytes that a kernel costs once MindSpore has compiled it."""
