@@ -41,6 +41,7 @@ GROUPS = {
         "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",
     },
     "Less work, other networks": {
+        "freeze": "",
         "gradient-freeze": "[from mindspore.boost](from-mindspore-boost.md#gradientfreeze-freezeopt-freeze_cell)",
         "less-bn": "[from mindspore.boost](from-mindspore-boost.md#lessbn)",
         "normalised-head": "[from mindspore.boost](from-mindspore-boost.md#lessbn)",

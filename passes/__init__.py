@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .framework.options import option
     from .framework.pipeline import parse_pipeline, print_pipeline
     from .framework.registry import REGISTRY, register
+    from .freeze import Freeze
     from .gradient_accumulation import GradientAccumulation
     from .gradient_freeze import GradientFreeze
     from .group_loss_scale import GroupLossScale
@@ -62,6 +63,7 @@ __all__ = [
     "DeadCodeElimination",
     "DimReduce",
     "EffectChainMinimization",
+    "Freeze",
     "GradientAccumulation",
     "GradientFreeze",
     "GroupLossScale",

@@ -54,6 +54,7 @@ ELSEWHERE = {
     "ir/proof": "tests/ir/proof/test_prover.py",
     # One pass in several files.
     "passes/data_parallel": "tests/passes/data_parallel.ir",
+    "passes/step/freezing.py": "tests/passes/gradient_freeze.ir",
     "passes/gradient_accumulation": "tests/passes/gradient_accumulation.ir",
     "passes/normalised_head": "tests/passes/normalised_head.ir",
     "passes/legalize": "tests/passes/legalize/legalize.ir",

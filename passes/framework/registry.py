@@ -19,6 +19,7 @@ CLASSES = {
     "dead-code-elimination": "DeadCodeElimination",
     "dim-reduce": "DimReduce",
     "effect-chain-minimization": "EffectChainMinimization",
+    "freeze": "Freeze",
     "gradient-accumulation": "GradientAccumulation",
     "gradient-freeze": "GradientFreeze",
     "group-loss-scale": "GroupLossScale",

@@ -22,10 +22,16 @@ def test_the_page_of_passes_is_what_their_classes_say(monkeypatch: pytest.Monkey
     assert make.page().splitlines() == (DOCS / "passes.md").read_text(encoding="utf-8").splitlines()
 
 
-WITH = {"batch-size": "{size=2}", "dim-reduce": "{basis=x}", "parameter-groups": "{split_points=[1]}"}
+WITH = {
+    "batch-size": "{size=2}",
+    "dim-reduce": "{basis=x}",
+    "freeze": "{match=[x]}",
+    "parameter-groups": "{split_points=[1]}",
+}
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "normalised-head", "less-bn", "legalize", "batch-size", "mixed-precision"),
+    *("tag-gradient-centralization", "normalised-head", "less-bn", "legalize", "freeze", "batch-size"),
+    "mixed-precision",
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("effect-chain-minimization", "dead-code-elimination", "parameter-groups", "common-subexpression-elimination"),

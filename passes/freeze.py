@@ -1,0 +1,68 @@
+"""Freeze: weights that are no longer trained at all."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from ..ir.analysis.cost.flops import estimated_flops
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.core.errors import PassError, nearest
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted, print_bytes
+from .framework.base import Pass
+from .framework.options import option
+from .step.freezing import frozen_copy, sharing
+from .step.split import forget_unused
+
+
+class Freeze(Pass):
+    """Leaves the weights that match as they are, for good: their updates, slots and gradients go.
+
+    The backward part loses everything that only these gradients needed, so freezing the first layers (fine-tuning)
+    saves most. Statistics of frozen BatchNorms go on, as natively. The frozen weights stay state of the program, by
+    their names, so checkpoints and predictions hold them. ``gradient-freeze`` freezes in some cycles only.
+
+    Changes training: it is that of a network whose matching weights have ``requires_grad=False``.
+    """
+
+    name = "freeze"
+    preserves = False
+    early = True
+    match: tuple[str, ...] = option(help="globs over the names of the weights that are not trained")
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if program.schedule.choice is not None:
+            raise PassError("the program has variants (gradient-freeze): ask for both in one pipeline")
+        updating = updating_graphs(program)
+        trained = list(dict.fromkeys(path.weight for graph in updating for path in gradient_paths(graph)))
+        for glob in self.match:
+            if not any(fnmatchcase(name, glob) for name in trained):
+                raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, trained)}")
+        frozen = {name for name in trained if any(fnmatchcase(name, glob) for glob in self.match)}
+        if len(frozen) == len(trained):
+            raise PassError(f"all {counted(len(trained), 'trained weight')} would be frozen: nothing is left to train")
+        before = sum(estimated_flops(graph) for graph in program.graphs.values())
+        nodes = program.total_nodes()
+        shared = sharing(program.graphs.values(), frozen)
+        for name, graph in list(program.graphs.items()):
+            program.graphs[name] = frozen_copy(program, graph, name, frozen, shared)
+            forget_unused(program.graphs[name])
+        served = [n for n, v in program.state.items() if v.weight in frozen and v.role in ("slot", "accumulator")]
+        size = {name: program.state[name].nbytes for name in served}
+        gone = program.drop_state(served)
+        for name in frozen:
+            program.state[name].trainable = False
+        saved = 100 * (1 - sum(estimated_flops(graph) for graph in program.graphs.values()) / max(before, 1))
+        result.matched = result.changed = len(frozen)
+        result.statistics = {
+            "weights frozen": len(frozen),
+            "nodes removed": nodes - program.total_nodes(),
+            "state removed": print_bytes(sum(size[name] for name in gone)),
+        }
+        result.summary = (
+            f"{counted(len(frozen), 'weight')} of {len(trained)} frozen; {saved:.0f} % of the estimated FLOPs and "
+            f"{print_bytes(sum(size[name] for name in gone))} of slots less"
+        )
+        return result
