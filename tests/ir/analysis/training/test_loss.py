@@ -47,6 +47,7 @@ graph @step(%x: float32[2], %label: float32[2]) {
         ("MakeTuple(%loss, %square)", "loss", (0,)),  # equal in all: the first
         ("MakeTuple(%square, %loss)", "square", (0,)),
         ("MakeTuple(%z, %first)", "z", (0,)),  # none knows the labels: what depends on the most weights
+        ("MakeTuple(%z, %g)", "z", (0,)),  # a loss that cannot be told would be a scalar
         ('MakeTuple("a note", %loss)', "loss", (1,)),
         ("MakeTuple(%count, %hit)", None, None),
         ("MakeTuple(%g, %count)", None, None),  # a gradient is no forward result
