@@ -68,7 +68,7 @@ def changed(
     new = rewritten(terms, mean.states.values(), many, change)
     states = {name: new[t] for name, t in mean.states.items()}
     for (what, name), factor in given.items():
-        if what == STEP and states[name] != start[name]:
+        if what == STEP and mean.states[name] in moved:  # what no gradient moves has no step to be scaled
             share = reals.polynomial(factor).get(ONE, Fraction(0))
             step = {((states[name], 1),): share, ((start[name], 1),): 1 - share}
             shape = terms.shapes[start[name]]

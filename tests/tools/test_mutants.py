@@ -200,7 +200,7 @@ def decay_twice(patch: Patch) -> None:
 
 def frozen_slot_moves(patch: Patch) -> None:
     """A frozen variant still writes a slot of a frozen weight."""
-    real = gradient_freeze._freeze
+    real = gradient_freeze.frozen_copy
 
     def freeze(program: bc.Program, source: Graph, name: str, frozen: set[str], shared: set[str]) -> Graph:
         graph = real(program, source, name, frozen, shared)
@@ -212,7 +212,7 @@ def frozen_slot_moves(patch: Patch) -> None:
             fx.commit()
         return graph
 
-    patch.setattr(gradient_freeze, "_freeze", freeze)
+    patch.setattr(gradient_freeze, "frozen_copy", freeze)
 
 
 def wrong_axes(patch: Patch) -> None:
