@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.cast import CODES, cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
@@ -58,6 +56,8 @@ def overflows(value: Value, dtype: DType) -> bool:
     literal = value.literal
     if not isinstance(literal, TensorValue) or not is_single(literal.type) or dtype is DType.BFLOAT16:
         return False
+    import numpy as np
+
     with np.errstate(over="ignore"):
         array = numbers(literal.type, literal.data)
         return bool(np.any(np.isfinite(array) & ~np.isfinite(array.astype(np.float16))))
@@ -180,6 +180,8 @@ def _alias(written: Value, node: Node) -> None:
 
 def _rounded(value: TensorValue, dtype: DType) -> BytesData:
     """The bytes of a float32 constant in half precision, rounded to nearest, ties to even."""
+    import numpy as np
+
     array = numbers(value.type, value.data)
     if dtype is DType.FLOAT16:
         with np.errstate(over="ignore", under="ignore"):

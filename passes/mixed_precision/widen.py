@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ...ir.builders.cast import CODES
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import BytesData, Data, numbers
@@ -83,4 +81,4 @@ def _tensor(graph: Graph, constant: Constant) -> Constant:
 
 
 def _widened_data(type_: TensorType, data: Data) -> Data:
-    return BytesData(numbers(type_, data).astype(np.float32).tobytes())
+    return BytesData(numbers(type_, data).astype("float32").tobytes())
