@@ -19,9 +19,11 @@ from math import log2
 from pathlib import Path
 
 from boost_compile.ir.core.data import MappedData, MappedFile
+from boost_compile.ir.core.names import OWNED
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.formats.mindir.writer import write_mindir
-from boost_compile.ir.rewrite.ranks.collectives import collectives
+from boost_compile.ir.rewrite.ranks.collectives import collectives, cycle_traffic
+from boost_compile.ir.rewrite.ranks.ownership import dealt_states, owned_states
 from boost_compile.ir.rewrite.roles import assign_roles
 
 import boost_compile as bc
@@ -104,6 +106,47 @@ def compile_rows(folder: Path) -> tuple[str, list[list[str]]]:
     return head, rows
 
 
+def sharded_rows(folder: Path) -> list[list[str]]:
+    """What a rank holds and exchanges when the optimizer's state of the same graph is dealt out: (pass, ranks, GB of
+    slots, GB of sums, GB of all state, GB of gradients and of new weights a cycle, seconds to compile)."""
+    source = synthetic.layers(round(LAYERS * synthetic.NODES_A_LAYER), WIDTH)
+    in_sparse_files(source, folder)
+    assign_roles(source)
+    rows = []
+    for label, shard in (
+        ("data-parallel", ""),
+        ("stage=1", ",shard-optimizer"),
+        ("stage=2", ",shard-optimizer{stage=2}"),
+    ):
+        start = time.perf_counter()
+        program = bc.compile(source, f"gradient-accumulation{{steps=16}},data-parallel{shard}")
+        seconds = time.perf_counter() - start
+        summed = cycle_traffic(program).nbytes
+        sent = sum(program.state[weight].nbytes for weight in owned_states(program))
+        for ranks in RANKS if shard else RANKS[:1]:
+            most = bytes_of_rank_with_most(program, ranks)
+            total = sum(v.nbytes for v in program.state.values() if not v.info.get(OWNED)) + sum(most.values())
+            held = [total_of(program, role) + most.get(role, 0) for role in ("slot", "accumulator")]
+            numbers = [*held, total, summed, sent]
+            rows.append([label, str(ranks) if shard else "any", *(f"{n / GB:,.1f}" for n in numbers), f"{seconds:.1f}"])
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def total_of(program: Program, role: str) -> int:
+    """The bytes of state of a role that every rank holds."""
+    return sum(v.nbytes for v in program.state.values() if v.role == role and not v.info.get(OWNED))
+
+
+def bytes_of_rank_with_most(program: Program, ranks: int) -> dict[str, int]:
+    """By role, the bytes that the rank which owns most holds alone."""
+    holders = dealt_states(program, ranks)
+    held: dict[int, Counter[str]] = {}
+    for name, rank in holders.items():
+        held.setdefault(rank, Counter())[program.state[name].role] += program.state[name].nbytes
+    return dict(max(held.values(), key=lambda c: c.total(), default=Counter()))
+
+
 def ring(n: float, ranks: int, messages: int, link: Link) -> float:
     """Seconds of a ring all-reduce of n bytes in so many messages: 2 (p - 1) steps of n / p bytes each."""
     return 2 * (ranks - 1) * (messages * link.alpha + n / ranks / link.beta)
@@ -146,6 +189,7 @@ def communication_rows(n: float, weights: int, messages: int) -> list[list[str]]
 def run() -> str:
     with tempfile.TemporaryDirectory() as scratch:
         head, compiled = compile_rows(Path(scratch))
+        sharded = sharded_rows(Path(scratch))
     n, weights = 1.4e9, 160  # float32 gradients of 350 million weights in 160 tensors
     messages = 120  # tensors above 4 MB alone, the others in buckets
     worst = max(abs(simulated_ring(n, p, k) / ring(n, p, 1, k) - 1) for p in RANKS[:3] for k in LINKS)
@@ -153,6 +197,10 @@ def run() -> str:
         f"{head}. Peak memory of the whole process: {peak_resident() / 1e6:.0f} MB.",
         "",
         *table(["pipeline", "nodes", "seconds", "seconds to write", "MB more", "collectives"], compiled),
+        "",
+        "GB that the rank with most holds, and that a rank gives in a cycle of 16 micro-batches:",
+        "",
+        *table(["", "ranks", "slots", "sums", "all state", "gradients", "new weights", "seconds"], sharded),
         "",
         f"Milliseconds to exchange {n / GB:.1f} GB of gradients ({weights} tensors, {messages} messages, buckets of "
         "4 MB), once a cycle:",

@@ -49,6 +49,7 @@ GROUPS = {
     },
     "Several ranks": {
         "data-parallel": "[distributed.md](distributed.md)",
+        "shard-optimizer": "[distributed.md](distributed.md#each-rank-holds-a-part-of-the-optimizer)",
         "adasum": "[distributed.md](distributed.md#adasum)",
     },
     "Targets": {

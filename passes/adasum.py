@@ -10,7 +10,7 @@ from ..ir.builders.reduce import all_true, reduce_all
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError
 from ..ir.core.graph import Graph, Node, Value, rewire, tensor_type
-from ..ir.core.names import LOCAL, OVERFLOW, STAGE, average_of
+from ..ir.core.names import LOCAL, OVERFLOW, OWNED, STAGE, average_of
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType
@@ -53,7 +53,7 @@ class AdaSum(Pass):
     """
 
     name = "adasum"
-    stage = "update"
+    at_stage = "update"
     preserves = False
     late = True
     redone = True
@@ -74,6 +74,8 @@ class AdaSum(Pass):
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
+        if any(OWNED in variable.info for variable in program.state.values()):
+            raise PassError("shard-optimizer has one rank update each weight for all: leave one of the two out")
         names: dict[str, None] = {}
         if any(average_of(name) in program.state for name in program.state):
             raise PassError("the program averages its weights, and adasum would change them after that: leave one out")

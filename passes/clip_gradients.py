@@ -51,7 +51,7 @@ class ClipGradients(Pass):
     """
 
     name = "clip-gradients"
-    stage = "clip"
+    at_stage = "clip"
     preserves = False
     by: str = option(
         "global-norm",

@@ -60,7 +60,7 @@ class GroupLossScale(Pass):
     """
 
     name = "group-loss-scale"
-    stage = "unscale"
+    at_stage = "unscale"
     serves = ("loss-scale",)
     groups: int = option(4, help="how many groups, by depth", minimum=2)
     match: tuple[str, ...] = option((), help="globs over the names of weights instead, one for each group")

@@ -51,7 +51,7 @@ class LossScale(Pass):
     """
 
     name = "loss-scale"
-    stage = "unscale"
+    at_stage = "unscale"
     mode: str = option("dynamic", help="a fixed scale, or one that follows overflows", choices=("static", "dynamic"))
     init: float | None = option(None, help="the scale to begin with", minimum=2.0**-24, maximum=2.0**64)
     factor: float = option(2.0, help="by how much a dynamic scale shrinks and grows", minimum=1.0)

@@ -37,7 +37,7 @@ class LowerGradientCentralization(Pass):
     """
 
     name = "lower-gradient-centralization"
-    stage = "centralize"
+    at_stage = "centralize"
     preserves = False
 
     def needs(self, program: Program) -> Sequence[str]:

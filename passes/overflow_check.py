@@ -71,7 +71,7 @@ class OverflowCheck(Pass):
     """
 
     name = "overflow-check"
-    stage = "finite-check"
+    at_stage = "finite-check"
     policy: str = option(
         "skip-cycle",
         help="drop the whole cycle, or only the micro-batch that overflows",

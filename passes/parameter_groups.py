@@ -51,7 +51,7 @@ class ParameterGroups(Pass):
     """
 
     name = "parameter-groups"
-    stage = "weight-decay"
+    at_stage = "weight-decay"
     preserves = False
     match: tuple[str, ...] = option(("*",), help="globs over the names of weights")
     rank: str = option("any", help="which of them", choices=("any", "matrix", "vector"))

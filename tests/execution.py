@@ -126,18 +126,20 @@ _here = _Here()
 
 
 def train_ranks(
-    program: Program,
+    program: Program | Sequence[Program],
     state: Mapping[str, np.ndarray],
     batches: Sequence[Sequence[Sequence[np.ndarray]]],
     order: Any = _in_text_order,
 ) -> list[tuple[list[list[Any]], Arrays]]:
-    """What `train` returns on each rank of a job; `batches[r]` are the micro-batches of rank r."""
+    """What `train` returns on each rank of a job; `batches[r]` are the micro-batches of rank r, and `program` is what
+    all ranks run, or a program for each."""
     job = Job(len(batches))
+    programs = [program] * len(batches) if isinstance(program, Program) else program
 
     def run(rank: int) -> tuple[list[list[Any]], Arrays]:
         _here.job, _here.rank = job, rank
         try:
-            return train(program, state, batches[rank], order)
+            return train(programs[rank], state, batches[rank], order)
         except BaseException:
             job.barrier.abort()
             raise
@@ -157,6 +159,12 @@ def _all_reduce(node: Node, x: Any) -> Any:
         first = _here.rank // size * size
         values = values[first : first + size]
     return sum(values[1:], values[0])
+
+
+def _broadcast(node: Node, items: Any) -> Any:
+    (x,) = items
+    root = int(node.attributes["root_rank"])
+    return (x if _here.job is None else _here.job.gathered(f"Broadcast from {root} of {x.shape}", x)[root],)
 
 
 def _clear(x: Any) -> Any:
@@ -523,7 +531,7 @@ PURE_OF_NODE: dict[str, Callable[..., Any]] = {
     "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy, "BatchNormGrad": _batch_norm_grad,
     "Conv2D": _conv, "Conv2DBackpropFilter": _conv_to_filter, "Conv2DBackpropInput": _conv_to_input,
     "MaxPool": _max_pool, "MaxPoolGrad": _max_pool_grad, "L2Normalize": _unit, "L2NormalizeGrad": _unit_grad,
-    "AllReduce": _all_reduce, "AdaSum": _adasum,
+    "AllReduce": _all_reduce, "Broadcast": _broadcast, "AdaSum": _adasum,
     "Dropout": _dropout, "DropoutGrad": _dropout_grad,
     "StandardNormal": lambda node, shape, *_: np.reshape([DRAWN.gauss(0, 1) for _ in range(node.type.size)], shape),
 }  # fmt: skip

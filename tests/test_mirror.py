@@ -64,6 +64,7 @@ ELSEWHERE = {
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",
     "passes/step/clipping.py": "tests/passes/clip_gradients.ir",
+    "passes/step/each_micro_batch.py": "tests/passes/test_shard_optimizer.py",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",
 }

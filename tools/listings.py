@@ -23,7 +23,7 @@ def list_passes(as_json: bool) -> None:
             name: {
                 "summary": cls.summary(),
                 "preserves": cls.preserves,
-                "stage": cls.stage,
+                "stage": cls.at_stage,
                 "options": {
                     o.name: {
                         "type": o.type_name,

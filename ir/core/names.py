@@ -27,6 +27,7 @@ DUPLICATED = "duplicated"
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
 LOCAL = "local"
 ROWS = "rows_over_ranks"
+OWNED = "owned_by_rank"
 LOSS, OVERFLOW, LOSS_SCALE, SKIPPED_CYCLES = "loss", "overflow", "loss_scale", "skipped_cycles"
 GRADIENT_NORM, TRIALS_MADE, ACCEPTED = "gradient_norm", "trials", "accepted"
 
@@ -61,17 +62,19 @@ NAMES: tuple[Name, ...] = (
          "passes.step.clip_each_rank", "passes.step.normalisation"), ("ir.analysis.training.divisor",
          "ir.analysis.training.gradient_path", "ir.rewrite.ranks.adasum", "ir.rewrite.ranks.shares", "passes.adasum",
          "passes.data_parallel.exchange", "passes.data_parallel.undo", "passes.step.accumulated",
-         "passes.step.clip_each_rank", "passes.step.exported_reductions", "passes.step.normalisation",
-         "runtime.lowering.alone")),
+         "passes.step.clip_each_rank", "passes.step.each_micro_batch", "passes.step.exported_reductions",
+         "passes.step.normalisation", "runtime.lowering.alone")),
     Name(LOCAL, "note", "each rank keeps this state for itself, so it need not be the same on all",
          ("passes.data_parallel.data_parallel",), ("ir.proof.prover", "passes.adasum",
          "passes.data_parallel.data_parallel", "passes.data_parallel.exchange", "passes.data_parallel.terms",
-         "runtime.training.session")),
+         "passes.shard_optimizer", "runtime.training.session")),
     Name(average_of("<k>"), "state", "the average of a weight over its updates",
          ("passes.weight_average",), ("ir.rewrite.evaluation.averages", "passes.adasum",
          "passes.dim_reduce.dim_reduce", "passes.weight_average")),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
+    Name(OWNED, "note", "in a job only the rank that owns the weight of this state holds it",
+         ("passes.shard_optimizer",), ("ir.rewrite.ranks.ownership", "passes.adasum", "passes.shard_optimizer")),
     Name(LOSS, "result", "the loss of the micro-batch, not scaled",
          ("ir.analysis.training.results", "ir.core.naming", "ir.rewrite.evaluation.outputs", "passes.dim_reduce.trial",
          "passes.step.results"), ("ir.rewrite.evaluation.network", "ir.rewrite.evaluation.outputs",

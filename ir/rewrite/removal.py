@@ -62,6 +62,8 @@ class Plan:
     """Effects that no longer happen; calls among them."""
     merges: dict[Node, dict[int, None]] = field(default_factory=dict)
     """Ops that merge dead operands (or elements of their tuple) with others: which ones are dead."""
+    stacked: dict[Node, None] = field(default_factory=dict)
+    """Ops that stack dead values with others, where zeros stand in their places."""
     tuples: dict[Node, dict[int, None]] = field(default_factory=dict)
     waiting: dict[Node, None] = field(default_factory=dict)
     network: dict[Node, None] = field(default_factory=dict)
@@ -210,7 +212,7 @@ class Removal:
         if len(path) == 1 and name in _MERGING_TUPLE and self._is_number(user):
             plan.merges.setdefault(user, {})[path[0]] = None
         elif len(path) == 1 and name in _STACKING and _is_summed(user):
-            pass  # a zero stands in its place
+            plan.stacked[user] = None  # a zero stands in its place
         elif name == "AddN":
             if self.parts.get(user) in (FORWARD, BACKWARD):
                 plan.network[user] = None

@@ -50,7 +50,7 @@ class DataParallel(Pass):
     """
 
     name = "data-parallel"
-    stage = "all-reduce"
+    at_stage = "all-reduce"
     late = True
     redone = True
     mean: bool | None = option(None, help="average over ranks, not sum (as the file does, else true)")

@@ -45,7 +45,7 @@ class Pass:
     """As in pipelines: lower case, words joined by hyphens."""
     preserves: ClassVar[bool] = True
     """Whether training gives the same weights up to rounding."""
-    stage: ClassVar[str | None] = None
+    at_stage: ClassVar[str | None] = None
     """One of ``STAGES`` (ir/analysis/training/gradient_path.py) if the pass works on gradients between backward and
     update: the manager orders those."""
     early: ClassVar[bool] = False

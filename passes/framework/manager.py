@@ -125,7 +125,7 @@ def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:
 
 def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
     """Gradients that ranks have clipped were measured as they were then: nothing may change them any more."""
-    earlier = next((p for p in passes if p.stage in ("accumulate", "unscale", "finite-check")), None)
+    earlier = next((p for p in passes if p.at_stage in ("accumulate", "unscale", "finite-check")), None)
     if earlier is not None and has_stage(program, RANK_CLIP):
         raise PassError(
             f"pass '{earlier.name}' changes gradients in front of an earlier clip-gradients{{each_rank=true}}, which "
@@ -185,8 +185,8 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
     The latter share out among themselves the places that they hold; a pass without a stage keeps its place. So
     ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
     """
-    staged = iter(sorted((p for p in passes if p.stage is not None), key=_stage))
-    ordered = [p if p.stage is None else next(staged) for p in passes]
+    staged = iter(sorted((p for p in passes if p.at_stage is not None), key=_stage))
+    ordered = [p if p.at_stage is None else next(staged) for p in passes]
     early = sorted((p for p in ordered if p.early), key=lambda p: p.closing)
     late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
     others = [p for p in ordered if not p.early and not p.late]
@@ -195,13 +195,13 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
 
 
 def _stage(p: Pass) -> int:
-    if p.stage not in STAGES:
-        raise OptionError(f"pass '{p.name}' declares the stage '{p.stage}'{nearest(str(p.stage), list(STAGES))}")
-    return STAGES.index(p.stage)
+    if p.at_stage not in STAGES:
+        raise OptionError(f"pass '{p.name}' declares the stage '{p.at_stage}'{nearest(str(p.at_stage), list(STAGES))}")
+    return STAGES.index(p.at_stage)
 
 
 def _run(p: Pass, program: Program, *, lenient: bool) -> PassResult:
-    if program.schedule.search is not None and not p.may_match_nothing and p.stage != "all-reduce":
+    if program.schedule.search is not None and not p.may_match_nothing and p.at_stage != "all-reduce":
         how = "they exclude each other" if p.late else "ask for both in one pipeline"
         raise PassError(f"the optimizer of this program is a line search, behind which '{p.name}' finds nothing: {how}")
     _set_editor(program, p.name)

@@ -47,7 +47,7 @@ class GradientAccumulation(Pass):
     """
 
     name = "gradient-accumulation"
-    stage = "accumulate"
+    at_stage = "accumulate"
     steps: int = option(4, help="micro-batches a cycle", minimum=1)
     reduction: str = option(
         "mean", help="how the gradients of a cycle join for the optimizer", choices=("mean", "sum", "weighted")

@@ -48,7 +48,6 @@ class Engine:
         beside: Engine | None = None,
     ):
         _refuse_foreign_code(program)
-        _refuse_too_large(program)
         _refuse_without_kernel(program, device)
         prepare_environment(program.graphs.values() if device == "CPU" else ())
         _set_device(device)
@@ -63,13 +62,12 @@ class Engine:
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
         self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed)
+        held = [variable for name, variable in program.state.items() if self.holds(name)]
+        _refuse_too_large(held)
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
         self.parameters: dict[str, Any] = (
-            {
-                name: self.given[name] if name in self.given else self._parameter_of(variable)
-                for name, variable in program.state.items()
-            }
+            {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
             else beside.parameters
         )
@@ -91,8 +89,13 @@ class Engine:
             name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
         }
 
+    def holds(self, name: str) -> bool:
+        """Whether this rank holds a state; another one that owns it may hold it alone."""
+        return self.context.holders.get(name, self.ranks.rank) == self.ranks.rank
+
     def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
-        found = {n: live.parameter_of(v) for n, v in program.state.items() if n not in self.context.shared}
+        shared = self.context.shared
+        found = {n: live.parameter_of(v) for n, v in program.state.items() if self.holds(n) and n not in shared}
         return {name: parameter for name, parameter in found.items() if parameter is not None}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
@@ -152,7 +155,7 @@ class Engine:
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     def read(self, name: str) -> Any:
-        """A copy of a state's value as numpy array, bfloat16 as float32."""
+        """A copy of the value of a state that this rank holds, as numpy array, bfloat16 as float32."""
         import mindspore
         import numpy as np
 
@@ -162,6 +165,14 @@ class Engine:
         # asnumpy() shares the memory that the next step writes.
         return np.array(parameter.asnumpy())
 
+    def like(self, name: str) -> Any:
+        """An array of the type that :meth:`read` gives for a state, without memory of its own, whoever holds it."""
+        import numpy as np
+
+        type_ = self.types[name]
+        dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
+        return np.broadcast_to(np.zeros((), dtype), type_.shape)
+
     def tensor(self, name: str, value: Any) -> Any:
         """A value for a state, of its shape and dtype (float32 for bfloat16), as MindSpore holds it."""
         import mindspore
@@ -169,9 +180,12 @@ class Engine:
         return mindspore.Tensor(value, mindspore.bfloat16 if self.types[name].dtype is DType.BFLOAT16 else None)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Sets values of the state, of its shapes and dtypes (float32 for bfloat16)."""
+        """Sets values of the state, of its shapes and dtypes (float32 for bfloat16); those that other ranks alone hold
+        are left to them."""
         memory = self._memory()
         for name, value in values.items():
+            if not self.holds(name):
+                continue
             if name in memory:
                 memory[name][...] = value
             else:
@@ -254,9 +268,9 @@ def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target
     )
 
 
-def _refuse_too_large(program: Program) -> None:
+def _refuse_too_large(held: Sequence[StateVariable]) -> None:
     """A file of a few bytes may declare any amount of state that starts from zero."""
-    needed = program.state_bytes
+    needed = sum(variable.nbytes for variable in held)
     if not hasattr(os, "sysconf"):  # Windows
         return
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

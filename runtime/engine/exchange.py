@@ -17,6 +17,10 @@ _CHUNKS = 4
 """A hash has so many parts of 16 bits, which float32 holds exactly: what every device adds up."""
 
 
+_PIECE = 4 * 2**20
+"""Bytes that each rank gives at once of what only it holds."""
+
+
 class Exchange:
     def __init__(self, ranks: Ranks):
         self.ranks = ranks
@@ -63,6 +67,36 @@ class Exchange:
             parts = np.split(row[: flat.size], np.cumsum([part.size for part in raw])[:-1])
             named = zip(values.items(), parts, strict=True)
             found.append({name: part.view(array.dtype).reshape(array.shape) for (name, array), part in named})
+        return found
+
+    def collect(
+        self, own: Mapping[str, np.ndarray], holders: Mapping[str, int], like: Mapping[str, np.ndarray], wanted: bool
+    ) -> dict[str, np.ndarray]:
+        """The arrays that one rank alone holds, bit for bit, on each rank that has ``wanted`` them; {} on the others,
+        which need no memory for them. ``own``: those of this rank. ``holders``: the rank of each. ``like``: an array of
+        the type of each, whose values do not matter."""
+        names: list[list[str]] = [[n for n in holders if holders[n] == rank] for rank in range(self.ranks.size)]
+        sizes = [sum(like[n].nbytes for n in of_rank) for of_rank in names]
+        # Whole pieces of four bytes, so that the last one has the length of the others.
+        piece = min(_PIECE, -(-max(sizes, default=0) // 4) * 4)
+        if not piece:
+            return {}
+        buffers = [np.zeros(-(-max(sizes) // piece) * piece if wanted else 0, np.uint8) for _ in sizes]
+        mine = [np.ascontiguousarray(own[n]).reshape(-1).view(np.uint8) for n in names[self.ranks.rank]]
+        flat = np.concatenate([*mine, np.zeros(-sizes[self.ranks.rank] % piece, np.uint8)])
+        for begin in range(0, -(-max(sizes) // piece) * piece, piece):
+            part = flat[begin : begin + piece] if begin < flat.size else np.zeros(piece, np.uint8)
+            rows = self._over_ranks("AllGather", part.view(np.int32)).view(np.uint8).reshape(self.ranks.size, -1)
+            for buffer, row in zip(buffers, rows, strict=True):
+                if wanted:
+                    buffer[begin : begin + piece] = row
+        found: dict[str, np.ndarray] = {}
+        for buffer, of_rank in zip(buffers, names, strict=True):
+            begin = 0
+            for name in of_rank if wanted else ():
+                array = like[name]
+                found[name] = buffer[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+                begin += array.nbytes
         return found
 
     def differing(self, values: Mapping[str, np.ndarray]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
+from ...ir.rewrite.ranks.ownership import dealt_states
 from ...ir.rewrite.ranks.shares import shared_states
 from .philox import Draw
 
@@ -33,6 +34,11 @@ class Context:
     def shared(self) -> set[str]:
         """The states of which each rank holds a share."""
         return shared_states(self.program, self.ranks)
+
+    @cached_property
+    def holders(self) -> dict[str, int]:
+        """The rank that holds a state, by name, for all states that one rank alone holds."""
+        return dealt_states(self.program, self.ranks)
 
     def __str__(self) -> str:
         seed = "no seed" if self.seed is None else f"seed {self.seed}"

@@ -13,13 +13,26 @@ from dataclasses import dataclass
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph
 from ...ir.rewrite.cpu import broadcasting, clearing, staggering
-from . import adasum, alone, anchor, draws, finite_test, half_state, own_constants, reciprocal, seeds, shares, world
+from . import (
+    adasum,
+    alone,
+    anchor,
+    draws,
+    finite_test,
+    half_state,
+    own_constants,
+    ownership,
+    reciprocal,
+    seeds,
+    shares,
+    world,
+)
 from .context import Context, Lowering, name_of
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 """Those that an evaluation network needs too."""
 LOWERINGS: tuple[Lowering, ...] = (
-    shares, adasum, alone, world,
+    shares, ownership, adasum, alone, world,
     draws, seeds,
     half_state, reciprocal, broadcasting, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,

@@ -57,7 +57,10 @@ class FiniteState:
         self._roles = {
             name: variable.role
             for name, variable in program.state.items()
-            if variable.dtype.is_float and variable.role not in CYCLE_ROLES and variable.role != "fixed"
+            if variable.dtype.is_float
+            and variable.role not in CYCLE_ROLES
+            and variable.role != "fixed"
+            and engine.holds(name)
         }
         self._skips = checks_overflow(program)
         self._never: set[str] = set()

@@ -12,8 +12,10 @@ from ...ir.core.errors import RuntimeFailure, nearest
 from ...ir.core.types import DType, TensorType
 from ..engine.engine import Engine
 from ..engine.exchange import Exchange
+from ..lowering.context import Context
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
 from .own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
+from .whole_state import whole_state
 
 log = logging.getLogger("boost_compile")
 
@@ -93,6 +95,15 @@ def _checked(origin: str, name: str, value: Any, type_: TensorType) -> Any:
     return array
 
 
+def sums_over_ranks(saved: Saved, context: Context) -> dict[str, Any]:
+    """The values of a file for the accumulators that hold sums over the ranks of this job. A file has their mean, and
+    for a job of as many ranks the sums themselves."""
+    if saved.notes.get(RANKS) == str(context.ranks):
+        return {}
+    summed = [n for n in context.holders if n in saved.values and context.program.state[n].role == "accumulator"]
+    return {name: saved.values[name] * saved.values[name].dtype.type(context.ranks) for name in summed}
+
+
 def write_saved(
     path: str | os.PathLike[str],
     engine: Engine,
@@ -102,17 +113,25 @@ def write_saved(
     kept: Sequence[Sequence[Any]],
     notes: Mapping[str, str],
 ) -> None:
-    """Writes the state of these names. In a job all ranks must call it, and the first one writes: its own state, the
-    mean over the ranks of the names ``mean``, and beside that what differs between ranks."""
-    values = {name: engine.read(name) for name in names}
-    parameters = {name: engine.parameters[name] for name in values}
+    """Writes the state of these names. In a job all ranks must call it, and the first one writes: its own state, what
+    other ranks hold alone, the mean over the ranks of the names ``mean``, and beside that what differs between ranks.
+    """
+    values = whole_state(engine, exchange, names, exchange.ranks.rank == 0)
+    parameters = {name: engine.parameters[name] for name in values if engine.holds(name)}
     values |= pack_kept(kept)
     if exchange.ranks.size > 1:
-        own = {name: values[name] for name in exchange.differing(values)}
-        averaged = exchange.mean({name: values[name] for name in mean})
+        common = {name: value for name, value in values.items() if name not in engine.context.holders}
+        own = {name: values[name] for name in exchange.differing(common)}
+        averaged = exchange.mean({name: values[name] for name in mean if name in common})
         for rank, parts in enumerate(exchange.gather(own)):
             values |= {of_rank(rank, name): value for name, value in parts.items()}
         values |= averaged
+        # A sum over the ranks, which one of them holds: the mean, as of sums that each has for itself.
+        for name in (n for n in mean if n in engine.context.holders and n in values):
+            own[name] = values[name]
+            values[of_rank(engine.context.holders[name], name)] = own[name]
+            values[name] = own[name] / own[name].dtype.type(exchange.ranks.size)
+            parameters[name] = engine.tensor(name, values[name])
         parameters |= {name: engine.tensor(name, value) for name, value in averaged.items()}
         if own:
             notes = {**notes, RANKS: str(exchange.ranks.size)}

@@ -30,8 +30,9 @@ from ..engine.ranks import Ranks
 from ..lowering.lower import print_lowered
 from ..state.checkpoint import write_state
 from ..state.finite_state import FiniteState
-from ..state.state_file import read_saved, write_saved
+from ..state.state_file import read_saved, sums_over_ranks, write_saved
 from ..state.update import update_network
+from ..state.whole_state import whole_state
 from .bar import Bar
 from .callback import Callback, Evaluate
 from .cell_result import CellResult
@@ -314,8 +315,8 @@ class Session:
         return self._predicting[self._weights]
 
     def _values(self) -> dict[str, Any]:
-        """The state, with averages in the place of weights where they are to be used."""
-        state = self.state()
+        """The state that all ranks hold, with averages in the place of weights where they are to be used."""
+        state = self.state(name for name in self._changing if name not in self._engine.context.holders)
         return {**state, **averaged_values(self.program, state)} if self._weights == "average" else state
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
@@ -357,9 +358,10 @@ class Session:
 
     def state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Returns a copy of every state variable, or of those that are named: a numpy array by each name of the file,
-        bfloat16 as float32 (exact). Fixed parts of the program are left out.
+        bfloat16 as float32 (exact). Fixed parts of the program are left out. In a job of a program by shard-optimizer
+        all ranks must call it, with the same names, since each has the slots of other weights.
         """
-        return {name: self._engine.read(name) for name in (self._changing if names is None else names)}
+        return whole_state(self._engine, self._exchange, self._changing if names is None else names)
 
     @cached_property
     def _changing(self) -> dict[str, TensorType]:
@@ -380,7 +382,8 @@ class Session:
         data_position = DataPosition.from_text(notes[NOTE], saved.origin) if NOTE in notes else None
         drawn = own.check_text(notes[draws.NOTE], saved.origin) if draws.NOTE in notes else None
         position = self._position_from(saved.values, saved.kept)
-        self._engine.write(saved.values)
+        scaled = sums_over_ranks(saved, self._engine.context) if isinstance(source, (str, os.PathLike)) else {}
+        self._engine.write(saved.values | scaled)
         self._position = position
         self.data_position = data_position
         own.resume(drawn)
@@ -400,7 +403,7 @@ class Session:
         computes something else than the trained network.
         """
         instead = averaged_values(self.program, self.state()) if self._weights == "average" else {}
-        return update_network(network, self.program, self._engine, instead)
+        return update_network(network, self.program, self._engine, self._exchange, instead)
 
     def check_replicas(self) -> None:
         """Compares a hash of each weight between the ranks. RuntimeFailure, on all ranks, if a weight does not have the

@@ -62,6 +62,36 @@ graph @step(%x: float32[2]) -> (loss) {
 """Two layers, each a weight that its input is multiplied by."""
 
 
+SLOT_SHOWN = """
+state %v: float32[2] role=weight
+state %w: float32[2] role=weight
+state %a: float32[2]
+state %b: float32[2]
+state %seen: float32[2]
+graph @step(%x: float32[2]) -> (loss) {
+  %v0 = Load(%v, umonad) @f
+  %w0 = Load(%w, umonad) @f
+  %y = Mul(%v0, %x) @f
+  %z = Mul(%y, %w0) @f
+  %loss = ReduceSum(%z, (), false, false) @f
+  %dz = OnesLike(%z) @b
+  %dw = Mul(%dz, %y) @b
+  %dy = Mul(%dz, %w0) @b
+  %dv = Mul(%dy, %x) @b
+  %t = UpdateState(umonad, %y, %z, %dy)
+  %up1 = ApplyMomentum(%v, %a, float32[]<0.1>, %dv, float32[]<0.9>, %t) : float32[2]
+  %t1 = UpdateState(%t, %up1)
+  %up2 = ApplyMomentum(%w, %b, float32[]<0.1>, %dw, float32[]<0.9>, %t1) : float32[2]
+  %t2 = UpdateState(%t1, %up2)
+  %b1 = Load(%b, %t2)
+  %log = Assign(%seen, %b1, %t2)
+  %end = UpdateState(%t2, %log)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+"""%w is updated with a slot that the graph shows too."""
+
+
 def but(*changes: tuple[str, str]) -> str:
     """`STEP` with other text in place of some."""
     text = STEP

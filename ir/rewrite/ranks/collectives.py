@@ -54,6 +54,14 @@ def all_gather(graph: Graph, value: Value, group: str, ranks: int, *, scope: str
     return graph.create("AllGather", [value], joined, attributes=attributes, scope=scope, sources=[value])
 
 
+def broadcast(graph: Graph, value: Value, group: str, root: int, *, scope: str = "") -> Node:
+    """The ``value`` that rank ``root`` of ``group`` has, on all of them; shape and type stay."""
+    attributes: dict[str, Attribute] = {"root_rank": root, "group": group, "no_eliminate": True}
+    packed = graph.create("MakeTuple", [value], scope=scope)
+    sent = graph.create("Broadcast", [packed], attributes=attributes, scope=scope, sources=[value])
+    return graph.create("TupleGetItem", [sent, graph.constant(0)], tensor_type(value), scope=scope)
+
+
 def group_of(node: Node) -> str:
     """The group in which a collective runs; "" where the file does not say."""
     return str(node.attributes.get("group", ""))

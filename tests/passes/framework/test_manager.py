@@ -137,7 +137,7 @@ def staged(stage_name: str) -> type[Pass]:
         """Belongs to a stage."""
 
         name = f"at-{stage_name}"
-        stage = stage_name
+        at_stage = stage_name
         may_match_nothing = True
 
         def run(self, program: Program) -> PassResult:
@@ -231,7 +231,7 @@ def test_only_passes_are_run(program: Program) -> None:
 
 def test_stages_run_in_canonical_order() -> None:
     typed = [STAGED[name]() for name in reversed(STAGES)]
-    assert [p.stage for p in canonical_order(typed)] == list(STAGES)
+    assert [p.at_stage for p in canonical_order(typed)] == list(STAGES)
 
 
 def test_passes_without_a_stage_keep_their_place() -> None:

@@ -34,10 +34,10 @@ ORDER = [
     "mixed-precision",
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
-    *("effect-chain-minimization", "dead-code-elimination", "parameter-groups", "common-subexpression-elimination"),
-    "lower-gradient-centralization",
+    *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),
     # What works on all of that, and last what each compilation does anew.
-    *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel", "adasum"),
+    *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel"),
+    *("shard-optimizer", "adasum", "common-subexpression-elimination"),
 ]
 
 

@@ -1,0 +1,156 @@
+"""Sharded optimizer state: each rank of a job holds the slots of some weights, and updates these."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from ..ir.analysis.training.gradient_path import has_stage, updating_graphs
+from ..ir.core.errors import PassError, nearest
+from ..ir.core.names import LOCAL, OWNED
+from ..ir.core.program import Program
+from ..ir.core.report import PassResult
+from ..ir.core.wording import counted, print_bytes
+from ..ir.rewrite.ranks.adasum import ADASUM
+from ..ir.rewrite.ranks.buckets import ALL_REDUCE
+from ..ir.rewrite.ranks.collectives import SUMMED, Traffic, cycle_traffic
+from ..ir.rewrite.ranks.ownership import Updates, bytes_of_ranks, owned_states
+from .framework.base import Pass
+from .framework.options import option
+from .step.each_micro_batch import sum_each_micro_batch, summed_accumulators
+
+SHOWN = (2, 4, 8)
+"""The numbers of ranks for which the report says what one of them holds."""
+
+
+class ShardOptimizer(Pass):
+    """Deals the weights out to the ranks: the owner of a weight alone holds its slots and updates it.
+
+    All ranks still sum all gradients, as ``data-parallel`` has them do. Then each rank updates the weights that it
+    owns, and all receive the new weights from their owners, once a cycle. The program does not know the number of
+    ranks: the runtime deals out by size when a job starts, and a process by itself runs the program whole.
+
+    With ``stage=2`` the owner alone holds the sum of the gradients of a cycle, too. So the ranks must sum the gradients
+    of every micro-batch, instead of once a cycle; the report gives the cost. Norms, finite checks and other numbers
+    that take all gradients are exchanged: one number a weight.
+
+    A weight stays on every rank where nothing is saved (it has no slots), or where its update cannot be told from those
+    of other weights; the report gives the reason. The slots in a saved file, in ``state`` and in a network that is
+    updated are those of all ranks together.
+
+    Preserves training: with ``stage=1`` bit for bit, next to ``data-parallel`` alone; with ``stage=2`` too where a
+    cycle is one micro-batch. In longer cycles stage 2 adds up the same gradients in another order.
+
+    Source: Rajbhandari et al., ZeRO, 2020, stages 1 and 2. MindSpore's optimizer parallelism does this on Ascend and
+    GPU for some optimizers.
+    """
+
+    name = "shard-optimizer"
+    at_stage = "update"
+    late = True
+    redone = True
+    stage: int = option(1, help="1: deal out slots; 2: also the sums of a cycle", minimum=1, maximum=2)
+    match: tuple[str, ...] = option(("*",), help="globs over the names of the weights that are dealt out")
+
+    def undo(self, program: Program) -> None:
+        for variable in program.state.values():
+            variable.info.pop(OWNED, None)
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        if any(node.op.name == ADASUM for graph in program.graphs.values() for node in graph.all_nodes()):
+            raise PassError(
+                "adasum lets groups of ranks update all weights apart from each other: leave one of the two out"
+            )
+        if not has_stage(program, ALL_REDUCE):
+            raise PassError(
+                "the ranks do not sum their gradients, so none can update a weight for the others: ask for "
+                "data-parallel too"
+            )
+        before = cycle_traffic(program)
+        weights = [name for name, variable in program.state.items() if variable.role == "weight"]
+        for glob in self.match:
+            if not any(fnmatchcase(name, glob) for name in weights):
+                result.miss(glob, f"no weight has such a name{nearest(glob, weights)}")
+        sums = self._sums(program, result)
+        updates = [Updates(graph) for graph in updating_graphs(program)]
+        for weight in weights:
+            slots = [name for name, v in program.state.items() if v.weight == weight and v.role == "slot"]
+            states = [*slots, *sums.get(weight, ())]
+            reason = self._why_not(program, weight, slots, states, updates)
+            if reason:
+                result.miss(weight, reason)
+                sums.pop(weight, None)
+                continue
+            for name in states:
+                program.state[name].info[OWNED] = "whole"
+        if sums:
+            sum_each_micro_batch(program, {name for names in sums.values() for name in names})
+        self._report(program, result, before)
+        return result
+
+    def _sums(self, program: Program, result: PassResult) -> dict[str, list[str]]:
+        """With stage 2, by weight: the accumulators that one rank can hold for all."""
+        if self.stage == 1:
+            return {}
+        found = summed_accumulators(program)
+        trial = program.copy()
+        sum_each_micro_batch(trial, {name for names in found.values() for name in names})
+        updates = [Updates(graph) for graph in trial.graphs.values()]
+        for name, variable in program.state.items():
+            if variable.role != "accumulator" or not variable.weight:
+                continue
+            reason = "what is summed over the ranks is made of it on each"
+            if variable.weight in found:
+                slots = [n for n, v in program.state.items() if v.weight == variable.weight and v.role == "slot"]
+                states = [*slots, *found[variable.weight]]
+                reason = next((why for u in updates if (why := u.obstacle(variable.weight, states))), "")
+            if reason:
+                result.miss(name, f"every rank holds it: {reason}")
+                found.pop(variable.weight, None)
+        if not found:
+            result.miss("stage 2", "there are no sums of a cycle to deal out: as stage 1")
+        return found
+
+    def _why_not(
+        self, program: Program, weight: str, slots: list[str], states: list[str], updates: list[Updates]
+    ) -> str:
+        if not any(fnmatchcase(weight, glob) for glob in self.match):
+            return "not named by match: every rank updates it"
+        if program.state[weight].info.get(LOCAL):
+            return "each rank keeps its own weight"
+        if program.state[weight].dtype not in SUMMED:
+            return f"is {program.state[weight].dtype}, which no collective sends"
+        if not states:
+            return "has no slots: there is nothing to share out"
+        if not any(name in u.graph.states for u in updates for name in states):
+            return "nothing updates its slots"
+        return next((f"every rank updates it: {why}" for u in updates if (why := u.obstacle(weight, slots))), "")
+
+    def _report(self, program: Program, result: PassResult, before: Traffic) -> None:
+        owned = owned_states(program)
+        states = [program.state[s] for names in owned.values() for s in names]
+        nbytes = sum(v.nbytes for v in states)
+        sent = sum(program.state[w].nbytes for w in owned)
+        after = cycle_traffic(program)
+        result.matched = result.changed = len(owned)
+        result.statistics = {
+            "weights": len(owned),
+            "states": len(states),
+            "bytes of them": nbytes,
+            "bytes of gradients a cycle before": before.nbytes,
+            "bytes of gradients a cycle": after.nbytes,
+            "bytes of new weights a cycle": sent,
+        }
+        for ranks in SHOWN:
+            result.statistics[f"bytes a rank holds, {counted(ranks, 'rank')}"] = max(bytes_of_ranks(program, ranks))
+        of_four = result.statistics[f"bytes a rank holds, {counted(SHOWN[1], 'rank')}"]
+        what = "slots and sums" if any(v.role == "accumulator" for v in states) else "slots"
+        result.summary = (
+            f"the {what} of {counted(len(owned), 'weight')} ({print_bytes(nbytes)}) dealt out: one of {SHOWN[1]} ranks "
+            f"holds at most {print_bytes(of_four)}; a cycle sends {print_bytes(sent)} of new weights"
+        )
+        if after != before:
+            result.summary += (
+                f" and sums {print_bytes(after.nbytes)} of gradients, one time each micro-batch "
+                f"({print_bytes(before.nbytes)} before)"
+            )

@@ -1,0 +1,223 @@
+"""Sharded optimizer state in a program: what is dealt out and what is not, and ranks that run in numpy.
+
+The judge is data-parallel on the same ranks, bit by bit, whatever order the tokens leave open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.names import OWNED
+from boost_compile.ir.core.program import Program
+from boost_compile.ir.rewrite.ranks.collectives import WORLD, collectives
+from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks, dealt_states, keep_own
+from boost_compile.ir.text import parse_program
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes import compile_program
+
+from tests.execution import ORDERS, Arrays, train, train_ranks
+from tests.material import batches, values
+from tests.passes.graphs import source
+
+FIRST, SECOND = "data-parallel,shard-optimizer", "data-parallel,shard-optimizer{stage=2}"
+TWO = "gradient-accumulation{steps=2}"
+FUSED = "gradient-accumulation{steps=2,split=fused}"
+CLIP = "clip-gradients{limit=0.05,report_norm=true}"
+SCALE = "loss-scale{init=8,window=2}"
+
+
+def compiled(name: str, *pipelines: str) -> Program:
+    program = source(name)
+    for pipeline in pipelines:
+        program = compile_program(program, pipeline, reproducer_directory=None)
+    return program
+
+
+def for_rank(program: Program, rank: int, ranks: int) -> Program:
+    """The graphs as the runtime writes them out, over the state that the rank holds."""
+    own = program.copy()
+    for graph in own.graphs.values():
+        if not dealt_states(program, ranks).keys().isdisjoint(graph.states):
+            keep_own(graph, program, rank, ranks, WORLD["cpu"])
+    own.state = {n: v for n, v in own.state.items() if dealt_states(program, ranks).get(n, rank) == rank}
+    verify(own)
+    return own
+
+
+def on_ranks(program: Program, state: Arrays, given: list[list[np.ndarray]], ranks: int, order: object) -> list[Arrays]:
+    parts = [given[rank::ranks] for rank in range(ranks)]
+    programs = [for_rank(program, rank, ranks) for rank in range(ranks)]
+    return [memory for _, memory in train_ranks(programs, state, parts, order)]
+
+
+def overflowing(given: list[list[np.ndarray]], at: int) -> list[list[np.ndarray]]:
+    """The micro-batch `at` has an infinity."""
+    given[at][0] = given[at][0].copy()
+    given[at][0].flat[0] = np.inf
+    return given
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "pipeline", "bad"),
+    [
+        ("mlp", "", None),
+        ("mlp_adam_decay", "", None),
+        ("mlp_adam_decay", TWO, None),
+        ("mlp_adam_decay", FUSED, None),
+        ("mlp_loss_scale_dynamic", "", 5),
+        ("mlp_adam_decay", f"{TWO},overflow-check,{SCALE}", 3),
+        ("mlp_adam_decay", f"{TWO},overflow-check{{policy=skip-micro}}", 3),
+        ("mlp_adam_decay", f"{TWO},{CLIP}", None),
+        ("mlp_adam_decay", f"{FUSED},{CLIP},overflow-check", 3),
+        ("mlp", f"{TWO},clip-gradients{{limit=0.05,each_rank=true}}", None),
+        ("branch", "", None),
+        ("mlp", "gradient-freeze{groups=2,total_steps=4}", None),
+    ],
+)
+def test_states_have_the_bits_of_data_parallel(name: str, pipeline: str, bad: int | None, ranks: int) -> None:
+    others = [pipeline] if pipeline else []
+    plain = compiled(name, ",".join([*others, "data-parallel"]))
+    sharded = compiled(name, ",".join([*others, FIRST]))
+    state = values(plain)
+    given = batches(source(name), 4 * ranks)
+    given = given if bad is None else overflowing(given, bad)
+    with np.errstate(all="ignore"):
+        wanted = train_ranks(plain, state, [given[r::ranks] for r in range(ranks)])
+        for order in ORDERS[:2]:
+            found = on_ranks(sharded, state, given, ranks, order)
+            holders = dealt_states(sharded, ranks)
+            assert holders, "nothing was dealt out, so nothing was shown"
+            for rank, memory in enumerate(found):
+                for state_name, value in memory.items():
+                    np.testing.assert_array_equal(value, wanted[rank][1][state_name], err_msg=state_name)
+                missing = {n for n in plain.state if n not in memory}
+                assert missing == {n for n, holder in holders.items() if holder != rank}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("others", ["", "overflow-check", CLIP, f"{CLIP},overflow-check,{SCALE}"])
+@pytest.mark.parametrize("split", [TWO, FUSED])
+def test_stage_2_trains_as_the_sums_of_each_micro_batch(split: str, others: str, ranks: int) -> None:
+    """Bit by bit as ranks that sum each micro-batch and deal nothing out; up to rounding as data-parallel, which adds
+    up the same gradients in another order."""
+    name = "mlp_adam_decay"
+    pipeline = ",".join(filter(None, [split, others]))
+    plain, sharded = compiled(name, f"{pipeline},data-parallel"), compiled(name, f"{pipeline},{SECOND}")
+    state, given = values(plain), batches(source(name), 4 * ranks)
+    if "overflow" in others:
+        given = overflowing(given, 3)
+    whole = sharded.copy()
+    for variable in whole.state.values():
+        variable.info.pop(OWNED, None)
+    with np.errstate(all="ignore"):
+        wanted = train_ranks(plain, state, [given[r::ranks] for r in range(ranks)])
+        undealt = train_ranks(whole, state, [given[r::ranks] for r in range(ranks)])
+        found = on_ranks(sharded, state, given, ranks, ORDERS[0])
+    held = dealt_states(sharded, ranks)
+    assert {sharded.state[n].role for n in held} == {"slot", "accumulator"}
+    for rank, memory in enumerate(found):
+        for state_name, value in memory.items():
+            np.testing.assert_array_equal(value, undealt[rank][1][state_name], err_msg=state_name)
+            np.testing.assert_allclose(value, wanted[rank][1][state_name], rtol=0, atol=2e-6, err_msg=state_name)
+        assert not any(n in memory for n, holder in held.items() if holder != rank)
+
+
+def test_stage_2_of_a_cycle_of_one_is_stage_1() -> None:
+    program = compiled("mlp_adam_decay", SECOND)
+    (miss,) = [m for m in program.reports[-1].misses if m.site == "stage 2"]
+    assert "no sums of a cycle" in miss.reason
+    assert {v.role for v in program.state.values() if v.info.get(OWNED)} == {"slot"}
+
+
+def test_a_process_by_itself_has_all_state() -> None:
+    """And trains as without the pass."""
+    for pipeline, stage in ((TWO, SECOND), (f"{TWO},{CLIP}", FIRST)):
+        plain, sharded = (
+            compiled("mlp_adam_decay", f"{pipeline},data-parallel"),
+            compiled("mlp_adam_decay", f"{pipeline},{stage}"),
+        )
+        assert dealt_states(sharded, 1) == {}
+        state, given = values(plain), batches(source("mlp_adam_decay"), 4)
+        wanted, found = train(plain, state, given)[1], train(sharded, state, given)[1]
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_stage_1_exchanges_once_a_cycle_however_long_it_is() -> None:
+    """Counted in the graphs that rank 1 of 4 runs."""
+    for steps in (2, 8):
+        program = compiled("mlp_adam_decay", f"gradient-accumulation{{steps={steps}}},{FIRST}")
+        graphs = for_rank(program, 1, 4).graphs
+        assert [n.op.name for n in collectives(graphs["accumulate"])] == []
+        kinds = [n.op.name for n in collectives(graphs["apply"])]
+        owners = set(dealt_states(program, 4).values())
+        assert kinds == ["AllReduce"] * 2 + ["Broadcast"] * len(owners)
+
+
+def test_each_rank_holds_a_like_part() -> None:
+    """Sizes that differ a hundredfold: at most 5 % over the mean."""
+    text = "".join(
+        f"state %w{i}: float32[{n}] role=weight\nstate %m{i}: float32[{n}] role=slot\n"
+        for i, n in enumerate(10 + 37 * k % 991 for k in range(60))
+    )
+    program = parse_program(f"{text}graph @step(%x: float32[2]) {{\n  return %x\n}}")
+    for i in range(60):
+        program.state[f"m{i}"].weight = f"w{i}"
+        program.state[f"m{i}"].info[OWNED] = "whole"
+    for ranks in (2, 4, 8):
+        held = bytes_of_ranks(program, ranks)
+        assert max(held) <= 1.05 * sum(held) / ranks
+        assert sum(held) == sum(v.nbytes for v in program.state.values() if v.role == "slot")
+
+
+def test_a_later_compilation_takes_it_out_and_puts_it_in_again() -> None:
+    once = compiled("mlp_adam_decay", f"{TWO},overflow-check,{SECOND}")
+    later = compiled("mlp_adam_decay", f"{TWO},{SECOND}", "overflow-check")
+    assert {n for n, v in later.state.items() if v.info.get(OWNED)} == {
+        n for n, v in once.state.items() if v.info.get(OWNED)
+    }
+    for name, graph in once.graphs.items():
+        assert [n.op.name for n in collectives(later.graphs[name])] == [n.op.name for n in collectives(graph)]
+
+
+def test_match_names_the_weights() -> None:
+    program = compiled("mlp_adam_decay", "data-parallel,shard-optimizer{match=[*.weight,*.gamma]}")
+    owned = {v.weight for v in program.state.values() if v.info.get(OWNED)}
+    assert owned == {"hidden.weight", "output.weight"}
+    misses = {m.site: m.reason for m in program.reports[-1].misses}
+    assert misses["hidden.bias"] == "not named by match: every rank updates it"
+    assert "no weight has such a name" in misses["*.gamma"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "error"),
+    [
+        ("mlp", "shard-optimizer", "ask for data-parallel too"),
+        ("mlp", "data-parallel,adasum,shard-optimizer", "leave one of the two out"),
+        ("mlp", "data-parallel,shard-optimizer,adasum", "leave one of the two out"),
+        ("STEP", FIRST, "has no slots: there is nothing to share out"),
+        ("mlp", "data-parallel,shard-optimizer{match=[nothing]}", "no weight has such a name"),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, pipeline: str, error: str) -> None:
+    with pytest.raises(PassError, match=error):
+        compiled(name, pipeline)
+
+
+def test_an_unknown_stage_is_refused() -> None:
+    with pytest.raises(OptionError, match="option 'stage' must be at most 2, not 3"):
+        compiled("mlp", "data-parallel,shard-optimizer{stage=3}")
+
+
+def test_an_update_whose_slot_others_take_stays_on_every_rank() -> None:
+    program = source("SLOT_SHOWN")
+    for slot, weight in (("a", "v"), ("b", "w")):
+        program.state[slot].role, program.state[slot].weight = "slot", weight
+    program = compile_program(program, FIRST, reproducer_directory=None)
+    assert {v.weight for v in program.state.values() if v.info.get(OWNED)} == {"v"}
+    (miss,) = program.reports[-1].misses
+    assert miss.site == "w"
+    assert miss.reason.startswith("every rank updates it: ")
+    assert "seen" in miss.reason
