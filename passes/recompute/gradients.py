@@ -28,11 +28,12 @@ class Gradients:
         self._nodes = list(forward.graph)
         self._position = {node: at for at, node in enumerate(self._nodes)}
         self._gradients = [at for at, node in enumerate(self._nodes) if self._is_gradient(node)]
+        self._others = [at for at, node in enumerate(self._nodes) if self._is_backward(node)]
 
     def reaching(self, users: Iterable[Node]) -> Node | None:
         """The gradient that meets what ``users`` compute from forward values: the last one that the first node takes
-        which runs after the forward part; where it takes none, the last one that stands before the users. It depends on
-        none of them. None if there is none."""
+        which runs after the forward part; where it takes none, the last one that stands before the users, or
+        any backward value there. It depends on none of them. None if there is none."""
         users = list(users)
         behind = walk(users, lambda node: () if self._is_late(node) else self._backward_users(node))
         late = [node for node in behind if self._is_late(node)]
@@ -40,8 +41,11 @@ class Gradients:
         taken = [v for v in first.operands if isinstance(v, Node) and self._is_gradient(v)] if first else []
         if taken:
             return max(taken, key=self._place.__getitem__)
-        before = bisect_left(self._gradients, min(self._position[user] for user in users))
-        return self._nodes[self._gradients[before - 1]] if before else None
+        start = min(self._position[user] for user in users)
+        for places in (self._gradients, self._others):
+            if before := bisect_left(places, start):
+                return self._nodes[places[before - 1]]
+        return None
 
     def _backward_users(self, node: Node) -> list[Node]:
         return [u for u, i in node.use_sites() if self._parts.get(u) == BACKWARD and not orders_only(u, i)]
@@ -50,4 +54,7 @@ class Gradients:
         return self._place[node] > self._end
 
     def _is_gradient(self, node: Node) -> bool:
-        return self._parts.get(node) == BACKWARD and isinstance(node.type, TensorType) and self._is_late(node)
+        return self._is_backward(node) and self._is_late(node)
+
+    def _is_backward(self, node: Node) -> bool:
+        return self._parts.get(node) == BACKWARD and isinstance(node.type, TensorType)

@@ -59,7 +59,7 @@ graph @step(%x: float32[64]) {
   %p = Mul(%l, %c) : float32[64] @b
   return %p
 }""")
-    done = run_again(forward_of(g), [{node(g, name) for name in "abc"}])
+    done = run_again(forward_of(g, CPU), [{node(g, name) for name in "abc"}], Effects(g))
     a, b, c = (done.copied[node(g, name)] for name in "abc")
     assert [v.op.name for v in a.operands] == ["Depend", "Depend"]  # type: ignore[attr-defined]
     assert (b.operand(0), b.operand(1).op.name, b.operand(1).operand(0)) == (a, "Depend", node(g, "k"))  # type: ignore[attr-defined]
