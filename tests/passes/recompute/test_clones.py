@@ -55,7 +55,8 @@ graph @step(%x: float32[64]) {
   %a = Mul(%v, %v) : float32[64] @f
   %b = Mul(%a, %k) : float32[64] @f
   %c = Mul(%b, %v) : float32[64] @f
-  %l = OnesLike(%x) : float32[64] @b
+  %d = Neg(%c) : float32[64] @f
+  %l = OnesLike(%d) : float32[64] @b
   %p = Mul(%l, %c) : float32[64] @b
   return %p
 }""")
