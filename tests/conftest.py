@@ -90,7 +90,7 @@ LONGEST = [
     *("test_less_bn", "test_gradient_accumulation", "test_random_programs", "test_legalize", "test_held_out"),
     *("test_clip_gradients", "test_group_loss_scale", "test_boundary_combinations", "test_loss_scale"),
     *("test_normalised_head", "test_overflow_check", "test_gradient_freeze", "test_dim_reduce", "test_ranks"),
-    *("test_auto_boost", "test_gradient_centralization"),
+    *("test_auto_boost", "test_gradient_centralization", "test_shard_optimizer"),
 ]
 """Files that take long start first, lest one be left over: each is one worker's (`--dist loadfile`), so that what its
 tests share is made once. Those that start ranks stand apart, so that two of them seldom run at once."""
