@@ -16,7 +16,7 @@ from ...ir.core.program import Program
 from ...ir.core.types import tensor
 from ...ir.rewrite.effects.editing import Effects
 from .group_scale_rule import put_group_rule
-from .names import CLEAN, SCALE, value_of
+from .names import CLEAN, OWN, SCALE, SKIPPED, value_of
 from .results import named_results
 
 SCOPE = "loss-scale"
@@ -37,7 +37,11 @@ def scales_its_loss(program: Program) -> bool:
     """Whether an earlier pass, or the training cell by itself, has put a loss scale there."""
     if SCALE in program.state or value_of(0) in program.state:
         return True
-    return any(LOSS_SCALE in graph.outputs or asks_for_overflow(graph) for graph in program.graphs.values())
+    # The tests of overflow-check ask for gradients that are not finite, whether a loss is scaled or not.
+    checked = SKIPPED in program.state and OWN not in program.state[SKIPPED].info
+    return any(
+        LOSS_SCALE in graph.outputs or (asks_for_overflow(graph) and not checked) for graph in program.graphs.values()
+    )
 
 
 def put_scale_rule(program: Program) -> None:

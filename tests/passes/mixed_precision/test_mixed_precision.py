@@ -150,6 +150,8 @@ def test_a_dynamic_loss_scale_comes_along(exported: Exported) -> None:
     assert not any(r.overflow for r in results)
     groups = bc.compile(bc.load(exported("mlp")), "mixed-precision,group-loss-scale{groups=2}")
     assert [r.name for r in groups.reports] == ["mixed-precision", "group-loss-scale", "overflow-check"]
+    checked = bc.compile(bc.load(exported("mlp")), "overflow-check")
+    assert [r.name for r in bc.compile(checked, "mixed-precision").reports][1:] == ["mixed-precision", "loss-scale"]
     alone = bc.compile(bc.load(exported("mlp")), "mixed-precision{loss_scale=false}")
     assert [r.name for r in alone.reports] == ["mixed-precision"]
     own = bc.compile(bc.load(exported("scaled_dynamic")), "mixed-precision,legalize{target=cpu}")
