@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from ..ir.analysis.training.gradient_path import has_stage, updating_graphs
 from ..ir.core.errors import PassError, nearest
-from ..ir.core.names import LOCAL, OWNED
+from ..ir.core.names import LOCAL, OWNED, average_of
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted, print_bytes
@@ -60,6 +60,11 @@ class ShardOptimizer(Pass):
         if any(node.op.name == ADASUM for graph in program.graphs.values() for node in graph.all_nodes()):
             raise PassError(
                 "adasum lets groups of ranks update all weights apart from each other: leave one of the two out"
+            )
+        if any(average_of(name) in program.state for name in program.state):
+            raise PassError(
+                "weight-average reads all weights behind their updates, before the ranks exchange them: leave one of "
+                "the two out"
             )
         if not has_stage(program, ALL_REDUCE):
             raise PassError(

@@ -70,7 +70,7 @@ NAMES: tuple[Name, ...] = (
          "passes.shard_optimizer", "runtime.training.session")),
     Name(average_of("<k>"), "state", "the average of a weight over its updates",
          ("passes.weight_average",), ("ir.rewrite.evaluation.averages", "passes.adasum",
-         "passes.dim_reduce.dim_reduce", "passes.weight_average")),
+         "passes.dim_reduce.dim_reduce", "passes.shard_optimizer", "passes.weight_average")),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
     Name(OWNED, "note", "in a job only the rank that owns the weight of this state holds it",

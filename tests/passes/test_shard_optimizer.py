@@ -197,6 +197,7 @@ def test_match_names_the_weights() -> None:
         ("mlp", "shard-optimizer", "ask for data-parallel too"),
         ("mlp", "data-parallel,adasum,shard-optimizer", "leave one of the two out"),
         ("mlp", "data-parallel,shard-optimizer,adasum", "leave one of the two out"),
+        ("mlp", "data-parallel,shard-optimizer,weight-average", "leave one of the two out"),
         ("STEP", FIRST, "has no slots: there is nothing to share out"),
         ("mlp", "data-parallel,shard-optimizer{match=[nothing]}", "no weight has such a name"),
     ],
