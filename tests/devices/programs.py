@@ -26,6 +26,7 @@ PIPELINES = {
     "centralize": "tag-gradient-centralization,lower-gradient-centralization",
     "freeze": "gradient-freeze{groups=3,total_steps=20}",
     "group-scale": "group-loss-scale{groups=2},gradient-accumulation{steps=2}",
+    "still": "freeze{match=[*bias]}",
     "less-bn": "less-bn",
     "head": "normalised-head",
     "groups": "parameter-groups{match=[*weight],lr_factor=0.5,weight_decay=0.01}",
@@ -40,10 +41,11 @@ PIPELINES = {
     "dim-reduce": "dim-reduce{basis=BASIS,n_components=2}",
     "adasum": "adasum",
     "ranks": "data-parallel,gradient-accumulation{steps=2}",
+    "shares": "data-parallel,shard-optimizer{stage=2},gradient-accumulation{steps=2}",
     "ranks-scale": "data-parallel,gradient-accumulation{steps=2},loss-scale{mode=dynamic,window=2},overflow-check",
 }
 """Every pass by a short name; BASIS stands for a file of directions that fits the network."""
-ON_RANKS = frozenset({"adasum", "ranks", "ranks-scale"})
+ON_RANKS = frozenset({"adasum", "ranks", "ranks-scale", "shares"})
 DEVICES = {"GPU": "gpu", "Ascend": "ascend"}
 """By MindSpore's name of a device, the target that programs are compiled for."""
 

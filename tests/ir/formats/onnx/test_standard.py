@@ -58,7 +58,7 @@ PASSES = {
     "dead-code-elimination": "dead-code-elimination",
     "dim-reduce": "",
     "effect-chain-minimization": "effect-chain-minimization",
-    "freeze": "freeze{match=[fc1.*]}",
+    "freeze": "freeze{match=[stem.*]}",
     "gradient-accumulation": "gradient-accumulation{steps=2,split=fused}",
     "gradient-freeze": "gradient-freeze{groups=2,total_steps=20}",
     "group-loss-scale": "group-loss-scale{groups=2}",
