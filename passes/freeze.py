@@ -24,6 +24,8 @@ class Freeze(Pass):
     their names, so checkpoints and predictions hold them. ``gradient-freeze`` freezes in some cycles only.
 
     Changes training: it is that of a network whose matching weights have ``requires_grad=False``.
+
+    Source: ``Parameter.requires_grad`` of MindSpore, for a training graph that is exported already.
     """
 
     name = "freeze"
