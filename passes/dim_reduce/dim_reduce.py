@@ -224,8 +224,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
     if not is_fed(graph):
         _mark_gradients(graph, paths)
     gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
-    results = named_results(graph)
-    images = passed_on(graph, [value for _, value in results])
+    images = passed_on(graph, [value for _, value in named_results(graph)])
     own = _term(graph, weighted) if graph.inputs else None
     fx = Effects(graph)
     fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))
@@ -234,7 +233,8 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
     if program.schedule.count is not None:
         zero = graph.constant(scalar_tensor("float32", 0.0))
         fx.append("Assign", [graph.state(LOSS, tensor("float32")), zero], scope=SCOPE)
-    named = [(name, image or value) for (name, value), image in zip(results, images, strict=True)]
+    # Asked for again: a result that waited for an update (the True of an optimizer) waits for none any more.
+    named = [(name, image or value) for (name, value), image in zip(named_results(graph), images, strict=True)]
     fx.commit(with_results(graph, [*named, *added]))
     forget_unused(graph)
 

@@ -218,6 +218,18 @@ def test_weighted_micro_batches_weigh_in_losses_too(split: str, exported: Any, b
     assert watched.take()[0] == pytest.approx(np.average(moved, weights=weights), rel=1e-5)
 
 
+def test_what_an_optimizer_answers_is_returned_without_it(exported: Any, basis: Any) -> None:
+    """The cell returns what its optimizer returns: a True that waits for each update."""
+    source = bc.load(exported("accuracy"))
+    session = bc.Session(bc.compile(source, f"dim-reduce{{basis={basis('accuracy')},n_components={K}}}"))
+    native = bc.Session(source)
+    batch = CASES["accuracy"].batches(1)[0]
+    ours, theirs = session.step(*batch).outputs, native.step(*batch).outputs
+    assert set(theirs) <= set(ours)
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(np.asarray(ours[name]), np.asarray(value), err_msg=name)
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(exported: Any, basis: Any) -> None:
     source = bc.load(str(exported("mlp")))
     session = bc.Session(bc.compile(source, f"dim-reduce{{basis={basis('mlp')},n_components={K},max_skipped=2}}"))
