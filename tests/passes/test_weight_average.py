@@ -29,17 +29,26 @@ MANY = [n for n in names("optimizer", runs_on_cpu=True)[:20] if n not in FEW]
 STEPS = 3
 
 
-class Average(nn.Cell):
-    """One weight's moving average, as one writes it in MindSpore."""
+_move = ops.MultitypeFuncGraph("move")
 
-    def __init__(self, initial: np.ndarray, decay: float) -> None:
+
+@_move.register("Number", "Tensor", "Tensor")
+def _move_average(decay, average, weight):
+    return ops.assign(average, average * decay + weight.astype(ms.float32) * (1 - decay))
+
+
+class Averages(nn.Cell):
+    """Moving averages of weights, as one writes them in MindSpore."""
+
+    def __init__(self, weights: list[np.ndarray], decay: float) -> None:
         super().__init__()
-        self.average = ms.Parameter(ms.Tensor(initial.astype(np.float32)), name="average")
+        wide = [ms.Tensor(weight.astype(np.float32)) for weight in weights]
+        self.averages = ms.ParameterTuple(ms.Parameter(w, name=f"average{i}") for i, w in enumerate(wide))
         self.decay = decay
+        self.map = ops.HyperMap()
 
-    def construct(self, weight):
-        kept = self.average * self.decay
-        return ops.assign(self.average, kept + weight.astype(ms.float32) * (1 - self.decay))
+    def construct(self, weights):
+        return self.map(ops.partial(_move, self.decay), self.averages, weights)
 
 
 @pytest.mark.parametrize("name", [*FEW, *slow(*MANY)])
@@ -51,14 +60,15 @@ def test_a_moving_average_has_the_bits_of_the_native_cell(exported: Exported, na
     assert averaged
     session = bc.Session(program, seed=0)
     start = initial_state(name)
-    cells = {n: Average(start[n], 0.9) for n in averaged}
-    for done in range(1, STEPS + 1):
-        session.step(*batches[done - 1])
-        natively = train_steps(name, batches[:done])[1]
+    cell = Averages([start[n] for n in averaged], 0.9)
+    for batch in batches:
+        session.step(*batch)
         ours = session.state()
-        assert_equal({n: ours[n] for n in natively}, natively)
-        wanted = {average_of(n): cell(ms.Tensor(natively[n])).asnumpy() for n, cell in cells.items()}
+        cell(tuple(ms.Tensor(ours[n]) for n in averaged))
+        wanted = {average_of(n): p.asnumpy() for n, p in zip(averaged, cell.averages, strict=True)}
         assert_equal({n: ours[n] for n in wanted}, wanted)
+    natively = train_steps(name, batches)[1]
+    assert_equal({n: ours[n] for n in natively}, natively)
 
 
 def constant(decay: float, every: int = 1) -> Rule:
