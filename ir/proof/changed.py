@@ -14,7 +14,8 @@ from ..text import print_graph
 from . import formulas
 from .execution import Execution, Outcome, Unproved
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
-from .reals import ONE, Reals
+from .polynomial import ONE
+from .reals import Reals
 from .updates import Moved, by_many, rewritten, updates
 
 

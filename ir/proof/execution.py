@@ -24,6 +24,7 @@ from ..core.types import IOMONAD, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
 from ..rewrite.seeds import SEED_ATTRIBUTES
 from .terms import AVERAGED, VARIES, Terms
+from .things import Choice, Closure, Memory, Ref, Thing
 
 WORLD = "\0output"
 """The state that stands for what a graph prints and sends."""
@@ -32,47 +33,6 @@ _DEEPEST = 60
 
 class Unproved(Error):
     """Something that the prover does not follow: no verdict, not an error of the user's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A place in memory: a state, by name, or a tensor that the graph made and writes, by its number."""
-
-    place: str | int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Closure:
-    function: Graph
-    bound: tuple[Thing, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    condition: int
-    yes: Thing
-    no: Thing
-
-
-Thing = int | Ref | Closure | Choice | tuple["Thing", ...] | None
-"""What a value is while a graph runs: a term, a place, a function, a tuple of things; None: a token."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What each place holds; a branch writes on top of what was there before it."""
-
-    held: dict[str | int, int]
-    before: Memory | None = None
-
-    def read(self, place: str | int) -> int | None:
-        here: Memory | None = self
-        while here is not None:
-            found = here.held.get(place)
-            if found is not None:
-                return found
-            here = here.before
-        return None
 
 
 @dataclass(frozen=True)

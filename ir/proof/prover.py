@@ -30,10 +30,11 @@ from . import anatomy, formulas
 from .changed import Changed, changed
 from .execution import WORLD, Execution, Outcome, Side, Unproved
 from .formulas import freeze, less_bn, loss_scale
+from .polynomial import Polynomial, add, times
 from .promises import Promises, promises_of
 from .races import Race, races
 from .ranks import Ranks
-from .reals import Polynomial, Reals
+from .reals import Reals
 from .terms import VARIES, Terms
 from .variants import Frozen, idle_gradients, prove_variants, unmoved, without
 from .verdict import ORDER, OWN, PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Added, Proof, Verdict
@@ -461,7 +462,7 @@ class _Prover:
             return None  # only an update changes it
         if name in self.before:
             for monomial, c in reals.polynomial(self.before[name]).items():
-                _add(p, monomial, -c)
+                add(p, monomial, -c)
             return p
         if p.pop(((symbol, 1),), None) != 1:
             return None
@@ -535,14 +536,14 @@ class _Prover:
                 if varying:
                     atom = varying[0][0]
                     made = terms.make(("mean",), (atom,), terms.shapes[atom], terms.nodes[atom], 2)
-                    mean = (*fixed, (made, 1))
+                    mean = times(fixed, ((made, 1),))
                 for symbol in number:
                     if self.alone:
-                        _add(total, mean, c * self.alone)
+                        add(total, mean, c * self.alone)
                     else:
-                        _add(total, (*mean, (symbol, 1)), c)
+                        add(total, times(mean, ((symbol, 1),)), c)
                 if last:
-                    _add(total, monomial, -c)
+                    add(total, monomial, -c)
         return Reals(terms).term(total, terms.shapes[self._symbol(name)])
 
     # -- comparing ---------------------------------------------------------------------------------------------
@@ -770,15 +771,6 @@ class _Prover:
 def _steps_of_one_graph(program: Program) -> int:
     (first, *others), flush = program.schedule.cycle, program.schedule.flush
     return first.repeat if not others and flush is None and first.repeat > 1 else 0
-
-
-def _add(total: Polynomial, monomial: Iterable[tuple[int, int]], c: Fraction) -> None:
-    key = tuple(sorted(monomial))
-    new = total.get(key, Fraction(0)) + c
-    if new:
-        total[key] = new
-    else:
-        total.pop(key, None)
 
 
 def _same_bytes(a: Data, b: Data) -> bool:

@@ -19,19 +19,16 @@ from ..core.primitives import Family
 from ..core.types import DType, TensorType
 from .execution import ite
 from .laws import LAWS
+from .polynomial import ONE, Monomial, Polynomial, plus, power, product, times
 from .ranks import Ranks, laid_out
 from .terms import Shape, Terms
 
-Monomial = tuple[tuple[int, int], ...]
-"""Atoms with their exponents, in order."""
-Polynomial = dict[Monomial, Fraction]
 _FLOATS = {d.value for d in DType if d.is_float}
 _MOST = 400
 """Monomials of a polynomial at most: more, and it is an atom."""
 _COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual")
 _DEEPEST = 60
 """Nodes through which a zero is followed."""
-ONE: Monomial = ()
 
 
 class Reals:
@@ -134,7 +131,7 @@ class Reals:
         self._taken = 0
         scale, base = self._factor(t) if self.scales else (ONE, t)
         if base in self.opaque:
-            p: Polynomial = {_times(scale, ((base, 1),)): Fraction(1)}
+            p: Polynomial = {times(scale, ((base, 1),)): Fraction(1)}
             if scale:
                 self._use("linear")
         else:
@@ -216,14 +213,14 @@ class Reals:
         arguments = iter(self.terms.arguments[t])
         total: Polynomial = {}
         for coefficient, exponents in self.terms.heads[t][2]:  # type: ignore[attr-defined]
-            product: Polynomial = {ONE: coefficient}
+            summand: Polynomial = {ONE: coefficient}
             for e in exponents:
                 argument = next(arguments)
                 a = self._polynomials[argument] if e > 0 else self._inverse(argument)
                 if a is None:
                     return self._atom(t)
-                product = _product(product, a, abs(e))
-            total = _plus(total, product)
+                summand = product(summand, a, abs(e))
+            total = plus(total, summand)
         return total
 
     def _constant(self, t: int) -> Polynomial | None:
@@ -301,7 +298,7 @@ class Reals:
                 parts = terms.arguments[arguments[0]]
             total: Polynomial = {}
             for a in parts:
-                total = _plus(total, self._polynomials[a])
+                total = plus(total, self._polynomials[a])
             return self._bounded(total, "sums")
         if family in (Family.SUM, Family.DIFFERENCE) and len(arguments) in (2, 3):
             factor = Fraction(1)
@@ -311,16 +308,16 @@ class Reals:
                     return None
                 factor = constant.get(ONE, Fraction(0))
             sign = -factor if family is Family.DIFFERENCE else factor
-            return self._bounded(_plus(p[0], {m: c * sign for m, c in p[1].items()}), "sums")
+            return self._bounded(plus(p[0], {m: c * sign for m, c in p[1].items()}), "sums")
         if name == "Neg":
             return self._bounded({m: -c for m, c in p[0].items()}, "sums")
         if family is Family.PRODUCT and len(arguments) == 2 and len(p[0]) * len(p[1]) <= _MOST:
-            return self._bounded(_product(p[0], p[1]), "products")
+            return self._bounded(product(p[0], p[1]), "products")
         if name == "Square" and len(p[0]) <= 1:
-            return self._bounded(_product(p[0], p[0]), "products")
+            return self._bounded(product(p[0], p[0]), "products")
         if family is Family.QUOTIENT and len(arguments) == 2 and floating:
             inverse = self._inverse(arguments[1])
-            return None if inverse is None else self._bounded(_product(p[0], inverse), "quotients")
+            return None if inverse is None else self._bounded(product(p[0], inverse), "quotients")
         if name == "Reciprocal" and floating:
             inverse = self._inverse(arguments[0])
             return None if inverse is None else self._bounded(inverse, "quotients")
@@ -331,7 +328,7 @@ class Reals:
         if len(p) == 1:
             (monomial, coefficient), *_ = p.items()
             if all(a in self.nonzero for a, _ in monomial):
-                return {_power(monomial, -1): 1 / coefficient}
+                return {power(monomial, -1): 1 / coefficient}
         if not p:
             return None
         form = self._forms[t]
@@ -366,7 +363,7 @@ class Reals:
         new = tuple(inner if i == at else self._forms[a] for i, a in enumerate(arguments))
         self._use("linear")
         atom = terms.make(terms.heads[t], new, terms.shapes[t], node)
-        return {_times(scalars, ((atom, 1),)): coefficient}
+        return {times(scalars, ((atom, 1),)): coefficient}
 
     def _in_place(self, p: Polynomial) -> Polynomial:
         """A rearrangement without what undoes itself."""
@@ -379,7 +376,7 @@ class Reals:
             return p
         self._use("layout")
         rest = tuple(f for f in monomial if f[0] != atoms[0])
-        return _product({rest: c}, self._polynomials_of_form(found))
+        return product({rest: c}, self._polynomials_of_form(found))
 
     # -- conditions --------------------------------------------------------------------------------------------
 
@@ -460,7 +457,7 @@ class Reals:
         return self._atom(form) if truth is None else self._said(truth)
 
     def _compared(self, name: str, a: Polynomial, b: Polynomial) -> bool | None:
-        difference = _plus(a, {m: -c for m, c in b.items()})
+        difference = plus(a, {m: -c for m, c in b.items()})
         if not difference:
             return name in ("Equal", "GreaterEqual", "LessEqual")
         least = 0
@@ -516,7 +513,7 @@ class Reals:
                 sign = 1 if family is Family.PRODUCT else -1
                 for at, other in ((1, 0), (0, 1)):
                     if parts[at][1] == one and (at == 1 or sign == 1):
-                        scale = _times(parts[other][0], _power(parts[at][0], sign if at == 1 else 1))
+                        scale = times(parts[other][0], power(parts[at][0], sign if at == 1 else 1))
                         if parts[other][1] == one or terms.shapes[parts[other][1]] == terms.shapes[t]:
                             return scale, parts[other][1]
             if family is Family.CAST:
@@ -579,7 +576,7 @@ class Reals:
             if any(s != ONE for i, (s, _) in enumerate(parts) if i not in places):
                 return ONE, t
             for s, _ in parts:
-                scale = _times(scale, s)
+                scale = times(scale, s)
             return scale, self._with(t, parts)
         for places_ in alternatives:
             inside = [parts[i] for i in places_ if i < len(parts) and not self._zero(parts[i][1])]
@@ -624,47 +621,6 @@ class Reals:
         if alternatives is None or len(alternatives) != 1:
             return None
         return tuple(arguments[i] for i in alternatives[0] if i < len(arguments)) or None
-
-
-def _plus(a: Polynomial, b: Polynomial) -> Polynomial:
-    if len(a) < len(b):
-        a, b = b, a
-    total = dict(a)
-    for m, c in b.items():
-        new = total.get(m, Fraction(0)) + c
-        if new:
-            total[m] = new
-        else:
-            total.pop(m, None)
-    return total
-
-
-def _times(a: Monomial, b: Monomial) -> Monomial:
-    if not a or not b:
-        return a or b
-    powers = dict(a)
-    for atom, e in b:
-        powers[atom] = powers.get(atom, 0) + e
-    return tuple(sorted((atom, e) for atom, e in powers.items() if e))
-
-
-def _power(m: Monomial, e: int) -> Monomial:
-    return tuple((atom, x * e) for atom, x in m)
-
-
-def _product(a: Polynomial, b: Polynomial, times: int = 1) -> Polynomial:
-    for _ in range(times):
-        total: Polynomial = {}
-        for m, c in a.items():
-            for n, d in b.items():
-                key = _times(m, n)
-                new = total.get(key, Fraction(0)) + c * d
-                if new:
-                    total[key] = new
-                else:
-                    total.pop(key, None)
-        a = total
-    return a
 
 
 def _families() -> dict[str, Family]:

@@ -15,7 +15,8 @@ from ..core.graph import Node, tensor_type
 from ..core.predicates import written_operands
 from ..core.primitives import Facts, facts
 from ..core.types import TensorType
-from .reals import Polynomial, Reals
+from .polynomial import Polynomial
+from .reals import Reals
 from .terms import Terms
 
 MEANS = ("mean", "all")
