@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -134,10 +135,15 @@ def _options_of_scripts() -> set[str]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
+def below(folder: Path) -> list[Path]:
+    """All files and folders in a folder. Unlike `rglob`, this walks on where one goes away in the meantime."""
+    return [Path(here, name) for here, *held in os.walk(folder) for names in held for name in names]
+
+
 @cache
 def files() -> frozenset[str]:
     """The names of all files below the folders of the project, and at its root."""
-    inside = [path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    inside = [path.name for folder in FOLDERS for path in below(ROOT / folder)]
     return frozenset([*inside, *(path.name for path in ROOT.iterdir())])
 
 
@@ -271,7 +277,7 @@ def words() -> frozenset[str]:
     """Every word of the project's code, tests and settings, pages left out."""
     found: set[str] = set()
     for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*"):
+        for path in below(ROOT / folder):
             if (
                 path.suffix in (".py", ".txt", ".ir", ".js", ".html")
                 and path.parent.name != "corpus"
