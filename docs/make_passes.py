@@ -79,6 +79,9 @@ centralize, update. These passes act once a cycle, on the mean of the cycle's gr
 cycle skips the whole update. It leaves step count, slots and learning rate alone, clears the accumulators, and steps
 the loss scale once.
 
+Where an option takes a list, one value stands for a list of one: `freeze{match=*embedding*}` is
+`freeze{match=[*embedding*]}`.
+
 A pass that you ask for and that matches nothing is an error. `less-bn?` is the optional form: it warns instead.
 
 *Preserved* means that training gives the same weights up to rounding. *Changed* means that training takes other

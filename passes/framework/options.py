@@ -69,13 +69,13 @@ class Option:
         return f"{self.name}={value} ({', '.join(limits)})" + (f": {self.help}" if self.help else "")
 
     def check(self, value: Any) -> Any:
-        """The value in its declared type (an int becomes a float, a list a tuple where declared so), or OptionError."""
+        """The value in its declared type, or OptionError. An int becomes a float, a list a tuple, one value a list."""
         if value is None and self.is_optional:
             return None
         if not self.is_list:
             return self._check_element(value)
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise OptionError(f"option '{self.name}' must be of type {self.type_name}, not {print_value(value)}")
+            value = [value]
         return tuple(self._check_element(v) for v in value)
 
     def _check_element(self, value: Any) -> Any:
@@ -105,8 +105,6 @@ class Option:
             return self.check([self._parse_element(e) for e in raw.elements])
         if self.is_optional and raw.text == "none" and not raw.quoted:
             return None
-        if self.is_list:
-            raise OptionError(f"option '{self.name}' must be of type {self.type_name}: write [a,b]")
         return self.check(self._parse_element(raw))
 
     def _parse_element(self, raw: Raw) -> Any:

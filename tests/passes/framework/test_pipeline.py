@@ -143,7 +143,8 @@ def test_printing_and_parsing_are_inverse(**values: object) -> None:
         ("sample{count=[4]}", 13, "must be of type int, not a list"),
         ("sample{fast=1}", 12, "must be of type bool (true or false), not '1'"),
         ("sample{mode=men}", 12, "cannot be men (did you mean 'mean'?)"),
-        ("sample{sizes=3}", 13, "write [a,b]"),
+        ("sample{sizes=many}", 13, "must be of type list of int, not 'many'"),
+        ("sample{sizes=-1}", 13, "must be at least 0, not -1"),
         ("sample{sizes=[[1]]}", 13, "not nested lists"),
         ("sample{sizes=[1,-1]}", 13, "must be at least 0, not -1"),
         ("sample{limit=nan}", 13, "must be at least 0, not nan"),
@@ -184,6 +185,11 @@ def test_python_values_are_checked_too(values: dict[str, object], message: str) 
     with pytest.raises(OptionError) as caught:
         Sample(**values)  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+def test_one_value_is_a_list_of_one() -> None:
+    assert print_pipeline(parse_pipeline("sample{sizes=3}")) == "sample{sizes=[3]}"
+    assert Sample(sizes=3) == Sample(sizes=[3])  # type: ignore[arg-type]
 
 
 def test_python_values_are_normalised() -> None:
