@@ -19,7 +19,7 @@ class Op:
     arguments are all operands, 0 not recorded. ``instance`` is the name that the exporter recorded.
     """
 
-    __slots__ = ("__weakref__", "attributes", "instance", "key", "kind", "name")
+    __slots__ = ("__weakref__", "acts", "attributes", "instance", "key", "kind", "name")
     _interned: ClassVar[WeakValueDictionary[Any, Op]] = WeakValueDictionary()
 
     name: str
@@ -27,6 +27,8 @@ class Op:
     instance: str
     kind: int
     key: tuple[Any, ...]
+    acts: bool
+    """Whether its attributes say that it acts on memory or the world; asked of every node, so it is looked up once."""
 
     def __new__(
         cls, name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, instance: str = "", kind: int = 0
@@ -42,6 +44,7 @@ class Op:
             op.instance = instance
             op.kind = kind
             op.key = (name, frozenset(ordered))
+            op.acts = bool(op.attributes.get("side_effect_mem") or op.attributes.get("side_effect_io"))
             cls._interned[key] = op
         return op
 

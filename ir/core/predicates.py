@@ -14,7 +14,8 @@ def is_float_tensor(value: Value) -> bool:
 
 def has_token(node: Node) -> bool:
     """Whether an effect token orders this node (its last operand is one)."""
-    return bool(node._operands) and is_monad(node._operands[-1].type)
+    operands = node._operands
+    return bool(operands) and is_monad(operands[-1].type)
 
 
 def is_ordering(node: Node) -> bool:
@@ -32,18 +33,14 @@ def draws(node: Node) -> bool:
     return is_random(node) and facts(node.op).family not in (Family.DEVICE_STATUS, Family.DEVICE_FLAG)
 
 
+_TOKENS_ALONE = frozenset({"UpdateState", "Depend", "Load", "Partial"})
+"""Primitives that take or make tokens and do nothing themselves."""
+
+
 def is_effect(node: Node) -> bool:
     """Whether the node acts on state or the world (calls included), as opposed to computing a value."""
-    name = node.op.name
-    if name == "UpdateState" or name == "Depend" or name == "Load":
-        return False
-    if node.op is CALL:
-        return True
-    attributes = node.op.attributes
-    return (
-        name != "Partial"
-        and (has_token(node) or bool(attributes.get("side_effect_mem")) or bool(attributes.get("side_effect_io")))
-    )  # fmt: skip
+    op = node.op
+    return op.name not in _TOKENS_ALONE and (op.acts or op is CALL or has_token(node))
 
 
 def written_operands(node: Node) -> tuple[int, ...]:

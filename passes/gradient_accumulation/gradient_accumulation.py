@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import network_parts
 from ...ir.analysis.training.results import asks_for_overflow, name_results
 from ...ir.core.errors import OptionError, PassError
@@ -74,16 +74,18 @@ class GradientAccumulation(Pass):
                 "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
                 f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
             )
-        settle_results(step, network_parts(step))
-        clear_behind_reading(step, network_parts(step), scope=SCOPE)
+        parts = network_parts(step)
+        if settle_results(step, parts):
+            parts = network_parts(step)
+        if clear_behind_reading(step, parts, scope=SCOPE):
+            parts = network_parts(step)
         if asks_for_overflow(step):  # for those who ask the parts of the step for its loss scale
             name_results(program, step)
-        plan = self._plan(program, step)
+        plan = self._plan(program, anatomy(step, parts))
         accumulate(program, plan)
         return self._report(plan, program.graphs)
 
-    def _plan(self, program: Program, step: Graph) -> Plan:
-        found = anatomy(step)
+    def _plan(self, program: Program, found: TrainingAnatomy) -> Plan:
         cut = find_cut(found)
         gradients = self._accumulators(program, cut)
         carried = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]

@@ -164,6 +164,8 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
             updated.update((where, node) for where in effect.writes)
             consulted.update((where, node) for where in effect.reads)
             continue
+        if updated.keys().isdisjoint(effect.touched) and consulted.keys().isdisjoint(effect.writes):
+            continue
         for state in sorted((s for s in effect.touched if isinstance(s, State)), key=lambda s: s.name):
             if state in updated:
                 raise PassError(

@@ -143,7 +143,7 @@ def test_null_is_none(here: Path) -> None:
         ({"pipeline": [{"pass": "everything", "steps": "4"}]}, ["pipeline[0].steps: ", "must be of type int"]),
         ({"pipeline": [{"pass": "everything", "steps": True}]}, ["pipeline[0].steps: ", "must be of type int"]),
         ({"pipeline": [{"pass": "everything", "steps": 1, "kind": "c"}]}, ["pipeline[0].kind: ", "cannot be c"]),
-        ({"pipeline": [{"pass": "everything", "steps": 1, "names": "x"}]}, ["pipeline[0].names: ", "list of str"]),
+        ({"pipeline": [{"pass": "everything", "steps": 1, "names": 3}]}, ["pipeline[0].names: ", "list of str"]),
         ({}, ["the document is empty", "'pipeline'", "less_bn"]),
     ],
 )  # fmt: skip

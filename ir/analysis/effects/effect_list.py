@@ -60,10 +60,16 @@ def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> Effec
         if node not in live:
             continue
         place[node] = i
-        tokens[node] = max((tokens.get(v, 0) for v in node._operands), default=0)
+        before = 0
+        for operand in node._operands:
+            if operand in tokens and tokens[operand] > before:
+                before = tokens[operand]
         if node.op.name == "UpdateState":
-            tokens[node] += 1
-        elif node not in tail and (effect := describe(node, known)) is not None:
+            tokens[node] = before + 1
+            continue
+        if before:  # what has no token before it stands for zero
+            tokens[node] = before
+        if node not in tail and (effect := describe(node, known)) is not None:
             effects.append(effect)
-    effects.sort(key=lambda e: (tokens[e.node], place[e.node]))
+    effects.sort(key=lambda e: (tokens.get(e.node, 0), place[e.node]))
     return EffectList(graph, tuple(effects), place, known)

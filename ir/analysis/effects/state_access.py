@@ -7,7 +7,7 @@ place, the node that made them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
@@ -42,8 +42,8 @@ class Effect:
         """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it."""
         node = twin[self.node]
         assert isinstance(node, Node)
-        reads, writes = (frozenset(twin[v] for v in values) for values in (self.reads, self.writes))
-        return replace(self, node=node, reads=reads, writes=writes)
+        reads, writes = (frozenset([twin[v] for v in values]) for values in (self.reads, self.writes))
+        return Effect(node, reads, writes, self.everything, self.io, self.passive, self.initial)
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
     return summary
 
 
-def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
+def describe(node: Node, known: Mapping[str, Summary]) -> Effect | None:
     """The effect of a node on state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
     name = node.op.name
     if name == "Load":
@@ -136,10 +136,8 @@ def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
     if not is_effect(node):
         return None
     writes = [place(node.operand(i)) for i in written_operands(node)]
-    reads = [location(node.operand(i)) for i in range(node.num_operands)]
-    io = (has_token(node) and node.operand(node.num_operands - 1).type == IOMONAD) or bool(
-        node.op.attributes.get("side_effect_io")
-    )
+    reads = map(location, node._operands)
+    io = (has_token(node) and node._operands[-1].type == IOMONAD) or bool(node.op.attributes.get("side_effect_io"))
     return Effect(
         node,
         reads=frozenset(v for v in reads if v is not None),
@@ -148,7 +146,7 @@ def describe(node: Node, known: dict[str, Summary]) -> Effect | None:
     )
 
 
-def _describe_call(node: Node, known: dict[str, Summary]) -> Effect | None:
+def _describe_call(node: Node, known: Mapping[str, Summary]) -> Effect | None:
     reached = targets(node)
     if reached is None:
         # MindSpore passes a token to every call that may have effects; a closure called without one is pure.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core.graph import Node
 from ...core.op import CALL
+from ...core.predicates import has_token
 from ...core.types import is_monad
 from ..functions.calls import targets
 
@@ -14,6 +15,8 @@ def token_slots(node: Node) -> list[tuple[Node, int]]:
     if node.op.name == "Depend":
         return [(node, 1)]
     reached = targets(node) if node.op is CALL else None
+    if reached is None and not has_token(node):
+        return []
     holders = [node] if reached is None else [t.binder for t in reached]
     slots: dict[tuple[Node, int], None] = {}
     for holder in holders:

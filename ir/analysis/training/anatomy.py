@@ -105,10 +105,11 @@ class TrainingAnatomy:
         raise AnatomyError(f"'{name}' is no trained weight of graph '{self.graph.name}'")
 
 
-def anatomy(graph: Graph) -> TrainingAnatomy:
-    """The anatomy of a training graph; :class:`AnatomyError` where it is none or cannot be told. Linear in nodes."""
+def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnatomy:
+    """The anatomy of a training graph; :class:`AnatomyError` where it is none or cannot be told. Linear in nodes.
+    ``parts``: :func:`.network.network_parts` of the graph as it is, for who asked already."""
     bound, known = bindings(graph), summarize(graph)
-    parts = network_parts(graph, known)
+    parts = network_parts(graph, known) if parts is None else parts
     updates = find_updates(graph, parts, known)
     if not any(p == BACKWARD for p in parts.values()):
         _refuse_forward(graph, bound, updates)

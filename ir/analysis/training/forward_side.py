@@ -58,7 +58,9 @@ def _fed(graph: Graph) -> set[Value]:
     """Values that depend on an input of the graph."""
     fed: set[Value] = {v for v in graph.inputs if not is_monad(v.type)}
     for node in graph:
-        if node.op.name != "UpdateState" and any(v in fed for v in carried_operands(node)):
+        # A Depend hands on its first operand; tokens are never in the set.
+        operands = node._operands[:1] if node.op.name == "Depend" else node._operands
+        if node.op.name != "UpdateState" and not fed.isdisjoint(operands):
             fed.add(node)
     return fed
 
@@ -68,7 +70,7 @@ def _writers(graph: Graph, parts: Mapping[Node, str], known: Mapping[str, Summar
     writers: dict[Value, list[Node]] = {}
     for node in graph:
         if node not in parts and is_effect(node):
-            effect = describe(node, dict(known))
+            effect = describe(node, known)
             for state in effect.writes if effect is not None else ():
                 writers.setdefault(state, []).append(node)
     return writers

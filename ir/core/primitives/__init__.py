@@ -13,6 +13,7 @@ Operand positions: as MindSpore 2.10 exports them; prim types: such as it takes 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from ..attributes import Attribute
 from ..op import CALL, NO_ATTRIBUTES, Op
@@ -35,6 +36,16 @@ def facts(op: Op) -> Facts:
 
 def make_op(name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES) -> Op:
     """The primitive as a pass would insert it: prim type and standing attributes from the table."""
+    return _plain_op(name) if not attributes else _make_op(name, attributes)
+
+
+@cache
+def _plain_op(name: str) -> Op:
+    """Passes insert the same few primitives many thousand times."""
+    return _make_op(name, NO_ATTRIBUTES)
+
+
+def _make_op(name: str, attributes: Mapping[str, Attribute]) -> Op:
     if name == CALL.name:
         return Op(name, attributes)
     known = PRIMITIVES.get(name, UNLISTED)

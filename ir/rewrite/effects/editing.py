@@ -20,6 +20,7 @@ from ...core.attributes import MonadValue
 from ...core.errors import VerifyError
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
+from ...core.predicates import is_effect
 from ...core.types import IOMONAD, UMONAD, Type
 from ...core.walk import live_nodes, result_value, untied_operands, walk
 from .token_chain import TokenChain
@@ -111,13 +112,13 @@ class Effects:
         effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
         present = {e.node for e in effects}
         for node in graph:
-            if node in live and node not in present and node.op.name != "Partial":
-                stray = describe(node, self._known)
-                if stray is not None and node.op.name != "Depend":
-                    users = ", ".join("%" + u.name for u in node.users[:3])
-                    raise VerifyError(
-                        f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
-                    )
+            if node not in live or node in present or not (node.op.name == "Load" or is_effect(node)):
+                continue
+            if describe(node, self._known) is not None:
+                users = ", ".join("%" + u.name for u in node.users[:3])
+                raise VerifyError(
+                    f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
+                )
         end = TokenChain(graph, effects, live, self._place).build(self.first_token)
         for io in (False, True):
             token = end[io]

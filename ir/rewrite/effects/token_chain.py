@@ -46,6 +46,7 @@ class TokenChain:
         self.live = live
         self._order = order
         self._of = {e.node: e for e in effects}
+        self._slots = {e.node: token_slots(e.node) for e in effects}
         self._musts: dict[Node, list[Node]] = {}
         """The effects that an effect conflicts with."""
         self._readers: dict[Node, list[Node]] = {}
@@ -86,7 +87,7 @@ class TokenChain:
                 for p in so_far:
                     if p.passive:
                         readers.extend(self._readers_of(p))
-            if not e.passive and token_slots(e.node):
+            if not e.passive and self._slots[e.node]:
                 if previous is not None:
                     self._previous[e.node] = previous
                 previous = e.node
@@ -268,7 +269,7 @@ class TokenChain:
         attach: dict[int, dict[Node, None]] = {}
         alive = False
         for e in self.effects:
-            mine = [(holder, i) for holder, i in token_slots(e.node) if holder.operand(i).type == kind]
+            mine = [(holder, i) for holder, i in self._slots[e.node] if holder.operand(i).type == kind]
             if not mine:
                 continue
             slots.setdefault(self._level[e.node], []).extend(mine)
