@@ -2,7 +2,8 @@
 
 Only what the graph itself orders is ordered: nodes run in any order that operands and tokens allow, and several orders
 are tried (`ORDERS`). Memory is shared as a device may share it: a Load, and a view of it, is the state itself and not a
-copy. So where a rewrite loses an order that matters, some run computes something else.
+copy. And as in MindSpore, a token waits for no node without effects that it names alone, outside of a tuple. So where a
+rewrite loses an order that matters, some run computes something else.
 
 Ranks are threads that meet at each collective (`train_ranks`): they must all come to the same ones in the same order.
 """
@@ -22,6 +23,7 @@ from boost_compile.ir.core.attributes import MonadValue, TensorValue
 from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from boost_compile.ir.core.op import CALL
+from boost_compile.ir.core.predicates import is_pure
 from boost_compile.ir.core.primitives import ASCEND
 from boost_compile.ir.core.program import Program, variant_name
 from boost_compile.ir.core.types import TensorType
@@ -221,22 +223,32 @@ def _run(graph: Graph, inputs: Sequence[Any], memory: Arrays, order: Any) -> Any
 
     nodes = list(graph)
     rank = order(nodes)
-    missing = {node: sum(isinstance(o, Node) for o in set(node.operands)) for node in nodes}
+    missing = {node: len(_awaited(node)) for node in nodes}
     ready = [(rank[node], i, node) for i, node in enumerate(nodes) if not missing[node]]
     heapify(ready)
     done = 0
     while ready:
         _, _, node = heappop(ready)
-        operands = [value_of(operand) for operand in node.operands]
+        operands = [] if node.op.name == "UpdateState" else [value_of(operand) for operand in node.operands]
         env[node] = _apply(node, operands, memory, order)
         done += 1
         for user in node.users:
-            if user in missing:
+            if user in missing and node in _awaited(user):
                 missing[user] -= 1
                 if not missing[user]:
                     heappush(ready, (rank[user], nodes.index(user), user))
     assert done == len(nodes), "a circle of nodes"
     return value_of(graph.result)
+
+
+def _awaited(node: Node) -> set[Node]:
+    """The nodes that one waits for."""
+    operands = node.operands
+    if node.op.name == "UpdateState" and len(operands) == 2:
+        named = operands[1]
+        if isinstance(named, Node) and is_pure(named) and named.op.name != "MakeTuple":
+            operands = operands[:1]
+    return {operand for operand in operands if isinstance(operand, Node)}
 
 
 def _constant(value: Constant) -> Any:

@@ -293,10 +293,12 @@ class TokenChain:
         """The nodes as second operands of UpdateState, where MindSpore looks for effects; behind them is mere order.
 
         They stand in one tuple, but for effects on any tensor and those that we know nothing of: MindSpore drops some
-        of them (InplaceSubExt) from a tuple. As in the exporter's chains, no closure stands among data: an element of a
-        call's results stands for the call, and a closure itself comes from a call that is waited for already.
+        of them (InplaceSubExt) from a tuple. A node without effects stands in a tuple even if it is the only one:
+        MindSpore removes a token that waits for nothing else, and the order with it. As in the exporter's chains, no
+        closure stands among data: an element of a call's results stands for the call, and a closure itself comes from a
+        call that is waited for already.
         """
-        together: dict[Value, None] = {}
+        together: dict[Node, None] = {}
         alone: list[Value] = []
         for node in nodes:
             known = PRIMITIVES.get(node.op.name)
@@ -310,7 +312,7 @@ class TokenChain:
                 alone.append(node)
             else:
                 together[node] = None
-        if len(together) > 1:
+        if len(together) > 1 or any(not is_effect(node) and node.op.name != "Load" for node in together):
             return [self.graph.create("MakeTuple", list(together)), *alone]
         return [*together, *alone]
 
