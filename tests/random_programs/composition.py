@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from boost_compile.ir.analysis.training.anatomy import anatomy
+
 import boost_compile as bc
 from tests import native, reference
 from tests.networks import Batch, Case
@@ -31,11 +33,13 @@ class Composition:
     checked: bool
 
 
-def regroups_sums(plan: Plan, passes: list[str]) -> bool:
-    """Whether a pass that changes nothing may still add in another order: a weight that is used twice has a gradient of
-    two parts, which the file adds up together with weight decay and an exchange between ranks before it."""
-    twice = any(call.how in ("tied", "decode") for call in plan.network.calls)
-    return twice and any(name_of(p) in ("data-parallel", "adasum") for p in passes)
+def regroups_sums(original: bc.Program, passes: list[str]) -> bool:
+    """Whether a pass that changes nothing may still add in another order: a weight that is used twice may have a
+    gradient of several parts, which the file adds up together with weight decay and an exchange between ranks before
+    it."""
+    (graph,) = original.graphs.values()
+    in_parts = any(len(weight.gradient) > 1 for weight in anatomy(graph).weights)
+    return in_parts and any(name_of(p) in ("data-parallel", "adasum") for p in passes)
 
 
 def rounding_unit(plan: Plan) -> float:

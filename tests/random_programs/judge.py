@@ -169,7 +169,7 @@ class _Judge:
             return False
         changing = {name_of(p) for p in self.passes} - ALONE
         cell = self.plan.cell.name
-        if not changing and cell != "loss_scale" and not regroups_sums(self.plan, self.passes):
+        if not changing and cell != "loss_scale" and not regroups_sums(self.original, self.passes):
             losses, state = self._of_mindspore(
                 lambda case: native.train_steps(case, [cycle[0] for cycle in self.cycles]), self.case
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from boost_compile.ir.text import parse_program
 
+from .composition import regroups_sums
 from .outcome import PASSED
 from .plan import Plan
 from .running import draw, run
@@ -43,6 +45,37 @@ def test_a_plan_that_fails_becomes_small() -> None:
     assert fails(found)
     assert [layer.op for layer in found.network.layers] == ["dense"]
     assert len(found.pipeline) == 1
+
+
+PARTS = """
+state %w: float32[2] role=weight
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[2]) -> (loss) {
+  %l = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+  %y = Mul(%l, %x) : float32[2] primal {unique_id = "2"}
+  %z = Mul(%y, %l) : float32[2] primal {unique_id = "3"}
+  %loss = ReduceSum(%z, (), false, false) : float32[] primal {unique_id = "4"}
+  %dz = OnesLike(%z) : float32[2] primal {forward_unique_id = "4"}
+  %dy = Mul(%dz, %l) : float32[2] primal {forward_unique_id = "3"}
+  %part1 = Mul(%dz, %y) : float32[2] primal {forward_unique_id = "3"}
+  %part2 = Mul(%dy, %x) : float32[2] primal {forward_unique_id = "2"}
+  %decay = Mul(%l, float32[]<0.01>)
+  %parts = MakeTuple(%decay, %part1, %part2)
+  %g = AddN(%parts)
+  %u1 = UpdateState(umonad, %decay)
+  %one = ApplyGradientDescent(%w, %rate, %g, %u1) : float32[2]
+  %u2 = UpdateState(%u1, %one)
+  %r = Depend(%loss, %u2)
+  return %r
+}"""
+
+
+def test_an_exchange_may_add_the_parts_of_a_gradient_in_another_order() -> None:
+    """Seed 3097: a cell of recurrence, unrolled, with weight decay."""
+    parts, whole = parse_program(PARTS), parse_program(PARTS.replace("%part1, %part2)", "%part2)"))
+    assert regroups_sums(parts, ["dead-code-elimination", "data-parallel"])
+    assert not regroups_sums(parts, ["dead-code-elimination"])
+    assert not regroups_sums(whole, ["data-parallel"])
 
 
 FEW = 30

@@ -12,7 +12,7 @@ from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import PASSED
 from boost_compile.tools.verification.subject import Subject
-from boost_compile.tools.verification.tolerance import floors
+from boost_compile.tools.verification.tolerance import floors, signs
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -78,6 +78,17 @@ def test_a_zero_in_a_gradient_that_is_all_noise_is_chance() -> None:
     assert (found["a"] > 3e-12).all()
     assert (found["b"] < 1e-6).all()
     assert (found["c"] > 0).tolist() == [[False, False], [True, True]]
+
+
+def test_noise_does_not_leave_with_a_mean() -> None:
+    """Of four random signs in a row every eighth four are alike, and centralization takes them all away."""
+    for seed in range(20):
+        for shape in ((4, 4), (3, 2, 1), (2, 2, 3)):
+            drawn = signs(shape, np.random.default_rng(seed))
+            assert (np.abs(drawn) == 1).all()
+            assert (np.abs(drawn.sum(axis=tuple(range(1, len(shape))))) < np.prod(shape[1:])).all()
+    assert np.abs(signs((64,), np.random.default_rng(0)).sum()) < 40
+    assert signs((3, 0), np.random.default_rng(0)).shape == (3, 0)
 
 
 def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:

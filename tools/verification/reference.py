@@ -15,7 +15,7 @@ from ...runtime.training.result import StepResult
 from ...runtime.training.session import Session
 from .probe import WEIGHT, Probe, make_probe
 from .recent import Recent
-from .tolerance import Expected, equal, floors
+from .tolerance import Expected, equal, floors, signs
 
 Batch = tuple[np.ndarray, ...]
 Values = dict[str, np.ndarray]
@@ -160,7 +160,7 @@ class Reference:
         floor = floors(magnitudes, owners, self.probe.unit, changes)
         # The same signs for all summands of a weight's gradient, which would else cancel.
         drawn = {w: np.random.default_rng(i) for i, w in enumerate(self.probe.weights)}
-        patterns = {w: drawn[w].choice([-1.0, 1.0], self.initial[w].shape) for w in drawn}
+        patterns = {w: signs(self.initial[w].shape, drawn[w]) for w in drawn}
         return {n: patterns[owners[n]].reshape(m.shape) * floor[n] for n, m in magnitudes.items()}
 
     def _changes(self, state: Mapping[str, np.ndarray], batch: Batch) -> list[Values]:

@@ -88,6 +88,17 @@ def floors(
     return found
 
 
+def signs(shape: Sequence[int], drawn: np.random.Generator) -> np.ndarray:
+    """Up or down for each element, at random, but never alike over all axes behind the first: centralization, which
+    takes the mean over these away, would take the noise with it."""
+    found: np.ndarray = drawn.choice([-1.0, 1.0], shape)
+    if found.ndim > 1 and found.size:
+        rows = found.reshape(len(found), -1)
+        alike = np.abs(rows.sum(axis=1)) == rows.shape[1]
+        rows[alike, 0] *= -1
+    return found
+
+
 def compare(ours: State, expected: Expected, names: Iterable[str]) -> Deviation:
     """The worst element over the named states. A state that training does not move must be equal in every bit. Where
     every state is, nothing is measured."""
