@@ -1,9 +1,10 @@
-// Notes where the std::maps of one library stand while they are filled: the GPU's older list of kernels has no name that
-// leads to it. To be preloaded.
+// Notes where the std::maps of one library (NOTE_MAPS_OF) stand while they are filled: some lists of kernels have no name
+// that leads to them. To be preloaded.
 #include <bits/stl_tree.h>
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -29,8 +30,10 @@ void _Rb_tree_insert_and_rebalance(const bool left, _Rb_tree_node_base *item, _R
   using Real = void (*)(bool, _Rb_tree_node_base *, _Rb_tree_node_base *, _Rb_tree_node_base &);
   static const auto real =
     reinterpret_cast<Real>(dlsym(RTLD_NEXT, "_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_"));
+  static const char *const library = getenv("NOTE_MAPS_OF");
   Dl_info caller;
-  if (dladdr(__builtin_return_address(0), &caller) && caller.dli_fname && strstr(caller.dli_fname, "libmindspore_gpu")) {
+  if (library && dladdr(__builtin_return_address(0), &caller) && caller.dli_fname &&
+      strstr(caller.dli_fname, library)) {
     std::lock_guard<std::mutex> locked(Lock());
     auto &note = Notes()[&head];
     note.items++;

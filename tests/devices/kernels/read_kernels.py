@@ -1,21 +1,24 @@
-"""Writes ir/core/kernels/cpu.txt and gpu.txt: what MindSpore's plug-ins themselves list, walked in memory.
+"""Writes ir/core/kernels/cpu.txt, gpu.txt and ascend.txt: what MindSpore's plug-ins themselves list, walked in memory.
 
-    python -m tests.devices.kernels.read_kernels [cpu] [gpu]
+    python -m tests.devices.kernels.read_kernels [cpu] [gpu] [ascend]
 
-Needs gcc, and for the GPU the stand-ins of tests/devices/gpu.py, but no card. The list for Ascend, ascend.txt, was read
-in the same way from the simulated backend; it changes with MindSpore alone, and this does not write it.
+Needs gcc, and for GPU and Ascend the stand-ins of tests/devices, but no card.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+
+from boost_compile.ir.core.kernels import kernels
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -26,21 +29,42 @@ CODES = {
 """By MindSpore's number of an element type."""
 NUMBERS, SEQUENCES = ("11", "12", "7"), ("13", "14")
 """MindSpore's numbers of what is no tensor: number, string, None; list, tuple."""
-PLUGINS = {"cpu": ("CPU", "libmindspore_ops_cpu.so"), "gpu": ("GPU", "libmindspore_gpu.so.11.6")}
+PLUGINS = {
+    "cpu": ("CPU", "libmindspore_ops_cpu.so"),
+    "gpu": ("GPU", "libmindspore_gpu.so.11.6"),
+    "ascend": ("Ascend", "libmindspore_ops_ascend.so"),
+}
 FACTORIES = {
     "cpu": b"N9mindspore6kernel18NativeCpuKernelModE",
     "gpu": b"N9mindspore6kernel18NativeGpuKernelModE",
+    "ascend": b"N9mindspore6kernel14AclnnKernelModE",
 }
+ADAPTERS = ("ascend/libmindspore_ascend_res_manager.so", "_ZN9mindspore6device6ascend12OpAdapterMap3getEv")
+"""The adapters to operators of CANN: the library, and its function that returns them."""
+AICPU = "ascend/custom_aicpu_ops/op_impl/cpu/config/cust_aicpu_kernel.json"
+COLLECTIVE = "AllReduce"
+"""Is in the list of kernels for collectives on Ascend, which nothing names."""
 EXPANDED = "_ZZN9mindspore8expander16IRBuilderFactory8InstanceEvE8instance"
 _BOTH = (
     "ClipByNorm Conv2DTranspose CountNonZero Custom DynamicBroadcastTo HistogramSummary ImageSummary ScalarSummary"
     " TensorSummary"
 )
-BY_HAND = {"cpu": _BOTH, "gpu": f"{_BOTH} AlltoAll NeighborExchangeV2 NeighborExchangeV2Grad"}
-"""What passes of MindSpore's backends replace before kernels are looked for. Nothing lists these: they are what the
-documentation of ``mindspore.ops`` says runs on the platform, and what the headers of the passes name."""
+BY_HAND = {
+    "cpu": {"expanded": _BOTH},
+    "gpu": {"expanded": f"{_BOTH} AlltoAll NeighborExchangeV2 NeighborExchangeV2Grad"},
+    "ascend": {
+        "expanded": "AdamWeightDecay Lamb SyncBatchNorm SyncBatchNormGrad",
+        "hccl": "AlltoAll BatchISendIRecv CollectiveGather CollectiveScatter NeighborExchange NeighborExchangeV2",
+    },
+}
+"""What passes of MindSpore's backends replace before kernels are looked for, and collectives that have another name in
+its list. Nothing lists these: they are what the documentation of ``mindspore.ops`` says runs on the platform, and what
+the headers of the passes and of the kernels name."""
+WAYS = ("expanded", "aclnn", "aclop", "aicpu", "hccl", "cpu")
+"""What a line says in the place of types; ir/core/kernels/table.py tells their meaning."""
 ITEM = 72
-"""Bytes of an item of the GPU's older list: a name and a vector, in the memory that malloc gives for it."""
+"""Bytes of an item of the GPU's older list, and of that of Ascend's collectives: a name and a vector or a function, in
+the memory that malloc gives for it."""
 
 
 def read(target: str) -> str:
@@ -49,16 +73,24 @@ def read(target: str) -> str:
         out = Path(folder, "kernels.tsv")
         walker, notes = _compiled(Path(folder))
         environment = dict(os.environ)
-        if target == "gpu":
-            from tests.devices.gpu import environment as stand_ins
+        if target != "cpu":
+            from tests.devices.running import ENVIRONMENTS
 
-            environment |= stand_ins()
+            device, library = PLUGINS[target]
+            environment |= ENVIRONMENTS[device]()
             environment["LD_PRELOAD"] += f" {notes}"
+            environment["NOTE_MAPS_OF"] = library
         command = [sys.executable, "-m", "tests.devices.kernels.read_kernels", "--walk", target, str(out)]
         subprocess.run([*command, str(walker), str(notes)], cwd=ROOT, env=environment, check=True)
-        return _head(target) + compact(
-            out.read_text() + "".join(f"{name}\t\t\texpanded\n" for name in BY_HAND[target].split())
-        )
+        lines = out.read_text() + "".join(_lines(names.split(), way) for way, names in BY_HAND[target].items())
+        if target == "ascend":
+            own = {line.partition("\t")[0] for line in lines.splitlines()}
+            lines += _lines(sorted(kernels("cpu").names() - own), "cpu")
+        return _head(target) + compact(lines)
+
+
+def _lines(names: Iterable[str], way: str) -> str:
+    return "".join(f"{name}\t\t\t{way}\n" for name in names)
 
 
 def _head(target: str) -> str:
@@ -82,7 +114,7 @@ def compact(lines: str) -> str:
 
 
 def _word(inputs: str, outputs: str, flags: str) -> str:
-    if flags == "expanded":
+    if flags in WAYS:
         return flags
     if flags.endswith("unchecked"):
         return "any"
@@ -139,7 +171,10 @@ def _walk(target: str, out: str, walker: str, notes: str) -> None:
     for name in ("core", "common", "hardware_abstract", "ops", "backend_common"):
         common = ctypes.CDLL(str(folder / f"libmindspore_{name}.so"), ctypes.RTLD_GLOBAL)
     walk, path = ctypes.CDLL(walker), out.encode()
-    assert walk.walk_factory(FACTORIES[target], path) > 0
+    if target == "ascend":
+        _walk_ascend(walk, ctypes.CDLL(notes), out, folder / "plugin")
+    else:
+        assert walk.walk_factory(FACTORIES[target], path) > 0
     if target == "gpu":
         _walk_older(walk, ctypes.CDLL(notes), out)
     registry = ctypes.addressof(ctypes.c_char.in_dll(common, EXPANDED))
@@ -150,18 +185,43 @@ def _walk(target: str, out: str, walker: str, notes: str) -> None:
 
 def _walk_older(walk: ctypes.CDLL, notes: ctypes.CDLL, out: str) -> None:
     """The older list: of the big maps with such items, the one whose names the factory does not know."""
+    newer = _names(Path(out))
+    for place, names in _noted(walk, notes, out, ITEM, 40):
+        if not newer & names:
+            assert walk.walk_older(ctypes.c_void_p(place), out.encode()) > 0
+            return
+    raise AssertionError("the GPU's older list of kernels was not found")
+
+
+def _walk_ascend(walk: ctypes.CDLL, notes: ctypes.CDLL, out: str, plugins: Path) -> None:
+    """Which of the ways to a kernel there is for each primitive; types and chips are CANN's to decide."""
+    path = out.encode()
+    assert walk.walk_factory_names(FACTORIES["ascend"], path, b"aclnn") > 0
+    library, get = ADAPTERS
+    adapters = ctypes.cast(getattr(ctypes.CDLL(str(plugins / library)), get), ctypes.c_void_p)
+    assert walk.walk_adapters(adapters, path, b"aclop") > 0
+    with open(out, "a") as lines:
+        lines.write(_lines(json.loads((plugins / AICPU).read_text()), "aicpu"))
+    for place, names in _noted(walk, notes, out, ITEM, 5):
+        if COLLECTIVE in names and walk.walk_names(ctypes.c_void_p(place), path, b"hccl") > 0:
+            return
+    raise AssertionError("the list of Ascend's kernels for collectives was not found")
+
+
+def _noted(walk: ctypes.CDLL, notes: ctypes.CDLL, out: str, item: int, least: int) -> Iterator[tuple[int, set[str]]]:
+    """The maps that the plug-in filled, with items of so many bytes and at least so many of them: place and names."""
     notes.noted_map.restype = ctypes.c_void_p
     notes.noted_map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
-    newer = {line.partition("\t")[0] for line in Path(out).read_text().splitlines()}
-    place = notes.noted_map(None, ITEM, 40)
+    place = notes.noted_map(None, item, least)
     while place:
         names = Path(f"{out}.{place}")
         walk.walk_names(ctypes.c_void_p(place), str(names).encode(), b"")
-        if not newer & {line.partition("\t")[0] for line in names.read_text().splitlines()}:
-            assert walk.walk_older(ctypes.c_void_p(place), out.encode()) > 0
-            return
-        place = notes.noted_map(place, ITEM, 40)
-    raise AssertionError("the GPU's older list of kernels was not found")
+        yield place, _names(names)
+        place = notes.noted_map(place, item, least)
+
+
+def _names(lines: Path) -> set[str]:
+    return {line.partition("\t")[0] for line in lines.read_text().splitlines()}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from . import read_kernels
 
 @pytest.mark.slow
 @pytest.mark.mindspore
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "ascend"])
 def test_the_lists_are_what_the_plugins_say(target: str) -> None:
     devices = pytest.importorskip("tests.devices.build")
     try:

@@ -58,6 +58,37 @@ extern "C" int walk_factory(const char *key, const char *path) {
   return count;
 }
 
+// The keys of any std::map by string.
+extern "C" int walk_names(void *map, const char *path, const char *what) {
+  FILE *out = fopen(path, "a");
+  int count = 0;
+  for (const auto &item : *static_cast<std::map<std::string, char> *>(map)) {
+    count++;
+    fprintf(out, "%s\t\t\t%s\n", item.first.c_str(), what);
+  }
+  fclose(out);
+  return count;
+}
+
+// The names of a factory's kernels alone: those for Ascend say nothing of types.
+extern "C" int walk_factory_names(const char *key, const char *path, const char *what) {
+  auto *factory = static_cast<Door *>(Door::Find(key));
+  return factory == nullptr ? -1 : walk_names(&factory->makers, path, what);
+}
+
+// The adapters to operators of CANN, from the function that returns their map.
+extern "C" int walk_adapters(void *get, const char *path, const char *what) {
+  using Adapters = robin_hood::unordered_map<std::string, std::shared_ptr<void>>;
+  FILE *out = fopen(path, "a");
+  int count = 0;
+  for (const auto &item : reinterpret_cast<Adapters &(*)()>(get)()) {
+    count++;
+    fprintf(out, "%s\t\t\t%s\n", item.first.c_str(), what);
+  }
+  fclose(out);
+  return count;
+}
+
 // The kernels of the GPU's older list: a map of vectors of pairs, of which only the first part is looked at.
 extern "C" int walk_older(void *map, const char *path) {
   using Older = std::map<std::string, std::vector<std::pair<KernelAttr, std::function<void *()>>>>;
@@ -66,18 +97,6 @@ extern "C" int walk_older(void *map, const char *path) {
   for (const auto &[name, kernels] : *static_cast<Older *>(map)) {
     count++;
     for (const auto &kernel : kernels) Line(out, name, kernel.first);
-  }
-  fclose(out);
-  return count;
-}
-
-// The keys of any std::map by string.
-extern "C" int walk_names(void *map, const char *path, const char *what) {
-  FILE *out = fopen(path, "a");
-  int count = 0;
-  for (const auto &item : *static_cast<std::map<std::string, char> *>(map)) {
-    count++;
-    fprintf(out, "%s\t\t\t%s\n", item.first.c_str(), what);
   }
   fclose(out);
   return count;
