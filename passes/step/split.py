@@ -14,6 +14,7 @@ from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.analysis.training.results import names_of_results
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value
@@ -187,7 +188,7 @@ def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
     result = result_value(graph)
     packed = isinstance(result, Node) and result.op.name == "MakeTuple" and anatomy.part(result) not in NETWORK
     elements = list(result.operands) if packed and isinstance(result, Node) else [result]
-    names = graph.outputs if len(graph.outputs) == len(elements) else result_names(len(elements))
+    names = names_of_results(graph, len(elements)) or result_names(len(elements))
     network: list[tuple[str, Value]] = []
     update: list[tuple[str, Value]] = []
     for name, element in zip(names, elements, strict=True):

@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.analysis.targets import ADVICE, described, lacking, torn, torn_apart
+from ...ir.analysis.training.results import names_of_results
 from ...ir.core.data import MappedData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
-from ...ir.core.graph import Constant, Graph
-from ...ir.core.naming import result_names
+from ...ir.core.graph import Graph
 from ...ir.core.predicates import draws
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TupleType, Type
-from ...ir.core.walk import result_value
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
@@ -302,14 +301,10 @@ def _parameter(variable: StateVariable) -> Any:
 
 
 def flat_outputs(graph: Graph, results: tuple[Any, ...]) -> Mapping[str, Any]:
-    """Results by name, those of nested tuples each for itself. Where the graph names none, the first is the loss if it
-    takes inputs, and none matters else; a graph that computes nothing returns a constant."""
-    if not graph.outputs and (not graph.inputs or isinstance(result_value(graph), Constant)):
-        return {}
+    """Results by name, those of nested tuples each for itself."""
     type_ = graph.result.type
     flat = _flat(type_.elements, results) if isinstance(type_, TupleType) and not type_.dynamic else list(results)
-    names = graph.outputs or result_names(len(flat))
-    return dict(zip(names, flat, strict=False))
+    return dict(zip(names_of_results(graph, len(flat)), flat, strict=False))
 
 
 def _flat(types: Sequence[Type], values: Sequence[Any]) -> list[Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ...core.errors import AnatomyError
-from ...core.graph import Graph, GraphRef, Node, State, Value
+from ...core.graph import Constant, Graph, GraphRef, Node, State, Value
 from ...core.names import LOSS, LOSS_SCALE, OVERFLOW
 from ...core.naming import result_names
 from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import DType, ScalarType, TensorType, TupleType, Type, leaves
-from ...core.walk import walk
+from ...core.walk import result_value, walk
 from ..effects.state_access import Summary, state_behind, summarize
 from ..functions.calls import called_functions
 from .anatomy import TrainingAnatomy, anatomy
@@ -32,6 +32,14 @@ def default_names(type_: Type) -> tuple[str, ...]:
     if len(kinds) == 3 and kinds[1] is DType.BOOL and all(k is not None and k.is_float for k in (kinds[0], kinds[2])):
         return _TOLD
     return result_names(len(kinds))
+
+
+def names_of_results(graph: Graph, n: int) -> tuple[str, ...]:
+    """The names of a graph's ``n`` results. Where it names none, the first is the loss if it takes inputs; none matters
+    else, and a graph that computes nothing returns a constant."""
+    if not graph.outputs and (not graph.inputs or isinstance(result_value(graph), Constant)):
+        return ()
+    return graph.outputs if len(graph.outputs) == n else result_names(n)
 
 
 def name_results(program: Program, graph: Graph) -> None:

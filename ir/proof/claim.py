@@ -1,0 +1,30 @@
+"""The claim of a proof, in words."""
+
+from __future__ import annotations
+
+from ..core.program import Program
+from ..core.wording import counted
+from .promises import promises_of
+from .sides import steps_of_one_graph
+
+
+def claim_of(program: Program) -> str:
+    """What is to be proved of a program."""
+    n, promises = program.micro_batches(), promises_of(program)
+    if n <= 1 and program.schedule.flush is None:
+        if promises.over_ranks:
+            return (
+                "each step updates every state as the original's step does from the "
+                f"{promises.over_ranks} of the gradients of all ranks, however many there are, and returns what the "
+                "original's does"
+            )
+        return "each step leaves in every state, and returns, what the original's step does"
+    how = {"mean": "mean", "sum": "sum", "weighted": "weighted mean"}[promises.reduction]
+    alone = steps_of_one_graph(program)
+    cycle = counted(n, "micro-batch") if alone else f"any number of micro-batches (here {n})"
+    over = ", over all ranks, however many there are," if promises.over_ranks else ""
+    return (
+        f"a cycle of {cycle} updates each state as the original's update side does "
+        f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
+        "the original does"
+    )

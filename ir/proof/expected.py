@@ -1,0 +1,83 @@
+"""What the original says: its step, with averaged gradients for its update side, as passes change it on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..core.graph import Node
+from .changed import Changed, changed
+from .execution import Outcome, Side
+from .formulas import less_bn
+from .polynomial import Polynomial
+from .reals import Reals
+from .sides import Sides
+from .terms import VARIES
+from .variants import Frozen, idle_gradients, unmoved, without
+from .verdict import Proof
+
+
+@dataclass(frozen=True)
+class Expected:
+    """``network``: the step without its update side, ``mean``: with averaged gradients. ``opaque``: the terms of the
+    network, which no law looks into. ``frozen``: what a variant leaves as it is."""
+
+    network: Outcome
+    mean: Outcome
+    opaque: set[int]
+    changed: Changed
+    frozen: Frozen
+
+
+def expect(sides: Sides, proof: Proof) -> Expected:
+    """Runs the original; notes in the proof what the checker needs of it."""
+    original, program, terms, execution = sides.original, sides.program, sides.terms, sides.execution
+    states = {name: sides.symbol(name) for name in original.state}
+    inputs = sides.inputs(sides.graph)
+
+    def run(**how: object) -> Outcome:
+        return execution.run(sides.graph, states, inputs, Side(sides.parts, **how))  # type: ignore[arg-type]
+
+    network, mean = run(only=True), run(mean=_mean(sides))
+    opaque = {*mean.network, *network.network} - {t for t in mean.seams if terms.heads[t][0] == "const"}
+    frozen = Frozen()
+    if sides.cycles:
+        frozen = unmoved(original, program, states, mean, execution, inputs)
+        idle = idle_gradients(frozen, mean, terms, sides.reals(opaque))
+        proof.idle = sorted({mean.seams[t].name for t in idle})
+        mean = without(original, frozen.names, run(mean=_mean(sides, idle)), network, terms, opaque)
+        proof.frozen = [n for n in mean.states if frozen.holds(original.state.get(n), n)]
+    mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
+    proof.stated = [*less_bn.state(original, program), *change.stated]
+    proof.formula = change.document()
+    return Expected(network, mean, opaque, change, frozen)
+
+
+def _mean(sides: Sides, idle: Collection[int] = ()) -> Callable[[int, Node], int]:
+    """What the update side takes for a gradient. ``idle``: gradients that no update takes, in whose place stands 0."""
+    terms, ranks, promises = sides.terms, sides.ranks, sides.promises
+
+    def mean(t: int, node: Node) -> int:
+        if t in idle:
+            return terms.make(("sum", terms.shapes[t], ()), (), terms.shapes[t])
+        if not terms.traits[t] & VARIES:
+            return t
+        made, factors = t, list[tuple[int, int]]()
+        if ranks is not None:
+            made = ranks.mean(t)
+            if sides.averaged and promises.reduction == "sum":
+                factors = [(ranks.all_kept, 1), (ranks.ranks, -1)]
+            if promises.over_ranks == "sum":
+                factors = [*factors[:1], *([] if factors else [(ranks.ranks, 1)])]
+        elif sides.averaged:
+            made = terms.make(("mean",), (t,), terms.shapes[t], node, 2)
+            factors = [(sides.kept, 1)] if promises.reduction == "sum" else []
+        if not factors:
+            return made
+        product: Polynomial = {tuple(sorted((*factors, (made, 1)))): Fraction(1)}
+        if sides.alone:
+            product = {tuple(sorted((*factors[1:], (made, 1)))): Fraction(sides.alone)}
+        return Reals(terms).term(product, terms.shapes[made])
+
+    return mean

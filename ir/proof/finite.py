@@ -1,0 +1,66 @@
+"""Where a program tests its gradients for finite values: what is true in each case, and whether all are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from ..core.types import TensorType
+from .expected import Expected
+from .reals import Reals
+from .sides import Sides
+from .terms import VARIES, Terms
+from .verdict import STATE, UNPROVED, Verdict
+
+
+@dataclass(frozen=True)
+class Tests:
+    """``own``: the tests that only the program makes; ``finite`` and ``spoiled``: what is true where all that is tested
+    is finite, and where something is not; ``values``: what each test looks at."""
+
+    own: set[int]
+    finite: dict[int, bool]
+    spoiled: dict[int, bool]
+    values: dict[int, int]
+
+
+def tests_of(terms: Terms, reals: Reals, known: Collection[int]) -> Tests | None:
+    """The tests that ``reals`` met, but for those that are ``known`` of the original, and what they lead to."""
+    whole = {t for t in reals.tests if terms.name(t) == "ReduceAll" or terms.shapes[t] == ()}
+    own = whole.difference(known)
+    if not own:
+        return None
+    joined = {f for f in set(reals.forms.values()) if terms.name(f) == "LogicalAnd"}
+    inner = {a for f in joined for a in terms.arguments[f]}
+    roots = [f for f in (joined | own) - inner if _leaves(terms, f) & own]
+    return Tests(own, dict.fromkeys(own, True), dict.fromkeys(roots, False), {t: reals.tests[t] for t in whole})
+
+
+def _leaves(terms: Terms, form: int) -> set[int]:
+    found, stack = set(), [form]
+    while stack:
+        f = stack.pop()
+        if terms.name(f) == "LogicalAnd":
+            stack.extend(terms.arguments[f])
+        else:
+            found.add(f)
+    return found
+
+
+def untested(
+    sides: Sides, expected: Expected, tests: Tests, reals: Reals, graph: str, *, averaged: bool
+) -> Iterator[Verdict]:
+    """Each gradient must be part of a value that is tested. ``averaged``: its mean must be."""
+    terms, mean = sides.terms, expected.mean
+    atoms = {a for x in tests.values.values() for m in reals.polynomial_of(x) for a, _ in m}
+    taken = set(terms.below(mean.states.values(), {})) if averaged else set()
+    for seam, node in mean.seams.items():
+        is_count = isinstance(node.type, TensorType) and not node.type.dtype.is_float
+        if is_count or not terms.traits[seam] & VARIES:
+            continue
+        atom: int | None = seam
+        if averaged:
+            atom = sides.ranks.mean(seam) if sides.ranks else terms.find(("mean",), (seam,))
+        if atom not in atoms and (atom in taken or not averaged):
+            detail = "no test looks at this gradient, which may overflow"
+            yield Verdict(STATE, node.name, UNPROVED, (), detail, graph, seam)
