@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.verification.centralization import _mean
+from boost_compile.tools.verification.changes import make_change
 from boost_compile.tools.verification.derivative import measure
+from boost_compile.tools.verification.promises import Promises
 from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import PASSED
@@ -89,6 +94,22 @@ def test_noise_does_not_leave_with_a_mean() -> None:
             assert (np.abs(drawn.sum(axis=tuple(range(1, len(shape))))) < np.prod(shape[1:])).all()
     assert np.abs(signs((64,), np.random.default_rng(0)).sum()) < 40
     assert signs((3, 0), np.random.default_rng(0)).shape == (3, 0)
+
+
+def test_what_clipping_rounds_is_left_behind_a_mean() -> None:
+    """Seed 4087: where a row is clipped throughout, its mean leaves zeros or rounding, and AdaFactor makes a step of
+    either."""
+    passes = "tag-gradient-centralization,lower-gradient-centralization,clip-gradients{by=value,limit=0.05}"
+    probe: Any = SimpleNamespace(gradients=[SimpleNamespace(name="g", weights=("w",))])
+    change = make_change(probe, Promises(tuple(parse_pipeline(passes))), {"w"})
+    assert change is not None
+    given = {"g": np.array([[1.0, 2.0, 3.0], [0.01, 1.0, 0.02]], np.float32)}
+    directions = {"g": np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]])}
+    exact, moved = change(given, {}), change(given, {}, directions)
+    assert not exact["g"][0].any()
+    off = np.abs(moved["g"] - exact["g"])
+    assert (off[0] > 1e-8).all()
+    assert off.max() < 1e-7
 
 
 def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:

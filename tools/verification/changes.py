@@ -12,6 +12,7 @@ from ...ir.core.program import Program
 from .probe import Probe
 from .promises import CENTRALIZATION, CLIP, Promises
 from .reference import Change, Values
+from .tolerance import NOISE
 
 
 def exporter_stages(base: Program) -> set[str]:
@@ -43,9 +44,9 @@ def make_change(
     if not steps:
         return None
 
-    def change(given: Values, _: Values) -> Values:
-        for step in steps:
-            given = step(given)
+    def change(given: Values, _: Values, directions: Values | None = None) -> Values:
+        for i, step in enumerate(steps):
+            given = step(rounded(given, directions) if i and directions is not None else given)
         return given
 
     return change
@@ -87,6 +88,14 @@ def clipped(probe: Probe, given: Values, by: str, limit: float, frozen: Collecti
         wide = np.dtype(np.float32) if g.dtype.itemsize < 4 else g.dtype
         out[slot.name] = (g.astype(wide) * wide.type(limit / max(own, limit))).astype(g.dtype)
     return out
+
+
+def rounded(given: Values, directions: Values) -> Values:
+    """Off by what clipping rounds: where all of a row is clipped, only this is left when its mean is taken away."""
+    return {
+        n: (g + directions[n] * NOISE * np.finfo(g.dtype).eps * np.abs(g).max(initial=0.0)).astype(g.dtype)
+        for n, g in given.items()
+    }
 
 
 def centralized(probe: Probe, given: Values, tagged: Collection[str]) -> Values:

@@ -51,8 +51,8 @@ class ParameterGroups(Property):
             apart = set()
         base = make_change(c.reference.probe, c.promises, set())
 
-        def change(given: Values, state: Values) -> Values:
-            out = dict(given if base is None else base(given, state))
+        def change(given: Values, state: Values, directions: Values | None = None) -> Values:
+            out = dict(given if base is None else base(given, state, directions))
             done: set[str] = set()
             for slot in c.reference.probe.gradients:
                 weight = slot.weights[0]

@@ -3,10 +3,10 @@ MindSpore; what stands between them (averages, clipping) is plain arithmetic her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from .tolerance import Expected, equal, floors, signs
 
 Batch = tuple[np.ndarray, ...]
 Values = dict[str, np.ndarray]
-Change = Callable[[Values, Values], Values]
-"""The change of the averaged gradients by a pass (by gradient), given the state: clipping, centralization."""
+
+
+class Change(Protocol):
+    """The change of the averaged gradients by passes (by gradient), given the state: clipping, centralization.
+    ``directions``: where each element of what is changed twice goes, up or down, by what the first change rounds."""
+
+    def __call__(self, given: Values, state: Values, directions: Values | None = None) -> Values: ...
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ class Reference:
             found = []
             for direction in (1.0, -1.0):
                 given = {n: (g + direction * noise[n]).astype(g.dtype) for n, g in averaged.items()}
-                given = given if change is None else change(given, before)
+                if change is not None:
+                    given = change(given, before, {n: direction * np.sign(noise[n]) for n in given})
                 found.append(self.update(before, batches[-1], given))
             return tuple(found)
 
