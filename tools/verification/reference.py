@@ -25,7 +25,7 @@ class Change(Protocol):
     """The change of the averaged gradients by passes (by gradient), given the state: clipping, centralization.
     ``directions``: where each element of what is changed twice goes, up or down, by what the first change rounds."""
 
-    def __call__(self, given: Values, state: Values, directions: Values | None = None) -> Values: ...
+    def __call__(self, given: Values, state: Values, directions: Values | None = None, /) -> Values: ...
 
 
 @dataclass(frozen=True)
