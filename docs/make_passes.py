@@ -36,6 +36,7 @@ GROUPS = {
         "tag-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "lower-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "parameter-groups": "[from mindspore.boost](from-mindspore-boost.md#parameterprocess)",
+        "schedule": "[another optimizer](optimizers.md)",
     },
     "Weights": {
         "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",

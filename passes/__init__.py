@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .parameter_groups import ParameterGroups
     from .patch_convolution import PatchConvolution
     from .recompute import Recompute
+    from .schedule import RateSchedule
     from .shard_optimizer import ShardOptimizer
     from .tag_gradient_centralization import TagGradientCentralization
     from .weight_average import WeightAverage
@@ -82,6 +83,7 @@ __all__ = [
     "Pass",
     "PassResult",
     "PatchConvolution",
+    "RateSchedule",
     "Recompute",
     "ShardOptimizer",
     "TagGradientCentralization",

@@ -26,11 +26,10 @@ from ..ir.rewrite.stages import put, summed
 from .framework.base import Pass
 from .framework.options import option
 from .step.names import FUSION, TAG
+from .step.rates import DIVIDE_BY_RATE
 
 SCOPE = "parameter-groups"
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
-_DIVIDES_BY_RATE = frozenset({"ApplyFtrl"})
-"""Optimizers that make NaN of a learning rate of zero."""
 
 
 class ParameterGroups(Pass):
@@ -180,7 +179,7 @@ class _Group:
             for node in updates
             if facts(node.op).rate is not None
             and written_operands(node)
-            and (self.lr_factor or node.op.name not in _DIVIDES_BY_RATE)
+            and (self.lr_factor or node.op.name not in DIVIDE_BY_RATE)
         ]
         if len(known) == len(updates):
             for node in known:
@@ -193,10 +192,19 @@ class _Group:
     def _scaled(self, body: Graph, rate: Value) -> Value:
         made = self.rates.get((body, rate))
         if made is None:
-            value = self.effects[body].load(rate, scope=SCOPE) if isinstance(rate, (State, Input)) else rate
+            value = self._loaded(self.effects[body], rate) if isinstance(rate, (State, Input)) else rate
             factor = self._factor(body, value)
             made = self.rates[body, rate] = body.create("Mul", [value, factor], scope=SCOPE, sources=[rate])
         return made
+
+    @staticmethod
+    def _loaded(fx: Effects, rate: Value) -> Value:
+        """What a rate is when weights are updated: behind the write of one that a schedule sets."""
+        writes = [k for k, e in enumerate(fx.list) if rate in e.writes]
+        value = fx.load(rate, scope=SCOPE, initial=not writes)
+        if writes:
+            fx.list.insert(writes[-1] + 1, fx.list.pop())
+        return value
 
     def _factor(self, body: Graph, like: Value) -> Value:
         factor = body.constant(scalar_tensor("float32", self.lr_factor or 0.0))

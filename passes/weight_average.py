@@ -12,7 +12,7 @@ from ..ir.builders.nodes import Nodes
 from ..ir.core.data import Data, from_numpy
 from ..ir.core.errors import OptionError, PassError, nearest
 from ..ir.core.graph import Graph, Value
-from ..ir.core.names import SKIPPED_CYCLES, average_of
+from ..ir.core.names import average_of
 from ..ir.core.program import Program, StateVariable
 from ..ir.core.report import PassResult
 from ..ir.core.types import DType, TensorType, tensor
@@ -21,9 +21,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.effects.outline import skip_where
 from .framework.base import Pass
 from .framework.options import option
-from .step.names import SKIPPED
-from .step.own_check import find_own_check, skips
-from .step.results import named_results
+from .step.updates import count_updates, happened
 
 EMA, SWA, LOOKAHEAD = "ema", "swa", "lookahead"
 SCOPE = "weight-average"
@@ -128,9 +126,9 @@ class WeightAverage(Pass):
         return averaged
 
     def _put(self, program: Program, graph: Graph, weights: Sequence[str]) -> None:
-        happened = _happened(program, graph)
+        taken_place = happened(program, graph, scope=SCOPE)
         fx, n = Effects(graph), Nodes(graph, SCOPE)
-        move = self._move(fx, happened)
+        move = self._move(fx, taken_place)
         already = {e.node for e in fx.list}
         if self.kind == LOOKAHEAD:
             written = _written(graph)
@@ -150,14 +148,15 @@ class WeightAverage(Pass):
             skip_where(fx, idle, moves, stay=[move.kept, move.taken], name="average", scope=SCOPE)
         fx.commit()
 
-    def _move(self, fx: Effects, happened: Value | None) -> _Move:
-        """The rule of this kind. Where it depends on the number of updates, this one is counted, if it ``happened``."""
+    def _move(self, fx: Effects, taken_place: Value | None) -> _Move:
+        """The rule of this kind. Where it depends on the number of updates, this one is counted, if it has
+        ``taken_place``."""
         n = Nodes(fx.graph, SCOPE)
         kept: Value = n.number(self._decay)
         taken: Value = n.number(1.0 - self._decay)
         if not self._counts:
-            return _Move(happened, kept, taken)
-        updates = _count(fx, happened)
+            return _Move(taken_place, kept, taken)
+        _, updates = count_updates(fx, UPDATES, taken_place, scope=SCOPE)
         since = n.op("Sub", updates, n.number(self.warmup, "int32")) if self.kind != EMA and self.warmup else updates
         due = n.op("Equal", n.op("FloorMod", since, n.number(self._every, "int32")), n.number(0, "int32"))
         if self.kind == EMA:
@@ -176,7 +175,7 @@ class WeightAverage(Pass):
                 taken = n.op("Select", follows, n.number(1.0), taken)
             if self.kind == SWA or self.warmup:
                 kept = n.op("Sub", n.number(1.0), taken)
-        return _Move(due if happened is None else n.op("LogicalAnd", due, happened), kept, taken)
+        return _Move(due if taken_place is None else n.op("LogicalAnd", due, taken_place), kept, taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,28 +190,6 @@ class _Move:
 def _written(graph: Graph) -> set[str]:
     """The names of the states that a graph writes."""
     return {state.name for e in Effects(graph).list for state in e.writes}
-
-
-def _count(fx: Effects, happened: Value | None) -> Value:
-    """The number of updates with this one, as state that the graph writes."""
-    n = Nodes(fx.graph, SCOPE)
-    counter = fx.graph.state(UPDATES, tensor("int32"))
-    before = fx.load(counter, scope=SCOPE)
-    updates = n.op("Add", before, n.number(1, "int32"))
-    if happened is not None:
-        updates = n.op("Select", happened, updates, before)
-    fx.append("Assign", [counter, updates], scope=SCOPE)
-    return updates
-
-
-def _happened(program: Program, graph: Graph) -> Value | None:
-    """Whether the update of a graph takes place, a scalar bool; None where it always does."""
-    n = Nodes(graph, SCOPE)
-    if SKIPPED in program.state:
-        in_a_row = dict(named_results(graph))[SKIPPED_CYCLES]
-        return n.op("Equal", in_a_row, n.number(0, "int32"))
-    own = find_own_check(graph, Effects(graph).list)
-    return None if own is None else n.op("LogicalNot", skips(graph, own, scope=SCOPE))
 
 
 def _widened(weight: StateVariable) -> Data:

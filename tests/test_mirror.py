@@ -65,6 +65,8 @@ ELSEWHERE = {
     "passes/framework": "tests/passes/framework/test_manager.py",
     "passes/step/clipping.py": "tests/passes/clip_gradients.ir",
     "passes/step/each_micro_batch.py": "tests/passes/test_shard_optimizer.py",
+    "passes/step/rates.py": "tests/passes/schedule.ir",
+    "passes/step/updates.py": "tests/passes/weight_average.ir",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",
 }

@@ -92,7 +92,7 @@ NAMES: tuple[Name, ...] = (
          ("passes.group_loss_scale",), ("runtime.training.cell_result", "runtime.training.result")),
     Name(SKIPPED_CYCLES, "result", "how many updates in a row were skipped, up to this one",
          ("passes.dim_reduce.subspace", "passes.overflow_check"), ("ir.proof.results",
-         "passes.weight_average", "runtime.training.result")),
+         "passes.step.updates", "runtime.training.result")),
     Name(GRADIENT_NORM, "result", "the norm of all gradients of the cycle before clipping",
          ("passes.clip_gradients",), ("runtime.training.result",)),
     Name(TRIALS_MADE, "result", "how many trials the line search of the cycle made",

@@ -25,7 +25,7 @@ from ..framework.options import option
 from ..step.accumulated import added_terms
 from ..step.exported_reductions import reduces_gradients
 from ..step.micro_batch_weight import weighted_term
-from ..step.names import COUNTED, SKIPPED, WEIGHT
+from ..step.names import COUNTED, SKIPPED, TABLE, WEIGHT
 from ..step.results import named_results, with_results
 from ..step.split import forget_unused
 from ..step.tally import cycle_total, declare_tally
@@ -154,6 +154,8 @@ def _refuse(program: Program) -> None:
             "dim-reduce finds gradients that are not finite by itself (their projection shows them) and skips their "
             "cycle: leave overflow-check out, and use loss-scale{mode=static} where a dynamic one brought it along"
         )
+    if TABLE in program.state:
+        raise PassError("dim-reduce takes the optimizer out, and its learning rate with it: leave schedule out")
     clash = next((n for n in program.state if n.startswith(PREFIX)), None)
     if clash is not None:
         raise PassError(f"a state of the program is called '{clash}', as dim-reduce calls its own: rename it")

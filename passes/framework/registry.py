@@ -33,6 +33,7 @@ CLASSES = {
     "parameter-groups": "ParameterGroups",
     "patch-convolution": "PatchConvolution",
     "recompute": "Recompute",
+    "schedule": "RateSchedule",
     "shard-optimizer": "ShardOptimizer",
     "tag-gradient-centralization": "TagGradientCentralization",
     "weight-average": "WeightAverage",

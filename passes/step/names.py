@@ -15,6 +15,7 @@ TAG = "centralize"
 FUSION = "fusion"
 TALLY = "tally"
 COUNTED = "counts_micro_batches"
+TABLE = "schedule.rates"
 
 
 def value_of(group: int | str) -> str:
@@ -35,7 +36,7 @@ NAMES: tuple[Name, ...] = (
     Name(SKIPPED, "state", "how many updates in a row were skipped",
          ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
          "passes.gradient_accumulation.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale",
-         "passes.overflow_check", "passes.step.dynamic_loss_scale", "passes.weight_average")),
+         "passes.overflow_check", "passes.step.dynamic_loss_scale", "passes.step.updates")),
     Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
          ("passes.overflow_check",), ("passes.gradient_accumulation.gradient_accumulation",)),
     Name(OWN, "note", "of overflow.skipped_cycles: it counts the updates that the file's own check skips",
@@ -61,5 +62,7 @@ NAMES: tuple[Name, ...] = (
     Name(COUNTED, "mark", "a divisor that holds the number of micro-batches as a factor",
          ("passes.step.normalisation",), ("passes.data_parallel.exchange", "passes.dim_reduce.dim_reduce",
          "passes.step.normalisation")),
+    Name(TABLE, "state", "the learning rates of a schedule, by the number of updates",
+         ("passes.step.rates",), ("passes.dim_reduce.dim_reduce", "passes.schedule", "passes.step.rates")),
 )
 # fmt: on

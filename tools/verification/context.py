@@ -15,9 +15,10 @@ from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable
 from .progress import Progress, Silent
-from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, Promises, covers
+from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
+from .schedule import rates_of, scheduled
 from .subject import Ran, Subject
 from .tolerance import compare
 
@@ -141,6 +142,8 @@ class Context:
                 f"{', '.join(self.promises.unknown)} changes training in a way that cannot be computed here"
             )
         self.needs_forward()
+        if self.promises.having(SCHEDULE) and not rates_of(self.base):
+            raise NotApplicable("the original holds its learning rate in no state, in which another could be set")
         reason = obstacle(self.promises, self.stages)
         if stages and reason:
             raise NotApplicable(reason)
@@ -155,7 +158,13 @@ class Context:
     ) -> Cycle:
         """The state that a cycle should make of ``state``."""
         change = make_change(self.reference.probe, self.promises, self.tagged, frozen)
+        state = self.scheduled(state)
         return self.reference.cycle(state, batches, reduction=self.promises.reduction, change=change, dropped=dropped)
+
+    def scheduled(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The state that the original updates from, with the learning rates that a schedule gives it."""
+        schedule = self.promises.one(SCHEDULE)
+        return state if schedule is None else scheduled(schedule, self.base, state)
 
     def judged(self, names: Collection[str] = ()) -> list[str]:
         """The state that a cycle's update is judged by: what the original's update side writes, but for weights (and

@@ -31,7 +31,7 @@ class IdenticalMicroBatches(Property):
             raise NotApplicable("what forward passes write changes the gradients of the next micro-batch")
         c.subject.restart()
         ran = c.subject.cycle(batches)
-        _, after = c.reference.step(c.reference.initial, batches[0])
+        _, after = c.reference.step(c.scheduled(c.reference.initial), batches[0])
         wanted = c.expected(c.reference.initial, batches[:1])
         exact = Expected(wanted.expected.before, after, wanted.expected.measure)
         found = compare(ran.state, exact, c.judged())

@@ -38,7 +38,7 @@ class ParameterGroups(Property):
         proximal = proximal_update(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
         if proximal is not None:
             raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
-        start = c.reference.initial
+        start = c.scheduled(c.reference.initial)
         batches = c.micro_batches(0)
         plain = c.expected(start, batches)
         old, apart = self._own_decay(c, plain)

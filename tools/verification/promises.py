@@ -13,8 +13,8 @@ from ...passes.framework.pipeline import parse_pipeline
 ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
 FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
-MIXED = "mixed-precision"
-COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS})
+MIXED, SCHEDULE = "mixed-precision", "schedule"
+COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS, SCHEDULE})
 """Passes that change training in a way that is computed here too."""
 
 
@@ -35,7 +35,7 @@ class Promises:
     @property
     def network(self) -> list[Pass]:
         """Passes that make another network of it: their result is what the other passes' promises are about."""
-        return [p for p in self.passes if p.early and not p.preserves]
+        return [p for p in self.passes if p.early and not p.preserves and p.name != SCHEDULE]
 
     @property
     def unknown(self) -> list[str]:

@@ -27,10 +27,11 @@ WITH = {
     "dim-reduce": "{basis=x}",
     "freeze": "{match=[x]}",
     "parameter-groups": "{split_points=[1]}",
+    "schedule": "{total=2}",
 }
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "normalised-head", "less-bn", "legalize", "freeze", "batch-size"),
+    *("tag-gradient-centralization", "schedule", "normalised-head", "less-bn", "legalize", "freeze", "batch-size"),
     "mixed-precision",
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),

@@ -1,0 +1,44 @@
+"""boost-verify knows what a schedule of the learning rate promises, and the commands show the rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from boost_compile.passes import schedule
+from boost_compile.passes.schedule import RateSchedule
+from boost_compile.tools.proof.run import to_json
+
+import boost_compile as bc
+from tests.boundary import slow
+
+MATERIAL = Path(__file__).parents[1] / "material"
+PIPELINES = [
+    "overflow-check,parameter-groups{match=[*.bias],lr_factor=0.5},schedule{total=6,warmup=1,lr=0.2}",
+    *slow("schedule{kind=one-cycle,total=9}", "gradient-accumulation{steps=2},schedule{kind=linear,total=3,end=0.1}"),
+    *slow("schedule{kind=table,table=[0.3,0.1]}", "schedule{kind=constant,warmup=5,start=0.5}"),
+]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_schedule_is_verified(pipeline: str) -> None:
+    source = bc.load(MATERIAL / "mlp.ir")
+    found = bc.verify(source, bc.compile(source, pipeline), cycles=3)
+    assert found.verified, [r for r in found.results if r.failed]
+    assert {"different micro-batches", "identical micro-batches"} <= {r.name for r in found.results if r.status == "passed"}
+
+
+def test_one_that_runs_late_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = RateSchedule._table
+    monkeypatch.setattr(RateSchedule, "_table", lambda self, peak: [peak, *table(self, peak)])
+    source = bc.load(MATERIAL / "mlp.ir")
+    found = bc.verify(source, bc.compile(source, "clip-gradients,schedule{kind=linear,total=4}"), quick=True)
+    assert found.guilty is not None
+    assert found.guilty.name == schedule.RateSchedule.name
+
+
+def test_it_is_not_proved_and_says_so() -> None:
+    source = bc.load(MATERIAL / "mlp.ir")
+    proof = bc.prove(source, bc.compile(source, "schedule{total=4}"))
+    assert not proof.proved
+    assert "pass 'schedule' changes training on purpose, and no formula says how" in str(to_json(proof))
