@@ -78,8 +78,8 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
                     if site[0].graph is not graph:
                         raise PassError(
                             f"graph '{graph.name}' has the learning rate of weight '{weight}' ({source!r}) in a "
-                            "function, behind a condition: ask for all passes in one pipeline, or export the optimizer with a "
-                            "number for it"
+                            "function, behind a condition: ask for all passes in one pipeline, or export the optimizer "
+                            "with a number for it"
                         )
                     rate.sites[site] = None
     return list(found.values())
@@ -153,8 +153,8 @@ def _rate(program: Program, source: Value) -> Rate:
 
 
 def set_rates(program: Program, graphs: Sequence[Graph], tables: Sequence[tuple[Rate, Sequence[float]]]) -> None:
-    """From now on each rate is that of its table, all of one length, at the number of updates before this one; after the
-    end it is the last.
+    """From now on each rate is that of its table at the number of updates before this one; after the end it is the
+    last. All tables are of one length.
 
     The state that holds a rate is written before it is read, so all that take it see the new one, also in functions.
     What a graph computes, and a rate that is a constant, gives way to such a state of the pass. A table is a ``fixed``

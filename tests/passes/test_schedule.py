@@ -17,7 +17,7 @@ from tests.boundary import slow
 from tests.compare import assert_equal
 from tests.native import train_steps
 from tests.networks import CASES
-from tests.networks.optimizers import OPTIMIZERS, groups
+from tests.networks.optimizers import groups
 from tests.reference import overflowing
 
 Exported = Callable[[str], Path]

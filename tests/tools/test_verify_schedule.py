@@ -25,7 +25,8 @@ def test_a_schedule_is_verified(pipeline: str) -> None:
     source = bc.load(MATERIAL / "mlp.ir")
     found = bc.verify(source, bc.compile(source, pipeline), cycles=3)
     assert found.verified, [r for r in found.results if r.failed]
-    assert {"different micro-batches", "identical micro-batches"} <= {r.name for r in found.results if r.status == "passed"}
+    passed = {r.name for r in found.results if r.status == "passed"}
+    assert passed >= {"different micro-batches", "identical micro-batches"}
 
 
 def test_one_that_runs_late_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from ...ir.core.wording import counted
 from .centralization import linear_states
 from .changes import make_change
 from .context import Context, NotApplicable, Property, moved
-from .promises import GROUPS, covers
+from .promises import GROUPS, SCHEDULE, covers
 from .proximal import proximal_update
 from .reference import Cycle, Values
 from .report import EXACT, Deviation, Result
+from .schedule import rates_of
 from .tolerance import Expected, deviation
 
 
@@ -39,6 +40,8 @@ class ParameterGroups(Property):
         if proximal is not None:
             raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
         start = c.scheduled(c.reference.initial)
+        if c.promises.having(SCHEDULE) and not any(start[name].any() for name in rates_of(c.base)):
+            raise NotApplicable("the learning rate of the first update is zero")
         batches = c.micro_batches(0)
         plain = c.expected(start, batches)
         old, apart = self._own_decay(c, plain)
