@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
@@ -110,6 +110,18 @@ def test_what_clipping_rounds_is_left_behind_a_mean() -> None:
     off = np.abs(moved["g"] - exact["g"])
     assert (off[0] > 1e-8).all()
     assert off.max() < 1e-7
+
+
+def test_frozen_weights_have_no_part_in_a_norm() -> None:
+    """Not in that of a training cell either, which gets zeros for them (seed 4145); of two weights with one gradient,
+    both must be frozen."""
+    slots = [SimpleNamespace(name="a", weights=("v",)), SimpleNamespace(name="b", weights=("v", "w"))]
+    change = make_change(cast(Any, SimpleNamespace(gradients=slots)), Promises(()), set(), {"v"})
+    assert change is not None
+    ones = np.ones(2, np.float32)
+    changed = change({"a": ones, "b": ones}, {})
+    assert {n: g.tolist() for n, g in changed.items()} == {"a": [0.0, 0.0], "b": [1.0, 1.0]}
+    assert make_change(cast(Any, None), Promises(()), set()) is None
 
 
 def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:

@@ -3,7 +3,7 @@ means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -34,19 +34,20 @@ def make_change(
     probe: Probe, promises: Promises, tagged: Collection[str], frozen: Collection[str] = ()
 ) -> Change | None:
     """All of it, in the order in which it must happen. ``tagged`` are the weights whose gradients are centralized,
-    ``frozen`` those that have no part in a common norm."""
-    steps: list[Callable[[Values], Values]] = []
-    for clip in promises.having(CLIP):
-        by, limit = clip.options()["by"], float(clip.options()["limit"])
-        steps.append(lambda given, by=by, limit=limit: clipped(probe, given, by, limit, frozen))  # type: ignore[misc]
-    if promises.one(CENTRALIZATION) is not None:
-        steps.append(lambda given: centralized(probe, given, tagged))
-    if not steps:
+    ``frozen`` those that have no part in a common norm, be it the training cell's own."""
+    clips = [(clip.options()["by"], float(clip.options()["limit"])) for clip in promises.having(CLIP)]
+    centralizes = promises.one(CENTRALIZATION) is not None
+    if not (clips or centralizes or frozen):
         return None
 
     def change(given: Values, _: Values, directions: Values | None = None) -> Values:
-        for i, step in enumerate(steps):
-            given = step(rounded(given, directions) if i and directions is not None else given)
+        given = without(probe, given, frozen)
+        for by, limit in clips:
+            given = clipped(probe, given, by, limit, frozen)
+        if centralizes:
+            if clips and directions is not None:
+                given = rounded(given, directions)
+            given = centralized(probe, given, tagged)
         return given
 
     return change
@@ -65,6 +66,12 @@ def totals(probe: Probe, given: Values) -> dict[str, np.ndarray]:
 def global_norm(gradients: Sequence[np.ndarray]) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients)))
+
+
+def without(probe: Probe, given: Values, frozen: Collection[str]) -> Values:
+    """With zeros for the gradients of weights that are frozen."""
+    still = {slot.name for slot in probe.gradients if all(weight in frozen for weight in slot.weights)}
+    return {n: np.zeros_like(g) if n in still else g for n, g in given.items()}
 
 
 def clipped(probe: Probe, given: Values, by: str, limit: float, frozen: Collection[str] = ()) -> Values:
