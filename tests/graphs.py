@@ -2,6 +2,7 @@
 
 %y = Mul(%w0, %x) @f        primal {unique_id = "…"}, as MindSpore's autodiff marks it
 %g = Mul(%x, %x) @b         primal {forward_unique_id = "…"}
+%g = Mul(%x, %x) @b7        primal {forward_unique_id = "7"}, the gradient of what is marked @f7
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MARKS = {"f": "unique_id", "b": "forward_unique_id"}
 def program(text: str) -> Program:
     number = itertools.count(1)
     return parse_program(
-        re.sub(r" @([fb])$", lambda m: f' primal {{{MARKS[m[1]]} = "{next(number)}"}}', text, flags=re.M)
+        re.sub(r" @([fb])(\d*)$", lambda m: f' primal {{{MARKS[m[1]]} = "{m[2] or next(number)}"}}', text, flags=re.M)
     )
 
 

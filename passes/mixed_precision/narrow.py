@@ -121,9 +121,17 @@ class Narrowing:
     def _tuple(self, node: Node) -> None:
         """A tuple is of its users' type, an element of the type that it has in its tuple."""
         if node.op.name == "MakeTuple":
-            takers = [user for user, i in node.use_sites() if not orders_only(user, i)]
+            takers = [(user, i) for user, i in node.use_sites() if not orders_only(user, i)]
+            halves = [(user, i) for user, i in takers if user in self.half]
+            if halves and len(halves) < len(takers):
+                with self.graph.inserting_after(node):
+                    own = self.graph.create("MakeTuple", node.operands, node.type, scope=node.scope, sources=[node])
+                own.primal = node.primal
+                rewire(halves, own)
+                self._tuple(own)
+                halves = []
             if takers:
-                dtype = self.dtype if all(user in self.half for user in takers) else DType.FLOAT32
+                dtype = self.dtype if halves else DType.FLOAT32
                 for i, value in enumerate(node.operands):
                     node.set_operand(i, self._as(value, dtype))
             if isinstance(node.type, TupleType) and len(node.type.elements) == node.num_operands:

@@ -1,0 +1,190 @@
+"""Half precision and back, node by node: which values are cast, and what of a node changes with its type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from boost_compile.ir.analysis.training.network import network_parts
+from boost_compile.ir.core.attributes import TensorValue, scalar_tensor
+from boost_compile.ir.core.data import BytesData, numbers
+from boost_compile.ir.core.graph import Constant, Graph, Node
+from boost_compile.ir.core.types import DType, TensorType, TupleType, tensor
+from boost_compile.ir.text import print_program
+from boost_compile.ir.verify.verifier import verify
+from boost_compile.passes.mixed_precision.narrow import Narrowing, _rounded, halved, narrowable, overflows
+from boost_compile.passes.mixed_precision.widen import is_half, widen, widened
+
+from tests.graphs import graph, node, program
+
+F16, BF16 = DType.FLOAT16, DType.BFLOAT16
+
+
+def narrowed(body: str, *half: str, dtype: DType = F16) -> Graph:
+    """The graph with the named nodes in half precision."""
+    made = graph(body)
+    nodes = [node(made, name) for name in half]
+    narrowing = Narrowing(made, nodes, network_parts(made), dtype)
+    narrowing.run()
+    made.sort()
+    verify(made)
+    assert narrowing.casts == sum(n.op.name == "Cast" and n.name.startswith("Cast") for n in made)
+    return made
+
+
+def types(made: Graph, name: str) -> list[str]:
+    """Of the operands of a node, and of its result."""
+    found = node(made, name)
+    return [str(v.type) for v in (*found.operands, found)]
+
+
+def test_a_value_is_cast_once_for_all_that_take_it_in_a_type() -> None:
+    made = narrowed(
+        "state %w: float32[2]\n  %l = Load(%w, umonad) @f\n  %a = Mul(%l, %x) @f\n  %b = Mul(%l, %a) @f\n"
+        "  %c = Mul(%a, %l) @f\n  %d = Mul(%a, %a) @f\n  %r = Add(%c, %d) @f\n  return %r",
+        "a", "b", "r",
+    )  # fmt: skip
+    assert types(made, "a") == types(made, "b") == types(made, "r") == ["float16[2]"] * 3
+    assert types(made, "c") == types(made, "d") == ["float32[2]"] * 3
+    casts = [(n.operand(0).name, str(n.type)) for n in made if n.op.name == "Cast"]
+    assert sorted(casts) == [
+        ("a", "float32[2]"), ("c", "float16[2]"), ("d", "float16[2]"), ("l", "float16[2]"), ("r", "float32[2]"),
+        ("x", "float16[2]"),
+    ]  # fmt: skip
+    assert isinstance(made.result, Node)
+    assert (made.result.op.name, str(made.result.type)) == ("Cast", "float32[2]")
+    # Who looks for forward nodes finds the casts among them.
+    assert all(n.primal.get("unique_id") for n in made if n.op.name == "Cast")
+
+
+def test_a_constant_is_stored_in_half_precision() -> None:
+    made = narrowed("  %a = Mul(%x, float32[2]<0.1, 3.0>) @f\n  %b = Add(%a, float32[]<2.0>) @f\n  return %b", "a")
+    constant = node(made, "a").operand(1)
+    assert isinstance(constant.literal, TensorValue)
+    assert numbers(constant.literal.type, constant.literal.data).tolist() == np.float16([0.1, 3.0]).tolist()
+    assert str(node(made, "b").operand(1).type) == "float32[]"
+
+
+def test_a_tuple_is_of_the_type_that_its_takers_compute_in() -> None:
+    body = "  %a = Neg(%x) @f\n  %b = Exp(%x) @f\n  %t = MakeTuple(%a, %b) @f\n  %s = AddN(%t) : float32[2] @f\n"
+    alone = narrowed(body + "  return %s", "s")
+    assert types(alone, "t") == ["float16[2]", "float16[2]", "(float16[2], float16[2])!"]
+    mixed = narrowed(body + "  %o = AddN(%t) : float32[2] @f\n  %r = Add(%s, %o) @f\n  return %r", "a", "s")
+    assert types(mixed, "s") == ["(float16[2], float16[2])!", "float16[2]"]
+    assert types(mixed, "o") == ["(float32[2], float32[2])!", "float32[2]"]
+    full = narrowed(body + "  return %s", "a", "b")
+    assert types(full, "t") == ["float32[2]", "float32[2]", "(float32[2], float32[2])!"]
+
+
+def test_an_element_has_the_type_that_it_has_in_its_tuple() -> None:
+    made = narrowed(
+        "  %n = LayerNorm(%x, float32[2]<zeros>, float32[2]<zeros>) {begin_norm_axis=0, begin_params_axis=0, "
+        "epsilon=1e-5} : (float32[2], float32[1], float32[1]) @f\n  %y = TupleGetItem(%n, 0) @f\n"
+        "  %m = TupleGetItem(%n, 1) @f\n  %last = TupleGetItem(%n, -3) @f\n  %o = Add(%y, %last) @f\n"
+        "  %r = Mul(%o, %m) : float32[2] @f\n  return %r",
+        "n",
+    )
+    assert [str(node(made, name).type) for name in ("y", "m", "last")] == ["float16[2]", "float32[1]", "float16[2]"]
+    assert types(made, "r") == ["float32[2]", "float32[1]", "float32[2]"]
+
+
+def test_what_is_written_in_place_keeps_its_mark_of_an_alias() -> None:
+    made = narrowed(
+        "  %s = Square(%x) : float32[2]@s @f\n  %w = AssignAdd(%s, %x, umonad) : float32[2]@s @f\n  %r = Neg(%w) @f\n"
+        "  return %r",
+        "w",
+    )
+    assert types(made, "w") == ["float16[2]@s", "float16[2]", "umonad", "float16[2]@s"]
+    assert str(node(made, "s").type) == "float32[2]"
+
+
+def test_the_type_that_a_node_names_is_half_precision_too() -> None:
+    made = narrowed(
+        "  %b = Greater(%x, %x) @f\n  %c = Cast(%b, 43) : float32[2] @f\n  %r = Neg(%c) @f\n  return %r", "c"
+    )
+    assert node(made, "c").operand(1).literal == 42
+    assert str(node(made, "c").type) == "float16[2]"
+
+
+def test_the_gradient_of_a_loss_is_multiplied_by_a_seed_of_one() -> None:
+    text = """graph @step(%z: float32[5,4], %labels: int32[5]) {
+  %dz = SparseSoftmaxCrossEntropyWithLogits(%z, %labels) {is_grad = true} : float32[5,4] @b9
+  %r = Neg(%dz) @b
+  return %r
+}"""
+    made = narrowed(text, "dz", "r")
+    product = node(made, "r").operand(0)
+    assert isinstance(product, Node)
+    assert product.operand(0).name == "dz"
+    assert (product.op.name, product.operand(1).literal) == ("Mul", scalar_tensor(F16, 1.0))
+    assert product.primal == node(made, "dz").primal
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [("65504.0", F16, False), ("65600.0", F16, True), ("-1e9", F16, True), ("inf", F16, False), ("1e30", BF16, False)],
+)
+def test_a_finite_constant_overflows_where_it_would_be_infinite(value: str, dtype: DType, expected: bool) -> None:
+    made = graph(f"  %a = Mul(%x, float32[2]<1.0, {value}>)\n  return %a")
+    assert overflows(node(made, "a").operand(1), dtype) is expected
+    assert not overflows(node(made, "a").operand(0), dtype)
+
+
+def test_statistics_stay_float32_beside_half_precision() -> None:
+    made = graph(
+        "  %n = BatchNorm(%x, %x, %x, %x, %x) : (float32[2], float32[2], float32[2], float32[2], float32[2])\n"
+        "  return %x"
+    )
+    batch_norm = node(made, "n")
+    assert narrowable(batch_norm) == [0]
+    kept = halved("BatchNorm", batch_norm.type, F16)
+    assert isinstance(kept, TupleType)
+    assert [is_half(t) for t in kept.elements] == [True, False, False, False, False]
+    assert halved("Neg", tensor("int32", 2), F16) == tensor("int32", 2)
+    assert halved("Neg", tensor("float32", 2), BF16) == tensor("bfloat16", 2)
+
+
+def test_bfloat16_is_rounded_to_nearest_ties_to_even() -> None:
+    bits = np.uint32([0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x7F800000, 0xFFC00001, 0x7F800001])
+    value = TensorValue(TensorType(DType.FLOAT32, (7,)), BytesData(bits.tobytes()))
+    rounded = np.frombuffer(_rounded(value, BF16).data, np.uint16)
+    assert rounded[:5].tolist() == [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F80]
+    assert all(((b & 0x7F80) == 0x7F80) and b & 0x7F for b in rounded[5:].tolist()), "a NaN stays one"
+    assert np.frombuffer(_rounded(value, F16).data, np.float16)[:2].tolist() == [1.0, 1.00390625]
+
+
+HALF = """
+state %w: float16[2]<1.5, 2.5> role=weight
+state %n: int32[1] role=counter
+graph @step(%x: float16[2]) -> (loss) {
+  %l = Load(%w, umonad)
+  %a = Cast(%l, 43) : float32[2]
+  %b = Mul(%x, float16[]<0.5>)
+  %t = Greater(%b, %l)
+  %c = Cast(%t, 42) : float16[2]
+  %i = Cast(%c, 34) : int32[2]
+  %d = Mul(%c, %i) : float16[2]
+  %e = Cast(%a, 42) : float16[2]
+  %p = MakeTuple(%d, %e)
+  %s = AddN(%p) : float16[2]
+  %r = Add(%s, %b)
+  return %r
+}"""
+
+
+def test_the_way_back_widens_values_constants_and_the_types_that_nodes_name() -> None:
+    made = program(HALF)
+    assert widen(made) == 6  # Load, Mul, Mul, MakeTuple, AddN and Add; casts are none
+    text = print_program(made)
+    assert "float16" not in text
+    (g,) = made.graphs.values()
+    verify(g)
+    # The casts of floats are gone, those of bools and integers say the new type.
+    assert {n.name: n.operand(1).literal for n in g if n.op.name == "Cast"} == {"c": 43, "i": 34}
+    variable = made.state["w"]
+    assert numbers(variable.type, variable.data).tolist() == [1.5, 2.5]
+    assert str(made.state["n"].type) == "int32[1]"
+    constant = node(g, "b").operand(1)
+    assert isinstance(constant, Constant)
+    assert constant.literal == scalar_tensor("float32", 0.5)
+    assert widened(tensor("int32", 2)) == tensor("int32", 2)
+    assert widen(made) == 0
