@@ -42,7 +42,8 @@ GROUPS = {
         "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",
     },
     "Less work, other networks": {
-        "freeze": "",
+        "freeze": "[fine-tuning.md](fine-tuning.md)",
+        "lora": "[fine-tuning.md](fine-tuning.md#adapters)",
         "gradient-freeze": "[from mindspore.boost](from-mindspore-boost.md#gradientfreeze-freezeopt-freeze_cell)",
         "less-bn": "[from mindspore.boost](from-mindspore-boost.md#lessbn)",
         "normalised-head": "[from mindspore.boost](from-mindspore-boost.md#lessbn)",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .group_loss_scale import GroupLossScale
     from .legalize import Legalize
     from .less_bn import LessBN
+    from .lora import LoRA
     from .loss_scale import LossScale
     from .lower_gradient_centralization import LowerGradientCentralization
     from .mixed_precision import MixedPrecision
@@ -72,6 +73,7 @@ __all__ = [
     "InternalError",
     "Legalize",
     "LessBN",
+    "LoRA",
     "LossScale",
     "LowerGradientCentralization",
     "Miss",

@@ -12,8 +12,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.wording import counted, print_bytes
 from .framework.base import Pass
 from .framework.options import option
-from .step.freezing import frozen_copy, sharing
-from .step.split import forget_unused
+from .step.freezing import freeze_weights
 
 
 class Freeze(Pass):
@@ -47,24 +46,16 @@ class Freeze(Pass):
             raise PassError(f"all {counted(len(trained), 'trained weight')} would be frozen: nothing is left to train")
         before = sum(estimated_flops(graph) for graph in program.graphs.values())
         nodes = program.total_nodes()
-        shared = sharing(program.graphs.values(), frozen)
-        for name, graph in list(program.graphs.items()):
-            program.graphs[name] = frozen_copy(program, graph, name, frozen, shared)
-            forget_unused(program.graphs[name])
-        served = [n for n, v in program.state.items() if v.weight in frozen and v.role in ("slot", "accumulator")]
-        size = {name: program.state[name].nbytes for name in served}
-        gone = program.drop_state(served)
-        for name in frozen:
-            program.state[name].trainable = False
+        gone = freeze_weights(program, frozen)
         saved = 100 * (1 - sum(estimated_flops(graph) for graph in program.graphs.values()) / max(before, 1))
         result.matched = result.changed = len(frozen)
         result.statistics = {
             "weights frozen": len(frozen),
             "nodes removed": nodes - program.total_nodes(),
-            "state removed": print_bytes(sum(size[name] for name in gone)),
+            "state removed": print_bytes(gone),
         }
         result.summary = (
             f"{counted(len(frozen), 'weight')} of {len(trained)} frozen; {saved:.0f} % of the estimated FLOPs and "
-            f"{print_bytes(sum(size[name] for name in gone))} of slots less"
+            f"{print_bytes(gone)} of slots less"
         )
         return result

@@ -57,6 +57,8 @@ ELSEWHERE = {
     "passes/step/freezing.py": "tests/passes/gradient_freeze.ir",
     "passes/gradient_accumulation": "tests/passes/gradient_accumulation.ir",
     "passes/normalised_head": "tests/passes/normalised_head.ir",
+    "passes/lora": "tests/passes/lora.ir",
+    "passes/step/dense_layers.py": "tests/passes/normalised_head.ir",
     "passes/legalize": "tests/passes/legalize/legalize.ir",
     "passes/mixed_precision": "tests/passes/mixed_precision/test_mixed_precision.py",
     "passes/recompute": "tests/passes/recompute/test_recompute.py",

@@ -17,7 +17,7 @@ TABLES = {"ir/core/names.py": core, "passes/step/names.py": step}
 NAMES = [*core.NAMES, *step.NAMES]
 RESULTS = frozenset(n.text for n in NAMES if n.kind == "result")
 RESULT_SYMBOLS = frozenset(s for s, v in vars(core).items() if isinstance(v, str) and v in RESULTS) | {"loss_scale_of"}
-ALONE = frozenset({"stage", "gradient", "local", "fusion", "centralize"}) | RESULTS
+ALONE = frozenset({"adapter", "stage", "gradient", "local", "fusion", "centralize"}) | RESULTS
 """Words of the language too, which stand for other things elsewhere: they are names only where a mapping of names is
 asked for them."""
 MAPPINGS = frozenset({"marks", "info", "primal", "state", "outputs", "named_results", "with_results", "_as", "_value"})

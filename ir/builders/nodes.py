@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..core.attributes import scalar_tensor
+from ..core.attributes import Attribute, scalar_tensor
 from ..core.graph import Constant, Graph, Node, Value, tensor_type
+from ..core.op import NO_ATTRIBUTES
 from ..core.types import DType, TensorType
 from .cast import cast
 
 
 class Nodes:
-    """Makes nodes in ``graph``, at its insertion point, with ``scope``."""
+    """Makes nodes in ``graph``, at its insertion point, with ``scope``. ``primal``: the links between forward and
+    backward that each of them gets."""
 
-    def __init__(self, graph: Graph, scope: str):
+    def __init__(self, graph: Graph, scope: str, primal: Mapping[str, Attribute] = NO_ATTRIBUTES):
         self.graph = graph
         self.scope = scope
+        self.primal = primal
 
     def op(self, name: str, *operands: Value) -> Node:
-        return self.graph.create(name, operands, scope=self.scope)
+        return self.linked(self.graph.create(name, operands, scope=self.scope))
+
+    def linked(self, node: Node) -> Node:
+        node.primal = self.primal
+        return node
 
     def number(self, value: float, dtype: str = "float32") -> Constant:
         """A scalar tensor."""
         return self.graph.constant(scalar_tensor(dtype, value))
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        return cast(self.graph, value, dtype, scope=self.scope)
+        made = cast(self.graph, value, dtype, scope=self.scope)
+        return self.linked(made) if isinstance(made, Node) and made is not value else value
 
     def reshape(self, value: Value, *shape: int) -> Value:
         """At most one dimension may be -1: that of a batch of any size."""
@@ -45,4 +53,4 @@ class Nodes:
 
     def _typed(self, name: str, operands: Sequence[Value], like: Value, shape: Sequence[int]) -> Node:
         type_ = TensorType(tensor_type(like).dtype, tuple(shape))
-        return self.graph.create(name, operands, type_, scope=self.scope)
+        return self.linked(self.graph.create(name, operands, type_, scope=self.scope))

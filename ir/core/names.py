@@ -29,6 +29,7 @@ LOCAL = "local"
 ROWS = "rows_over_ranks"
 OWNED = "owned_by_rank"
 LOSS, OVERFLOW, LOSS_SCALE, SKIPPED_CYCLES = "loss", "overflow", "loss_scale", "skipped_cycles"
+ADAPTER, ALPHA, INPUTS_FIRST = "adapter", "adapter_alpha", "adapter_inputs_first"
 GRADIENT_NORM, TRIALS_MADE, ACCEPTED = "gradient_norm", "trials", "accepted"
 
 
@@ -42,17 +43,27 @@ def average_of(weight: str) -> str:
     return f"average.{weight}"
 
 
+def lora_a_of(weight: str) -> str:
+    """The state that holds matrix A of a weight's adapter, as PEFT calls it."""
+    return f"{weight.removesuffix('.weight')}.lora_A.weight"
+
+
+def lora_b_of(weight: str) -> str:
+    """The state that holds its matrix B."""
+    return f"{weight.removesuffix('.weight')}.lora_B.weight"
+
+
 # fmt: off
 NAMES: tuple[Name, ...] = (
     Name(FORWARD_ID, "primal", "a node of the forward part, by MindSpore's autodiff",
-         ("passes.normalised_head.rewrite",), ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative",
-         "ir.analysis.training.network", "passes.mixed_precision.labels")),
+         ("passes.lora.adapters", "passes.normalised_head.rewrite"), ("ir.analysis.batch.scalars",
+         "ir.analysis.derivative.derivative", "ir.analysis.training.network", "passes.mixed_precision.labels")),
     Name(BACKWARD_ID, "primal", "a node of the backward part, with the number of its forward node",
-         ("passes.normalised_head.rewrite",), ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative",
-         "ir.analysis.training.network", "passes.mixed_precision.labels")),
+         ("passes.lora.adapters", "passes.normalised_head.rewrite"), ("ir.analysis.batch.scalars",
+         "ir.analysis.derivative.derivative", "ir.analysis.training.network", "passes.mixed_precision.labels")),
     Name(DUPLICATED, "mark", "a copy of a forward node that runs again in the backward part (``Cell.recompute``)",
-         ("passes.recompute.clones",), ("ir.analysis.training.network", "passes.mixed_precision.labels",
-         "passes.recompute.candidates")),
+         ("passes.recompute.clones",), ("ir.analysis.training.network", "passes.lora.sites",
+         "passes.mixed_precision.labels", "passes.recompute.candidates")),
     Name(GRADIENT, "mark", "the weight whose gradient starts at this node, or several with the same gradient",
          ("ir.rewrite.stages",), ("ir.analysis.training.gradient_path", "passes.step.accumulated")),
     Name(PART, "mark", "which summand of the gradient the node is",
@@ -71,6 +82,16 @@ NAMES: tuple[Name, ...] = (
     Name(average_of("<k>"), "state", "the average of a weight over its updates",
          ("passes.weight_average",), ("ir.rewrite.evaluation.averages", "passes.adasum",
          "passes.dim_reduce.dim_reduce", "passes.shard_optimizer", "passes.weight_average")),
+    Name(ADAPTER, "mark", "adds an adapter to the layer of this weight",
+         ("passes.lora.adapters",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),
+    Name(ALPHA, "mark", "an adapter is multiplied by this, divided by its rank",
+         ("passes.lora.adapters",), ("ir.rewrite.evaluation.adapters",)),
+    Name(INPUTS_FIRST, "mark", "the weight beside the adapter is inputs by outputs",
+         ("passes.lora.adapters",), ("ir.rewrite.evaluation.adapters",)),
+    Name(lora_a_of("<k>"), "state", "matrix A of the adapter of a weight",
+         ("passes.lora.lora",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),
+    Name(lora_b_of("<k>"), "state", "matrix B of the adapter of a weight",
+         ("passes.lora.lora",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
     Name(OWNED, "note", "in a job only the rank that owns the weight of this state holds it",

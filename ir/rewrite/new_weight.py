@@ -7,7 +7,7 @@ weights are merged (a global norm, a finite check), the new gradient joins.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.effects.state_access import Effect, Summary, describe, summarize
@@ -17,6 +17,7 @@ from ..core.data import Data, ZeroData, from_numpy
 from ..core.errors import PassError
 from ..core.graph import Constant, Graph, Input, Node, Value, tensor_type
 from ..core.op import CALL
+from ..core.predicates import is_effect
 from ..core.program import Program, StateVariable
 from ..core.types import TensorType, TupleType, Type
 from .effects.editing import Effects
@@ -25,11 +26,28 @@ from .removal import Plan, Removal
 
 @dataclass(frozen=True)
 class Repeat:
-    """A checked plan to train state ``name`` of type ``type`` as ``model`` is trained."""
+    """A checked plan to train further state as ``model`` is trained."""
 
     model: WeightInfo
     removal: Removal
     plan: Plan
+
+
+@dataclass(frozen=True)
+class NewWeight:
+    """State ``name``, which the graph takes already and which starts from ``value``, is trained by ``repeat``.
+    ``gradients``: its gradient, in the place of each value that the model is trained by."""
+
+    repeat: Repeat
+    name: str
+    value: TensorValue
+    gradients: Mapping[Node, Node]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The states of the model, and the new ones in their places."""
+        model = self.repeat.model
+        return {model.name: self.name, **{slot: new_name(model.name, self.name, slot) for slot in model.slots}}
 
 
 def plan_repeat(removal: Removal, model: WeightInfo, own: Collection[Node]) -> Repeat:
@@ -90,62 +108,74 @@ def _merged_or_ordered(plan: Plan, node: Node) -> bool:
 
 def new_name(model: str, name: str, of: str) -> str:
     """``moments.head.weight`` for ``head.weight`` becomes ``moments.head.multiplier`` for ``head.multiplier``."""
-    return of.replace(model, name) if model in of else f"{of}.{name}"
+    return of.removesuffix(model) + name if of.endswith(model) else f"{of}.{name}"
 
 
-def repeat_update(
-    program: Program, repeat: Repeat, name: str, gradient: Node, value: TensorValue, now: Collection[Node] = ()
-) -> None:
-    """State ``name``, which the graph takes already and which starts from ``value``, is trained by ``gradient``.
-
-    ``now``: what the model is trained by, where that has become another node since the plan was made.
-    """
-    graph = repeat.removal.graph
-    model, plan = repeat.model, repeat.plan
-    shape = program.state[model.name].shape
-    names = {model.name: name, **{slot: new_name(model.name, name, slot) for slot in model.slots}}
-    program.add_state(name, value.type, "weight", value.data).trainable = True
-    for slot in model.slots:
-        variable = program.state[slot]
-        type_ = TensorType(variable.dtype, value.type.shape if variable.shape == shape else variable.shape)
-        start = _start(variable, program.state[model.name], type_, value)
-        program.add_state(names[slot], type_, "slot", start)
-    twins: dict[Value, Value] = dict.fromkeys((*model.gradient, *now), gradient)
-    for old, new in names.items():
-        twins[graph.states[old]] = graph.state(new, program.state[new].type)
-
-    def twin_type(type_: Type) -> Type:
-        if isinstance(type_, TupleType):
-            return TupleType(tuple(map(twin_type, type_.elements)), type_.is_list, type_.dynamic)
-        if not isinstance(type_, TensorType):
-            return type_
-        ref = names.get(type_.ref, type_.ref)
-        return TensorType(type_.dtype, value.type.shape if type_.shape == shape else type_.shape, ref)
-
-    formals = [v for v, path in plan.dead if isinstance(v, Input) and not path]
-    for formal in formals:
-        twins[formal] = Input(f"{formal.name}.{name}", twin_type(formal.type))
-    repeated = _repeated(plan)
+def repeat_updates(program: Program, weights: Sequence[NewWeight]) -> None:
+    """The new weights are trained from now on; all of one graph, planned by one :class:`Removal`. Linear in what is
+    repeated, and in the graph."""
+    removal = weights[0].repeat.removal
+    graph = removal.graph
     bodies = graph.all_graphs()
-    for body in bodies:
-        for node in [n for n in body if n in repeated and n not in twins]:
-            with body.inserting_after(node):
-                operands = [twins.get(v, v) for v in node.operands]
-                twin = body.create(node.op, operands, twin_type(node.type), scope=node.scope, sources=[node])
-            twin.marks, twin.primal = node.marks, node.primal
-            twins[node] = twin
-    _widen(repeat.removal, formals, twins)
+    order = {node: i for i, node in enumerate(node for body in bodies for node in body)}
+    made = [_add_state(program, weight) for weight in weights]
+    followers: dict[Node, list[Node]] = {}
+    for weight, twins in zip(weights, made, strict=True):
+        for node in sorted(_repeated(weight.repeat.plan), key=order.__getitem__):
+            if node not in twins:
+                with node.home.inserting_after(node):
+                    operands = [twins.get(v, v) for v in node.operands]
+                    type_ = _twin_type(program, weight, node.type)
+                    twin = node.home.create(node.op, operands, type_, scope=node.scope, sources=[node])
+                twin.marks, twin.primal = node.marks, node.primal
+                twins[node] = twin
+                followers.setdefault(node, []).append(twin)
+    _widen(removal, made)
     known = summarize(graph)
     for body in reversed(bodies):
         fx = Effects(body, known)
-        _enlist(fx, known, repeated, twins)
-        for node, at in plan.merges.items():
-            if node.graph is body and not plan.is_dead(node):
-                _merge(fx, known, node, at, twins)
-        for node, at in plan.tuples.items():
-            if node.graph is body and not plan.is_dead(node):
-                _await(body, plan, node, at, twins)
+        _enlist(fx, known, followers)
+        for weight, twins in zip(weights, made, strict=True):
+            plan = weight.repeat.plan
+            for node, at in plan.merges.items():
+                if node.graph is body and not plan.is_dead(node):
+                    _merge(fx, known, node, at, twins)
+            for node, at in plan.tuples.items():
+                if node.graph is body and not plan.is_dead(node):
+                    _await(body, plan, node, at, twins)
         fx.commit()
+
+
+def _add_state(program: Program, weight: NewWeight) -> dict[Value, Value]:
+    """Adds the state of a new weight, and gives what stands in the place of each value of its model: gradients, states,
+    inputs of functions."""
+    model, plan, value = weight.repeat.model, weight.repeat.plan, weight.value
+    graph = weight.repeat.removal.graph
+    program.add_state(weight.name, value.type, "weight", value.data).trainable = True
+    for slot in model.slots:
+        variable = program.state[slot]
+        type_ = _twin_type(program, weight, variable.type)
+        assert isinstance(type_, TensorType)
+        start = _start(variable, program.state[model.name], type_, value)
+        program.add_state(weight.names[slot], type_, "slot", start, weight.name)
+    twins: dict[Value, Value] = dict(weight.gradients)
+    for old, new in weight.names.items():
+        twins[graph.states[old]] = graph.state(new, program.state[new].type)
+    for formal in (v for v, path in plan.dead if isinstance(v, Input) and not path):
+        twins[formal] = Input(f"{formal.name}.{weight.name}", _twin_type(program, weight, formal.type))
+    return twins
+
+
+def _twin_type(program: Program, weight: NewWeight, type_: Type) -> Type:
+    """A type of the model's update, as it is in that of the new weight."""
+    if isinstance(type_, TupleType):
+        elements = tuple(_twin_type(program, weight, element) for element in type_.elements)
+        return TupleType(elements, type_.is_list, type_.dynamic)
+    if not isinstance(type_, TensorType):
+        return type_
+    own = type_.shape == program.state[weight.repeat.model.name].shape
+    shape = weight.value.type.shape if own else type_.shape
+    return TensorType(type_.dtype, shape, weight.names.get(type_.ref, type_.ref))
 
 
 def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: TensorValue) -> Data:
@@ -164,34 +194,31 @@ def _start(slot: StateVariable, model: StateVariable, type_: TensorType, value: 
     return from_numpy(np.full(type_.shape, array.flat[0], array.dtype))[1]
 
 
-def _widen(removal: Removal, formals: Collection[Input], twins: Mapping[Value, Value]) -> None:
-    """Functions that take the model's state or gradient take the new ones too, right behind; so do their calls."""
-    sites = removal.closures.binding(formals)
+def _widen(removal: Removal, made: Sequence[Mapping[Value, Value]]) -> None:
+    """Functions that take a model's state or gradient take the new ones too, right behind; so do their calls."""
+    behind: dict[Node, dict[int, list[Value]]] = {}
+    for twins in made:
+        for node, places in removal.closures.binding(v for v in twins if isinstance(v, Input)).items():
+            for i in places:
+                behind.setdefault(node, {}).setdefault(i, []).append(twins[node.operand(i)])
     for function in removal.graph.functions.values():
         inputs: list[Input] = []
         for formal in function.inputs:
             inputs.append(formal)
-            if isinstance(twin := twins.get(formal), Input):
-                inputs.append(twin)
+            inputs.extend(twin for twins in made if isinstance(twin := twins.get(formal), Input))
         function.inputs = inputs
-    for node, places in sites.items():
-        operands: list[Value] = []
-        for i, operand in enumerate(node.operands):
-            operands.append(operand)
-            if i in places:
-                operands.append(twins[operand])
-        node.set_operands(operands)
+    for node, further in behind.items():
+        node.set_operands([v for i, operand in enumerate(node.operands) for v in (operand, *further.get(i, ()))])
 
 
-def _enlist(fx: Effects, known: dict[str, Summary], repeated: Collection[Node], twins: Mapping[Value, Value]) -> None:
+def _enlist(fx: Effects, known: dict[str, Summary], followers: Mapping[Node, Sequence[Node]]) -> None:
     """Puts the effects among the twins into the list, each right behind the one that it repeats."""
     present = {effect.node for effect in fx.list}
     listed: list[Effect] = []
     for effect in fx.list:
         listed.append(effect)
-        twin = twins.get(effect.node) if effect.node in repeated else None
-        if isinstance(twin, Node) and twin not in present and (found := describe(twin, known)) is not None:
-            listed.append(replace(found, initial=effect.initial))
+        found = (describe(twin, known) for twin in followers.get(effect.node, ()) if twin not in present)
+        listed.extend(replace(twin, initial=effect.initial) for twin in found if twin is not None)
     fx.list = listed
 
 
@@ -223,6 +250,6 @@ def _merge(
         total = graph.create(node.op, operands, node.type, scope=node.scope, sources=[node])
     for user, j in uses:
         user.set_operand(j, total)
-    place = next((k for k, effect in enumerate(fx.list) if effect.node is node), None)
-    if place is not None and (found := describe(total, known)) is not None:
+    if is_effect(node) and (found := describe(total, known)) is not None:
+        place = next(k for k, effect in enumerate(fx.list) if effect.node is node)
         fx.list.insert(place + 1, replace(found, initial=fx.list[place].initial))

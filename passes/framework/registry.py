@@ -25,6 +25,7 @@ CLASSES = {
     "group-loss-scale": "GroupLossScale",
     "legalize": "Legalize",
     "less-bn": "LessBN",
+    "lora": "LoRA",
     "loss-scale": "LossScale",
     "lower-gradient-centralization": "LowerGradientCentralization",
     "mixed-precision": "MixedPrecision",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.state_access import state_behind
-from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import without_tokens
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
@@ -19,6 +18,7 @@ from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
+from ..step.dense_layers import bias_addition, flag, takers
 
 PRODUCTS = named(Family.MATMUL, Family.AFFINE)
 """Ops by which a dense layer may be exported; of these, MatMul and Dense can be rewritten."""
@@ -59,15 +59,15 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
         type_ = value.type
         if not isinstance(type_, TensorType) or (type_.dtype, len(type_.shape)) != (DType.FLOAT32, 2):
             raise _refusal(product, f"{value!r} is no float32 matrix")
-    if _flag(product, 2):
+    if flag(product, 2):
         raise _refusal(product, "its input is transposed")
-    others = [n for n in _takers(weight) if n is not product and found.part(n) == FORWARD]
+    others = [n for n in takers(weight) if n is not product and found.part(n) == FORWARD]
     if others:
         raise _refusal(product, f"%{others[0].name} takes its weight too")
-    bias_add = _bias_add(found, product)
+    bias_add = bias_addition(found, product)
     [dweight, dz] = _gradient(product, info, x)
     dx, dbias = [], []
-    for user in _takers(dz):
+    for user in takers(dz):
         if user is dweight or found.part(user) != BACKWARD:
             continue
         if user.op.name == "MatMul" and weight in user.operands:
@@ -76,10 +76,10 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
             dbias.append(user)
         else:
             raise _refusal(product, f"%{user.name} ({user.op.name}) takes the gradient of its result too")
-    for user in _takers(weight):
+    for user in takers(weight):
         if found.part(user) == BACKWARD and user not in dx:
             raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
-    return Head(info, product, x, weight, _flag(product, 3), bias_add, dz, dweight, tuple(dx), tuple(dbias))
+    return Head(info, product, x, weight, flag(product, 3), bias_add, dz, dweight, tuple(dx), tuple(dbias))
 
 
 def last_of_each_cell(found: TrainingAnatomy, program: Program, result: PassResult) -> list[str]:
@@ -107,9 +107,9 @@ def check_matrix(found: TrainingAnatomy, head: Head) -> None:
     if source is None or _rank(source) < 3:
         return
     width = tensor_type(head.result).shape[-1]
-    takers = [n for n in _takers(head.result) if found.part(n) == FORWARD]
-    if takers and all(n.op.name == "Reshape" and _rank(n) > 2 and tensor_type(n).shape[-1] == width for n in takers):
-        many = _rank(takers[0])
+    users = [n for n in takers(head.result) if found.part(n) == FORWARD]
+    if users and all(n.op.name == "Reshape" and _rank(n) > 2 and tensor_type(n).shape[-1] == width for n in users):
+        many = _rank(users[0])
         raise _refusal(
             head.product, f"it is applied to {counted(many, 'dimension')}, and upstream's layer takes a matrix"
         )
@@ -160,25 +160,8 @@ def _products(found: TrainingAnatomy) -> tuple[list[Node], Node | None]:
     return products, inside[-1] if called and inside else None
 
 
-def _takers(value: Value) -> list[Node]:
-    """Who takes a value, and does not merely wait for it."""
-    return [user for user, i in value.use_sites() if not orders_only(user, i)]
-
-
 def _rank(value: Value) -> int:
     return len(value.type.shape) if isinstance(value.type, TensorType) else 0
-
-
-def _flag(node: Node, i: int) -> bool:
-    return i < node.num_operands and bool(node.operand(i).literal)
-
-
-def _bias_add(found: TrainingAnatomy, product: Node) -> Node | None:
-    """The addition of a vector of the network's own that is all that takes the product."""
-    users = [n for n in _takers(product) if found.part(n) in (FORWARD, BACKWARD)]
-    if len(users) != 1 or users[0].op.name not in ("BiasAdd", "Add", "AddExt") or users[0].operand(0) is not product:
-        return None
-    return users[0] if state_behind(users[0].operand(1)) is not None else None
 
 
 def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:

@@ -17,7 +17,7 @@ from ...ir.core.op import Op
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, Type, tensor
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.new_weight import new_name, plan_repeat, repeat_update
+from ...ir.rewrite.new_weight import NewWeight, new_name, plan_repeat, repeat_updates
 from ...ir.rewrite.removal import Removal
 from ..framework.pattern import Match, Rewrite, any_value, op
 from .head import Head, product_of
@@ -39,7 +39,8 @@ def normalise(program: Program, found: TrainingAnatomy, head: Head) -> list[str]
             raise PassError(f"a state is called '{taken}' already")
     gradient, dweight = _rewrite(found.graph, head, name)
     one = TensorValue(ONE_NUMBER, scalar_tensor("float32", 1.0).data)
-    repeat_update(program, repeat, name, gradient, one, [dweight])
+    gradients = dict.fromkeys((*head.info.gradient, dweight), gradient)
+    repeat_updates(program, [NewWeight(repeat, name, one, gradients)])
     return names
 
 

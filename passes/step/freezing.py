@@ -16,12 +16,26 @@ from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.removal import Removal
 from .accumulated import added_terms, gradients_in
+from .split import forget_unused
 
 
 def sharing(graphs: Iterable[Graph], frozen: set[str]) -> set[str]:
     """The weights whose gradient is that of one that is trained too (the biases of a recurrent cell)."""
     together = [set(weights_of(node)) for graph in graphs for node in graph]
     return {weight for weights in together if weights - frozen for weight in weights}
+
+
+def freeze_weights(program: Program, frozen: set[str]) -> int:
+    """These weights are not trained any more; the bytes of the state that goes with it."""
+    shared = sharing(program.graphs.values(), frozen)
+    for name, graph in list(program.graphs.items()):
+        program.graphs[name] = frozen_copy(program, graph, name, frozen, shared)
+        forget_unused(program.graphs[name])
+    served = [n for n, v in program.state.items() if v.weight in frozen and v.role in ("slot", "accumulator")]
+    size = {name: program.state[name].nbytes for name in served}
+    for name in frozen:
+        program.state[name].trainable = False
+    return sum(size[name] for name in program.drop_state(served))
 
 
 def frozen_copy(program: Program, source: Graph, name: str, frozen: set[str], shared: set[str]) -> Graph:

@@ -26,13 +26,14 @@ WITH = {
     "batch-size": "{size=2}",
     "dim-reduce": "{basis=x}",
     "freeze": "{match=[x]}",
+    "lora": "{match=[x]}",
     "parameter-groups": "{split_points=[1]}",
     "schedule": "{total=2}",
 }
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "schedule", "normalised-head", "less-bn", "legalize", "freeze", "batch-size"),
-    "mixed-precision",
+    *("tag-gradient-centralization", "schedule", "normalised-head", "lora", "less-bn", "legalize", "freeze"),
+    *("batch-size", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),
@@ -99,7 +100,7 @@ def test_options_that_do_not_fit_each_other_are_told_where_they_stand() -> None:
 def test_options_are_checked_in_python_too(name: str) -> None:
     cls = REGISTRY[name]
     options = declared_options(cls).values()
-    needed = {option.name: "x" for option in options if option.default is REQUIRED}
+    needed = {option.name: ("x",) if option.is_list else "x" for option in options if option.default is REQUIRED}
     for option in options:
         beyond = [] if option.minimum is None else [option.minimum - 1 - abs(option.minimum)]
         beyond += [] if option.maximum is None else [option.maximum + 1 + abs(option.maximum)]
