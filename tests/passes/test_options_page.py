@@ -34,7 +34,8 @@ def test_a_pass_takes_what_the_page_lists(name: str, script: dict[str, Any]) -> 
     cls = REGISTRY[name]
     assert script["section"](cls, "").rstrip() in (DOCS / "passes.md").read_text(encoding="utf-8")
     defaults = {n: o.default for n, o in declared_options(cls).items()}
-    required = {option: "x" for option, default in defaults.items() if default is REQUIRED}
+    declared = declared_options(cls)
+    required = {n: ("x",) if declared[n].is_list else "x" for n, default in defaults.items() if default is REQUIRED}
     for option in defaults:
         with pytest.raises(OptionError, match=f"pass '{name}': option '{option}'"):
             cls(**(required | {option: object()}))

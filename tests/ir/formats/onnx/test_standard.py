@@ -64,7 +64,7 @@ PASSES = {
     "group-loss-scale": "group-loss-scale{groups=2}",
     "legalize": "legalize{target=gpu}",
     "less-bn": "less-bn",
-    "lora": "lora{match=[*fc*.weight],rank=2}",
+    "lora": "lora{match=[*.weight],rank=2}",
     "loss-scale": "loss-scale{mode=static,init=8}",
     "lower-gradient-centralization": "tag-gradient-centralization,lower-gradient-centralization",
     "mixed-precision": "mixed-precision",
