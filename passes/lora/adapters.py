@@ -6,35 +6,36 @@ gradient of the weight itself is needed for neither.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ...ir.builders.nodes import Nodes
+from ...ir.core.attributes import Attribute
 from ...ir.core.graph import Node, State, Value, rewire, tensor_type
 from ...ir.core.names import ADAPTER, ALPHA, BACKWARD_ID, FORWARD_ID, INPUTS_FIRST
 from ...ir.rewrite.effects.editing import Effects
 from .sites import Adapted, Site
 
+Marks = Mapping[str, Attribute]
 
-def put_adapter(fx: Effects, adapted: Adapted, a: State, b: State, alpha: float) -> list[dict[Node, Node]]:
-    """Puts the adapter with matrices ``a`` and ``b`` beside each product of a weight. Returns the gradients of both, in
-    the place of each of the weight's."""
+
+def put_adapter(fx: Effects, adapted: Adapted, states: Sequence[State], alpha: float) -> list[dict[Node, Node]]:
+    """Puts the adapter with the matrices ``states``, A and B, beside each product of a weight. Returns the gradients of
+    both, in the place of each of the weight's."""
     name = adapted.info.name
     graph = fx.graph
     own = Nodes(graph, adapted.sites[0].product.scope, {FORWARD_ID: f"lora.{name}"})
     with graph.inserting_after(None):
-        loaded = [own.linked(fx.load(state, scope=own.scope)) for state in (a, b)]
+        loaded = [own.linked(fx.load(state, scope=own.scope)) for state in states]
     shares: list[dict[Node, list[Value]]] = [{}, {}]
     for number, site in enumerate(adapted.sites):
-        marks = {ADAPTER: name, ALPHA: alpha, INPUTS_FIRST: adapted.inputs_first}
+        marks: Marks = {ADAPTER: name, ALPHA: alpha, INPUTS_FIRST: adapted.inputs_first}
         for found, share in zip(shares, _beside(site, f"lora.{name}.{number}", loaded, alpha, marks), strict=True):
             found.setdefault(site.gradient, []).append(share)
     return [{gradient: _sum(gradient, found[gradient]) for gradient in found} for found in shares]
 
 
-def _beside(
-    site: Site, number: str, loaded: Sequence[Node], alpha: float, marks: dict[str, str | float | bool]
-) -> tuple[Value, Value]:
+def _beside(site: Site, number: str, loaded: Sequence[Node], alpha: float, marks: Marks) -> tuple[Value, Value]:
     """The adapter beside one product; its shares of the gradients of A and B. ``number`` links the derivative to what
     it is the derivative of."""
     graph, scope = site.product.home, site.product.scope

@@ -110,8 +110,8 @@ class LoRA(Pass):
                 if name not in fit and name not in unfit:
                     try:
                         fit[name] = self._judged(program, found, name)
-                    except Unfit as reason:
-                        unfit[name] = str(reason)
+                    except Unfit as error:
+                        unfit[name] = str(error)
             wrong = [name for name in matching if name in unfit]
             if len(wrong) == len(matching):
                 of = "" if wrong == [glob] else f", nor any other that matches '{glob}'"
@@ -173,7 +173,7 @@ class LoRA(Pass):
             begin, zero = types.values()
             values = self._first(begin, number), ZeroData(zero.nbytes)
             states = [found.graph.state(name, type_) for name, type_ in types.items()]
-            gradients = put_adapter(fx, a, *states, self.alpha)
+            gradients = put_adapter(fx, a, states, self.alpha)
             for (name, type_), value, gradient in zip(types.items(), values, gradients, strict=True):
                 new.append(NewWeight(repeat, name, TensorValue(type_, value), gradient))
         repeat_updates(program, new)

@@ -153,8 +153,7 @@ def _summands(found: TrainingAnatomy, gradient: Node) -> list[Node]:
     """The products that a gradient is the sum of."""
     leaves: list[Node] = []
 
-    def above(value: Value) -> list[Value]:
-        assert isinstance(value, Node)
+    def above(value: Node) -> list[Node]:
         if value.op.name in PRODUCTS and value.op.name != DENSE:
             leaves.append(value)
             return []
@@ -164,9 +163,10 @@ def _summands(found: TrainingAnatomy, gradient: Node) -> list[Node]:
             following = [v for v in unpacked(value.operands) if isinstance(v.type, TensorType)]
         else:
             following = []
-        if not following or not all(isinstance(v, Node) and found.part(v) == BACKWARD for v in following):
+        nodes = [v for v in following if isinstance(v, Node) and found.part(v) == BACKWARD]
+        if not nodes or len(nodes) < len(following):
             raise Unfit(f"its gradient is made by {_show(value)}, and not by a product with the input of its layer")
-        return following
+        return nodes
 
     for _ in walk([gradient], above):
         pass

@@ -39,9 +39,8 @@ def adapters_of(program: Program) -> dict[str, Adapter]:
             lacking = next((name for name in (weight, a, b) if name not in program.state), None)
             if lacking is not None:
                 raise PassError(f"{node!r} adds an adapter to '{weight}', but the program has no state '{lacking}'")
-            alpha = float(node.marks[ALPHA])  # type: ignore[arg-type]
             rank = program.state[a].shape[0]
-            found[weight] = Adapter(weight, a, b, alpha, rank, bool(node.marks[INPUTS_FIRST]))
+            found[weight] = Adapter(weight, a, b, float(node.marks[ALPHA]), rank, bool(node.marks[INPUTS_FIRST]))
     if not found:
         raise PassError("the program has no adapters: compile it with the pass 'lora'")
     return found
