@@ -158,8 +158,7 @@ def _add_state(program: Program, weight: NewWeight) -> dict[Value, Value]:
         assert isinstance(type_, TensorType)
         start = _start(variable, program.state[model.name], type_, value)
         program.add_state(weight.names[slot], type_, "slot", start, weight.name)
-    twins: dict[Value, Value] = {}
-    twins.update(weight.gradients)
+    twins: dict[Value, Value] = dict(weight.gradients.items())
     for old, new in weight.names.items():
         twins[graph.states[old]] = graph.state(new, program.state[new].type)
     for formal in (v for v, path in plan.dead if isinstance(v, Input) and not path):
