@@ -52,6 +52,7 @@ ELSEWHERE = {
     "ir/core": "tests/ir/core/test_graph.py",
     # A proof is judged as a whole: what is proved, and that no fault is.
     "ir/proof": "tests/ir/proof/test_prover.py",
+    "ir/symbolic": "tests/ir/proof/test_prover.py",
     # One pass in several files.
     "passes/data_parallel": "tests/passes/data_parallel.ir",
     "passes/step/freezing.py": "tests/passes/gradient_freeze.ir",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..analysis.effects.races import races
 from ..core.data import Data
 from ..core.program import Program
-from .execution import Unproved
+from ..symbolic.execution import Unproved
 from .formulas import less_bn
-from .races import races
 from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..core.graph import Graph
-from .execution import WORLD, Outcome
+from ..symbolic.execution import WORLD, Outcome
+from ..symbolic.terms import Terms
 from .expected import Expected
 from .formulas import freeze, less_bn
 from .reals import Reals
 from .sides import Sides
-from .terms import Terms
 from .verdict import PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
 
 

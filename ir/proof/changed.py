@@ -10,9 +10,9 @@ from typing import Any
 from ..core.graph import Node
 from ..core.primitives import facts
 from ..core.program import Program
+from ..symbolic.execution import Execution, Outcome, Unproved
 from ..text import print_graph
 from . import formulas
-from .execution import Execution, Outcome, Unproved
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .polynomial import ONE
 from .reals import Reals

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..core.graph import Node
+from ..symbolic.execution import Outcome, Side
+from ..symbolic.terms import VARIES
 from .changed import Changed, changed
-from .execution import Outcome, Side
 from .formulas import less_bn
 from .polynomial import Polynomial
 from .reals import Reals
 from .sides import Sides
-from .terms import VARIES
 from .variants import Frozen, idle_gradients, unmoved, without
 from .verdict import Proof
 

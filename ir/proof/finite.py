@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..core.types import TensorType
+from ..symbolic.terms import VARIES, Terms
 from .expected import Expected
 from .reals import Reals
 from .sides import Sides
-from .terms import VARIES, Terms
 from .verdict import STATE, UNPROVED, Verdict
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core.graph import Graph
+from ..symbolic.execution import Outcome, Unproved
 from .case import Case
-from .execution import Outcome, Unproved
 from .expected import Expected
 from .finite import Tests, tests_of, untested
 from .polynomial import Polynomial, add

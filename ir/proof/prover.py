@@ -13,16 +13,16 @@ from fractions import Fraction
 
 from ..core.graph import Graph
 from ..core.program import Program
+from ..symbolic.execution import Unproved
+from ..symbolic.terms import Terms
 from . import anatomy, formulas
 from .before import compare_order, compare_start
 from .claim import claim_of
-from .execution import Unproved
 from .expected import Expected, expect
 from .micro_batch import micro_batch, note
 from .polynomial import Polynomial
 from .reals import Reals
 from .sides import Sides
-from .terms import Terms
 from .update import Scenario, judge, update
 from .variants import Frozen, prove_variants
 from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
@@ -45,6 +45,7 @@ def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tu
             raise Unproved(f"pass '{unstated}' changes training on purpose, and no formula says how: law missing")
         compare_start(original, program, proof)
         sides = Sides(original, program, terms, cycles)
+        proof.alike = sides.alike
         expected = expect(sides, proof)
         frozen = expected.frozen
         if sides.averaged or expected.changed.statement is not None:

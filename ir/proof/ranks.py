@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ..core.graph import Node
 from ..rewrite.ranks.collectives import group_of, is_world
-from .terms import Shape, Terms
+from ..symbolic.terms import Shape, Terms
 
 Factors = tuple[tuple[int, int], ...]
 Polynomial = dict[Factors, Fraction]

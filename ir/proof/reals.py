@@ -17,11 +17,11 @@ from ..core.attributes import Number, TensorValue
 from ..core.data import to_numpy
 from ..core.primitives import Family
 from ..core.types import DType, TensorType
-from .execution import ite
+from ..symbolic.execution import ite
+from ..symbolic.terms import Shape, Terms
 from .laws import LAWS
 from .polynomial import ONE, Monomial, Polynomial, plus, power, product, times
 from .ranks import Ranks, laid_out
-from .terms import Shape, Terms
 
 _FLOATS = {d.value for d in DType if d.is_float}
 _MOST = 400

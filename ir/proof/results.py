@@ -6,8 +6,8 @@ from ..analysis.training.results import names_of_results
 from ..core.graph import Graph
 from ..core.names import LOSS_SCALE, OVERFLOW, SKIPPED_CYCLES
 from ..core.types import DType
+from ..symbolic.execution import Outcome
 from .case import Case
-from .execution import Outcome
 from .verdict import OWN, RESULT, UNPROVED
 
 

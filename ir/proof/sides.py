@@ -11,12 +11,12 @@ from ..core.predicates import is_random
 from ..core.program import Program
 from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
-from .execution import WORLD, Execution, Outcome, Side, Unproved
+from ..symbolic.execution import WORLD, Execution, Outcome, Side, Unproved
+from ..symbolic.terms import VARIES, Terms
 from .formulas import less_bn
 from .promises import promises_of
 from .ranks import Ranks
 from .reals import Reals
-from .terms import VARIES, Terms
 
 
 class Sides:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..core.graph import Graph
+from ..symbolic.execution import WORLD, Outcome, Unproved
+from ..symbolic.terms import VARIES
 from .case import Case
-from .execution import WORLD, Outcome, Unproved
 from .expected import Expected
 from .finite import tests_of, untested
 from .micro_batch import MicroBatch
@@ -20,7 +21,6 @@ from .polynomial import Polynomial, add, times
 from .reals import Reals
 from .results import compare_results
 from .sides import Sides
-from .terms import VARIES
 from .verdict import Proof
 
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..core.graph import Node, tensor_type
-from ..core.predicates import written_operands
 from ..core.primitives import Facts, facts
 from ..core.types import TensorType
+from ..symbolic.terms import Terms, written_state
 from .polynomial import Polynomial
 from .reals import Reals
-from .terms import Terms
 
 MEANS = ("mean", "all")
 """Kinds of terms that stand for the mean of a gradient, over micro-batches and over ranks too."""
@@ -72,7 +71,7 @@ def updates(
         head, node = terms.heads[t], terms.nodes[t]
         if head[0] != "written" or node is None or head[-2] != 0 or t not in moved:
             continue
-        at, weight = facts(node.op).gradient, _target(terms, t, node)
+        at, weight = facts(node.op).gradient, written_state(terms, t, node)
         if at is None or weight not in weights or _is_made(terms, terms.arguments[t][at]):
             continue
         assert weight is not None
@@ -117,7 +116,7 @@ def _last(terms: Terms, t: int, weight: str) -> tuple[Node | None, tuple[int, ..
     """The primitive of an optimizer that leaves a term in the weight, and what it takes."""
     node = terms.nodes[t]
     writes = terms.heads[t][0] == "written" and node is not None and facts(node.op).gradient is not None
-    return (node, terms.arguments[t]) if writes and node and _target(terms, t, node) == weight else (None, ())
+    return (node, terms.arguments[t]) if writes and node and written_state(terms, t, node) == weight else (None, ())
 
 
 def _leaving(terms: Terms, root: int, seams: Collection[int]) -> set[int]:
@@ -147,7 +146,7 @@ def rewritten(
         head, node = terms.heads[t], terms.nodes[t]
         arguments = tuple(new[a] for a in terms.arguments[t])
         if node is not None and head[0] in ("written", "op") and facts(node.op).gradient is not None:
-            weight = _target(terms, t, node)
+            weight = written_state(terms, t, node)
             if weight is not None:
                 arguments = change(node, weight, arguments)
         new[t] = t if arguments == terms.arguments[t] else terms.make(head, arguments, terms.shapes[t], node)
@@ -163,20 +162,3 @@ def _is_made(terms: Terms, t: int) -> bool:
 def _is_centred(terms: Terms, gradient: Polynomial) -> bool:
     """Whether a gradient has lost its mean, which is the last that happens to it before the update."""
     return len(gradient) > 1 and any(terms.name(a) == "ReduceMean" for m in gradient for a, _ in m)
-
-
-def _target(terms: Terms, t: int, node: Node) -> str | None:
-    """The state that the primitive of a term writes first, whatever it held before."""
-    writes = written_operands(node)
-    if not writes:
-        return None
-    t = terms.arguments[t][writes[0]]
-    while terms.heads[t][0] in ("written", "ite"):
-        arguments, before = terms.arguments[t], terms.nodes[t]
-        if terms.heads[t][0] == "ite":
-            t = arguments[2]
-        elif before is None or not (into := written_operands(before)):
-            return None
-        else:
-            t = arguments[into[0]]
-    return str(terms.heads[t][1]) if terms.heads[t][0] == "state" else None

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.program import Program, StateVariable
-from .execution import Execution, Outcome
+from ..symbolic.execution import Execution, Outcome
+from ..symbolic.terms import Terms
 from .formulas import freeze
 from .reals import Reals
-from .terms import Terms
 from .updates import MEANS, Moved, updates
 from .verdict import STATE, UNPROVED, Proof, Verdict
 

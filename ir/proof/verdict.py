@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .formulas.rules import Rule
 from .formulas.statement import Stated
 
 SAME, REALS, PURPOSE, OWN, UNPROVED = (
@@ -49,6 +50,10 @@ class Proof:
     """The same of a micro-batch that is dropped, where the program drops some."""
     counted: tuple[str, int] | None = None
     """Of a program whose one graph counts the micro-batches of a cycle itself: the state, and how many there are."""
+    rules: dict[str, Rule] = field(default_factory=dict)
+    """What the program's own states follow from one cycle to the next, but for those that add up or stay."""
+    alike: bool = False
+    """Whether draws with other seeds count as the same."""
     tested: bool = False
     """Whether the program tests gradients for finite values, as the original does not."""
     stated: list[Stated] = field(default_factory=list)

@@ -10,8 +10,8 @@ from ...ir.core.program import Program
 from ...ir.files.atomic import replacing_file
 from ...ir.files.document import Document
 from ...ir.proof.laws import LAWS
-from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import KINDS
+from ...ir.symbolic.terms import Terms
 from .. import cli
 from ..recheck.checker import check as recheck
 from ..verification import table
@@ -19,7 +19,7 @@ from ..verification.hashes import hashes
 from .run import SEED, Proved, base_of, to_json, with_reports
 
 FILE = "proof.json"
-FORMAT = 2
+FORMAT = 3
 LARGEST = 1 << 30
 """Bytes of a certificate at most."""
 LEFT_OUT = (FILE, table.FILE)
@@ -127,6 +127,10 @@ def _cycle(d: Document) -> dict[str, Any]:
         pairs = {key: [list(pair.texts()) for pair in of[key].list()] for key in ("takes", "gives")}
         return {"graph": of["graph"].text(), "at": {n: node.text() for n, node in of["at"].items()}, **pairs}
 
+    def rule(of: Document) -> list[Any]:
+        takes, *texts = of.list()
+        return [list(takes.texts()), *(text.text() for text in texts)]
+
     if "variants" in d.object():
         return {"variants": [_cycle(v) for v in d["variants"].list()]}
     return {
@@ -138,6 +142,8 @@ def _cycle(d: Document) -> dict[str, Any]:
         "reduction": d["reduction"].text(),
         "ranks": None if d["ranks"].value is None else d["ranks"].text(),
         "scales": list(d["scales"].texts()),
+        "alike": d["alike"].truth(),
+        "rules": {name: rule(of) for name, of in d["rules"].items()},
         "loose": list(d["loose"].texts()),
         "tested": d["tested"].truth(),
         "accumulating": d["accumulating"].text(),

@@ -15,8 +15,9 @@ from ...ir.core.types import is_monad
 from ...ir.proof.formulas import less_bn
 from ...ir.proof.promises import promises_of
 from ...ir.proof.prover import prove as run_prover
-from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
+from ...ir.symbolic.terms import Terms
+from ...ir.text import print_graph
 from ...passes.framework.manager import compile_program
 from ...passes.framework.pipeline import parse_pipeline
 from ...passes.legalize import Legalize
@@ -110,6 +111,11 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
             for name, v in program.state.items()
             if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
         ],
+        "alike": proof.alike,
+        "rules": {
+            name: [list(rule.takes), *(print_graph(g, annotations=False) for g in (rule.clean, rule.overflow))]
+            for name, rule in proof.rules.items()
+        },
         "loose": list(proof.loose),
         "frozen": list(proof.frozen),
         "idle": list(proof.idle),

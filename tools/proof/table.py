@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted
 from ...ir.proof.formulas.statement import Stated
-from ...ir.proof.terms import Terms
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
+from ...ir.symbolic.terms import Terms
 from .. import cli
 from ..tables import say
 from .run import Proved, guilty

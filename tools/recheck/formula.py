@@ -1,7 +1,7 @@
 """What the original does where its updates take what a formula of the certificate gives.
 
-The formula is a graph. What its inputs are is seen in runs of the original: what the update of each weight takes, and
-what it would take if all gradients were 0, which is its decay.
+The formula is a graph. What its inputs are is seen in the original's updates: what each takes, and what it would take
+if all gradients were 0, which is its decay.
 """
 
 from __future__ import annotations
@@ -11,57 +11,67 @@ from typing import Any
 
 from ...ir.core.errors import Error
 from ...ir.core.graph import Node
-from ...ir.core.prime_field import exact, plus, times
 from ...ir.core.primitives import facts
+from ...ir.symbolic.execution import Execution, Outcome
+from ...ir.symbolic.numbers import Mean, Numbers, Update, Val, number
+from ...ir.symbolic.prime_field import Num, exact, plus, times
 from ...ir.text import parse_graph
-from .field import Field, Val, flat
-from .machine import Machine
+
+Key = tuple[str, str]
+"""What a value is, and of which weight."""
 
 
-def stated(
-    run: Callable[..., dict[str, Val]], mean: Any, start: Mapping[str, Any], formula: Mapping[str, Any]
-) -> dict[str, Val]:
-    """The states after a step of the original with that formula. ``run``: the original, by what gradients become
-    (``mean``) and what updates take (``update``)."""
-    seen: dict[tuple[str, str], Any] = {("weight", name): value for name, value in start.items()}
+def formula_of(
+    document: Mapping[str, Any], step: Outcome, start: Mapping[str, Num], mean: Mean, execution: Execution,
+    numbers: Callable[[Mapping[int, Val], Mean, Update | None], Numbers],
+) -> tuple[dict[str, Val], dict[Key, Val]]:  # fmt: skip
+    """The states after a ``step`` of the original with that formula, and what it gives. ``numbers``: of terms, by what
+    gradients become and what updates take."""
+    seen: dict[Key, Any] = {("weight", name): value for name, value in start.items()}
+    weights = {node: weight for weight, node in document["at"].items()}
 
-    def see(what: str, node: Node, weight: str, taken: list[Any]) -> list[Any]:
-        places = {what: facts(node.op).gradient, "rate": facts(node.op).rate}
-        seen.update(((key, weight), taken[i]) for key, i in places.items() if i is not None)
-        return taken
+    def after(mean: Mean, update: Update) -> dict[str, Val]:
+        of = numbers({}, mean, update)
+        return {name: of.of(step.states[name]) for name in start}
 
-    run(mean=lambda *_: exact(0), update=lambda *a: see("rest", *a))
-    at: dict[Any, str] = {}
+    def seeing(what: str) -> Update:
+        def see(node: Node, weight: str, taken: list[Val]) -> list[Val]:
+            places = {what: facts(node.op).gradient, "rate": facts(node.op).rate}
+            seen.update({(key, weight): taken[i] for key, i in places.items() if i is not None})
+            return taken
 
-    def leaving(node: Node, value: Any) -> Any:
-        found = mean(node, value)
-        for weight, name in formula["at"].items():
-            if node.name == name:
-                seen["gradient", weight], at[flat(value)] = found, weight
+        return see
+
+    def leaving(t: int, value: Num) -> Val:
+        found = mean(t, value)
+        seen["gradient", weights.get(step.seams[t].name, "")] = found
         return found
 
-    run(mean=leaving, update=lambda *a: see("whole", *a))
-    for what, weight in list(seen):
-        if what == "whole" and weight not in formula["at"]:
-            seen["gradient", weight] = plus(seen[what, weight], times(exact(-1), seen["rest", weight]))
-    graph = parse_graph(formula["graph"], "formula")
-    taken = [seen.get(tuple(key)) for key in formula["takes"]]
-    given = Machine(Field(), {}).body(graph, taken) if None not in taken and len(taken) == len(graph.inputs) else None
-    if not isinstance(given, tuple) or len(given) != len(formula["gives"]):
-        raise Error("the formula of the certificate takes or gives what no update of the original does")
-    gives = dict(zip(map(tuple, formula["gives"]), given, strict=True))
-
-    def replaced(node: Node, weight: str, taken: list[Any]) -> list[Any]:
-        known, whole = facts(node.op), "taken" if weight not in formula["at"] else ""
-        places = {known.gradient: whole, known.rate: "rate", known.decay: "decay"}
+    def replaced(node: Node, weight: str, taken: list[Val]) -> list[Val]:
+        places = {facts(node.op).rate: "rate", facts(node.op).decay: "decay"}
+        if weight not in document["at"]:
+            places[facts(node.op).gradient] = "taken"
         return [gives.get((places.get(i, ""), weight), v) for i, v in enumerate(taken)]
 
-    def instead(node: Node, value: Any) -> Any:
-        return gives.get(("taken", at.get(flat(value))), mean(node, value))
-
-    after: dict[str, Any] = run(mean=instead, update=replaced)
+    after(lambda *_: exact(0), seeing("rest"))
+    after(leaving, seeing("whole"))
+    for what, weight in list(seen):
+        if what == "whole" and weight not in document["at"]:
+            seen["gradient", weight] = minus(seen[what, weight], seen["rest", weight])
+    graph = parse_graph(document["graph"], "formula")
+    inputs = [execution.terms.make(("given", i)) for i in range(len(graph.inputs))]
+    taken = {t: seen[what, of] for t, (what, of) in zip(inputs, document["takes"], strict=False) if (what, of) in seen}
+    result = execution.run(graph, {}, inputs).result if len(taken) == len(inputs) == len(document["takes"]) else []
+    if len(result) != len(document["gives"]):
+        raise Error("the formula of the certificate takes or gives what no update of the original does")
+    values = numbers(taken, mean, None)
+    gives = {(what, name): values.of(t) for (what, name), t in zip(document["gives"], result, strict=True)}
+    states = after(lambda t, v: gives.get(("taken", weights.get(step.seams[t].name, "")), mean(t, v)), replaced)
     for what, name in gives:
         if what == "step":
-            step = plus(after[name], times(exact(-1), start[name]))
-            after[name] = plus(start[name], times(step, gives[what, name]))
-    return after
+            states[name] = plus(start[name], times(minus(states[name], start[name]), number(gives[what, name])))
+    return states, gives
+
+
+def minus(a: Any, b: Any) -> Num:
+    return plus(a, times(exact(-1), b))

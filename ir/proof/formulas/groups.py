@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.graph import tensor_type
 from ...core.program import StateVariable
-from ..execution import Unproved
+from ...symbolic.execution import Unproved
 from .statement import DECAY, RATE, STEP, Statement
 
 PASS = "parameter-groups"

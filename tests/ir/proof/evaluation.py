@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from boost_compile.ir.core.attributes import TensorValue
 from boost_compile.ir.core.data import to_numpy
-from boost_compile.ir.proof.terms import Terms
+from boost_compile.ir.symbolic.terms import Terms
 
 from tests.execution import PURE
 

@@ -26,6 +26,7 @@ from collections.abc import Container, Hashable, Iterable
 from ..core.attributes import Attribute, TensorValue, bits
 from ..core.graph import Node
 from ..core.op import Op
+from ..core.predicates import written_operands
 from ..core.types import TensorType, Type
 
 Head = tuple[Hashable, ...]
@@ -124,3 +125,20 @@ class Terms:
             found.add(number)
             stack.extend(a for a in self.arguments[number] if a not in known and a not in found)
         return sorted(found)
+
+
+def written_state(terms: Terms, t: int, node: Node) -> str | None:
+    """The state that the primitive of a term writes first, whatever it held before."""
+    writes = written_operands(node)
+    if not writes:
+        return None
+    t = terms.arguments[t][writes[0]]
+    while terms.heads[t][0] in ("written", "ite"):
+        arguments, before = terms.arguments[t], terms.nodes[t]
+        if terms.heads[t][0] == "ite":
+            t = arguments[2]
+        elif before is None or not (into := written_operands(before)):
+            return None
+        else:
+            t = arguments[into[0]]
+    return str(terms.heads[t][1]) if terms.heads[t][0] == "state" else None

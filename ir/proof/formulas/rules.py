@@ -1,0 +1,73 @@
+"""The rules of the states that passes bring along, as graphs of scalars: counts of skipped updates, and loss scales.
+
+A certificate holds them as text. They are written with the primitives that a program would compute them with, so that
+both have one normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...builders.nodes import Nodes
+from ...core.graph import Graph, Value
+from ...core.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a state holds after a cycle, from what the states that it ``takes`` held before: where all gradients are
+    finite (``clean``), and where one is not."""
+
+    takes: tuple[str, ...]
+    clean: Graph
+    overflow: Graph
+
+
+def _written(dtype: DType, takes: tuple[str, ...], *formulas: Callable[..., Value]) -> Rule:
+    graphs = []
+    for formula in formulas:
+        graph = Graph("rule")
+        inputs = [graph.add_input(f"state_{i}", TensorType(dtype, ())) for i in range(len(takes))]
+        graph.result = formula(Nodes(graph, ""), *inputs)
+        graphs.append(graph)
+    return Rule(takes, *graphs)
+
+
+def counts(name: str, dtype: DType, *, skipped: bool) -> Rule:
+    """A count of cycles, or of updates in a row that were skipped."""
+
+    def more(w: Nodes, count: Value) -> Value:
+        return w.op("Add", count, w.number(1, dtype.value))
+
+    def none(w: Nodes, _: Value) -> Value:
+        return w.number(0, dtype.value)
+
+    return _written(dtype, (name,), none if skipped else more, more)
+
+
+def dynamic_scale(scale: str, clean: str, options: Mapping[str, Any]) -> tuple[Rule, Rule]:
+    """A dynamic loss scale, and its count of clean cycles: ``nn.DynamicLossScaleUpdateCell``. An overflow divides the
+    scale by the factor, ``window`` cycles in a row without one multiply it, within its bounds."""
+
+    def grows(w: Nodes, n: Value) -> tuple[Value, Value]:
+        in_a_row = w.op("Add", n, w.number(1.0))
+        return w.op("GreaterEqual", in_a_row, w.number(options["window"])), in_a_row
+
+    def larger(w: Nodes, s: Value, n: Value) -> Value:
+        grown = w.op("Minimum", w.op("Mul", s, w.number(options["factor"])), w.number(options["max"]))
+        return w.op("Select", grows(w, n)[0], grown, s)
+
+    def smaller(w: Nodes, s: Value, _: Value) -> Value:
+        return w.op("Maximum", w.op("Mul", s, w.number(1.0 / options["factor"])), w.number(options["min"]))
+
+    def counted(w: Nodes, _: Value, n: Value) -> Value:
+        enough, in_a_row = grows(w, n)
+        return w.op("Select", enough, w.number(0.0), in_a_row)
+
+    takes = (scale, clean)
+    return (
+        _written(DType.FLOAT32, takes, larger, smaller),
+        _written(DType.FLOAT32, takes, counted, lambda w, *_: w.number(0.0)),
+    )

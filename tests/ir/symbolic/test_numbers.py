@@ -1,0 +1,84 @@
+"""Terms as numbers: what is equal over the reals has one number, and what is not has another."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.symbolic.execution import Execution
+from boost_compile.ir.symbolic.numbers import Numbers, Val, flat
+from boost_compile.ir.symbolic.terms import Terms
+
+from tests.graphs import graph
+
+HEAD = """graph @g(%x: float32[2,3], %y: float32[2,3], %w: float32[3,2], %s: float32[], %c: bool[], %v: float32[4],
+%u: float32[2]) {
+"""
+
+
+def values(text: str, case: bool | None = None) -> list[Val]:
+    """What a graph of these lines returns."""
+    terms = Terms()
+    g = graph(HEAD + text + "\n}")
+    inputs = [terms.make(("input", i), (), terms.type(v.type)[1]) for i, v in enumerate(g.inputs)]
+    found = Execution(terms).run(g, {}, inputs)
+    plain = Numbers(terms, 7, {}, {}, None, 2, lambda _, value: value)
+    known = {}
+    for i in range(2):  # x and y are gradients
+        number = plain.of(inputs[i])
+        known[flat(number)] = type(number)(number.a, number.b, of=1 << i)
+    return [Numbers(terms, 7, {}, known, case, 2, lambda _, value: value).of(t) for t in found.result]
+
+
+def same(text: str, case: bool | None = None) -> bool:
+    one, other = values(text + "\n%r = MakeTuple(%a, %b)\nreturn %r", case)
+    return flat(one) == flat(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "equal"),
+    [
+        ("%p = Add(%x, %y)\n%a = Mul(%p, %s)\n%q = Mul(%x, %s)\n%o = Mul(%s, %y)\n%b = Add(%o, %q)", True),
+        ("%p = Add(%x, %y)\n%a = Mul(%p, %s)\n%q = Mul(%x, %s)\n%b = Add(%y, %q)", False),
+        ("%p = RealDiv(%x, %s)\n%a = Mul(%p, %s)\n%b = Neg(%x)", False),
+        ("%p = RealDiv(%x, %s)\n%a = Mul(%p, %s)\n%q = Neg(%x)\n%b = Neg(%q)", True),
+        ("%a = Sub(%x, %y)\n%b = Sub(%y, %x)", False),
+        ("%p = Mul(%x, %s)\n%a = MatMul(%p, %w, false, false) : float32[2,2]\n"
+         "%q = MatMul(%x, %w, false, false) : float32[2,2]\n%b = Mul(%q, %s)", True),
+        ("%p = Mul(%x, %y)\n%a = MatMul(%p, %w, false, false) : float32[2,2]\n"
+         "%q = MatMul(%x, %w, false, false) : float32[2,2]\n%b = Mul(%q, %q)", False),
+        ("%a = Sqrt(%s)\n%b = Exp(%s)", False),
+        ("%p = Reshape(%x, (6,)) : float32[6]\n%a = Reshape(%p, (2, 3)) : float32[2,3]\n%b = Depend(%x, %y)", True),
+        ("%a = Reshape(%x, (3, 2)) : float32[3,2]\n%b = Reshape(%x, (6,)) : float32[6]", False),
+        ("%a = Select(%c, %x, %x)\n%b = Depend(%x, %y)", True),
+        ("%a = Select(%c, %x, %y)\n%b = Select(%c, %y, %x)", False),
+    ],
+)  # fmt: skip
+def test_laws_of_the_reals(text: str, equal: bool) -> None:
+    assert same(text) is equal
+
+
+@pytest.mark.parametrize(("begin", "equal"), [("(4,)", True), ("(0,)", False)])
+def test_a_part_of_what_was_joined(begin: str, equal: bool) -> None:
+    text = "%t = MakeTuple(%v, %u)\n%j = Concat(%t, 0) : float32[6]\n" + (
+        f"%a = Slice(%j, {begin}, (2,)) : float32[2]\n%b = Depend(%u, %x)"
+    )
+    assert same(text) is equal
+
+
+TESTED = "%p = IsFinite(%x)\n%q = IsFinite(%y)\n%m = ReduceAll(%p, (), false) : bool[]\n" + (
+    "%n = ReduceAll(%q, (), false) : bool[]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "finite", "spoiled"),
+    [
+        ("%r = LogicalAnd(%m, %n)", True, False),
+        ("%o = LogicalOr(%m, %n)\n%r = LogicalNot(%o)", False, False),
+        ("%r = LogicalAnd(%m, %m)", True, 0b10),  # nobody looks at y
+    ],
+)
+def test_all_gradients_are_finite_or_one_is_not(text: str, finite: Val, spoiled: Val) -> None:
+    text = f"{TESTED}{text}\nreturn %r"
+    assert values(text, True) == [finite]
+    assert values(text, False) == [spoiled]
+    assert values(text) != [finite]
