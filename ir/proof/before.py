@@ -6,7 +6,7 @@ from ..analysis.effects.races import races
 from ..core.data import Data
 from ..core.program import Program
 from ..symbolic.execution import Unproved
-from .formulas import less_bn
+from . import formulas
 from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
 
 
@@ -22,7 +22,7 @@ def compare_order(original: Program, program: Program, proof: Proof) -> None:
 
 
 def compare_start(original: Program, program: Program, proof: Proof) -> None:
-    lacking = less_bn.gone(original, program)
+    lacking = formulas.gone(original, program)
     for name, variable in original.state.items():
         mine = program.state.get(name)
         if name in lacking:

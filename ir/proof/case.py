@@ -54,8 +54,10 @@ class Case:
         sides, changed = self.sides, self.expected.changed
         by = changed.states.get(name, ()) if what == STATE else ()
         if what == STATE and name in self.proof.frozen:
-            by = (*by, freeze.PASS)
-        if sides.lacking and (what == RESULT or a not in (sides.terms.find(("state", name)), sides.kept)):
+            lost = self.expected.lost.holds(sides.original.state.get(name), name)
+            by = (*by, freeze.FOR_GOOD if lost else freeze.PASS)
+        moves = what == RESULT or a not in (sides.terms.find(("state", name)), sides.kept)
+        if moves and less_bn.asked(sides.program):
             by = (*by, less_bn.PASS)
         if a == b and not by:
             self.say(what, name, SAME, "", b, a, ("draws",) if sides.alike else ())

@@ -10,7 +10,7 @@ from ..core.graph import Node
 from ..symbolic.execution import Outcome, Side
 from ..symbolic.terms import VARIES
 from .changed import Changed, changed
-from .formulas import less_bn
+from .formulas import freeze, less_bn
 from .polynomial import Polynomial
 from .reals import Reals
 from .sides import Sides
@@ -21,13 +21,14 @@ from .verdict import Proof
 @dataclass(frozen=True)
 class Expected:
     """``network``: the step without its update side, ``mean``: with averaged gradients. ``opaque``: the terms of the
-    network, which no law looks into. ``frozen``: what a variant leaves as it is."""
+    network, which no law looks into. ``frozen``: what a variant leaves as it is; ``lost``: what is frozen for good."""
 
     network: Outcome
     mean: Outcome
     opaque: set[int]
     changed: Changed
     frozen: Frozen
+    lost: Frozen
 
 
 def expect(sides: Sides, proof: Proof) -> Expected:
@@ -41,17 +42,22 @@ def expect(sides: Sides, proof: Proof) -> Expected:
 
     network, mean = run(only=True), run(mean=_mean(sides))
     opaque = {*mean.network, *network.network} - {t for t in mean.seams if terms.heads[t][0] == "const"}
-    frozen = Frozen()
-    if sides.cycles:
-        frozen = unmoved(original, program, states, mean, execution, inputs)
-        idle = idle_gradients(frozen, mean, terms, sides.reals(opaque))
+    trained = [n for n, v in original.state.items() if v.role == "weight" and mean.states[n] != states[n]]
+    lost = Frozen(trained, freeze.for_good(program, trained))
+    trained = [n for n in trained if n not in lost.names]
+    frozen = unmoved(trained, program, states, execution, inputs) if sides.cycles else Frozen()
+    if sides.cycles or lost.names:
+        still = Frozen(lost.trained, frozen.names | lost.names)
+        idle = idle_gradients(still, mean, terms, sides.reals(opaque))
         proof.idle = sorted({mean.seams[t].name for t in idle})
-        mean = without(original, frozen.names, run(mean=_mean(sides, idle)), network, terms, opaque)
-        proof.frozen = [n for n in mean.states if frozen.holds(original.state.get(n), n)]
+        mean = without(original, still.names, run(mean=_mean(sides, idle)), network, terms, opaque)
+        proof.frozen = [n for n in mean.states if still.holds(original.state.get(n), n)]
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
-    proof.stated = [*less_bn.state(original, program), *change.stated]
+    proof.stated = [
+        *less_bn.state(original, program), *freeze.state_for_good(program, lost.names), *change.stated,
+    ]  # fmt: skip
     proof.formula = change.document()
-    return Expected(network, mean, opaque, change, frozen)
+    return Expected(network, mean, opaque, change, frozen, lost)
 
 
 def _mean(sides: Sides, idle: Collection[int] = ()) -> Callable[[int, Node], int]:

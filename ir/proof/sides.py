@@ -13,7 +13,7 @@ from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
 from ..symbolic.execution import WORLD, Execution, Outcome, Side, Unproved
 from ..symbolic.terms import VARIES, Terms
-from .formulas import less_bn
+from . import formulas
 from .promises import promises_of
 from .ranks import Ranks
 from .reals import Reals
@@ -38,7 +38,7 @@ class Sides:
         self.alike = _seeds(original) != _seeds(program)
         self.execution = Execution(terms, draws_alike=self.alike, target=program.target)
         self.kept, self.gone, self.later = (terms.make(("symbol", name), (), ()) for name in "NDm")
-        self.lacking = less_bn.gone(original, program)
+        self.lacking = formulas.gone(original, program)
         self.compared = [name for name in original.state if name not in self.lacking]
         self.own = [name for name in program.state if name not in original.state]
         self.moving = self._moved_by_network()

@@ -30,11 +30,9 @@ class Frozen:
 
 
 def unmoved(
-    original: Program, program: Program, start: Mapping[str, int], mean: Outcome, execution: Execution,
-    inputs: Sequence[int],
-) -> Frozen:  # fmt: skip
+    trained: Sequence[str], program: Program, start: Mapping[str, int], execution: Execution, inputs: Sequence[int]
+) -> Frozen:
     """What no updating graph of a variant writes."""
-    trained = [n for n, v in original.state.items() if v.role == "weight" and mean.states[n] != start[n]]
     schedule, terms = program.schedule, execution.terms
     held = {n: start[n] if n in start else terms.make(("state", n)) for n in program.state}
     moved: set[str] = set()

@@ -197,7 +197,7 @@ def test_a_certificate_of_other_files(here: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fragment"),
     [
-        ('"format": 2', '"format": 7', "format 7"),
+        ('"format": 3', '"format": 7', "format 7"),
         ('"terms": [', '"terms": 3, "x": [', "$.terms"),
         ("{", "", "not a JSON document"),
         ('"proved": true', '"proved": false', "proves nothing"),

@@ -16,13 +16,18 @@ from .statement import Stated, Statement
 
 OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
 """The passes with a formula of what updates take."""
-KNOWN = (*OF_UPDATES, freeze.PASS, less_bn.PASS)
+KNOWN = (*OF_UPDATES, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS)
 """The passes that change training and have a formula."""
 
 
 def missing(program: Program) -> str:
     """The first pass of a program that changes training and has no formula; "" where there is none."""
     return next((r.name for r in program.reports if r.changed and not r.preserves and r.name not in KNOWN), "")
+
+
+def gone(original: Program, program: Program) -> set[str]:
+    """The states that the original has, and the program on purpose has not."""
+    return less_bn.gone(original, program) | freeze.gone(original, program)
 
 
 def write(

@@ -1,20 +1,36 @@
-"""Gradient freeze: a cycle of variant k leaves some weights and their slots as they are, and updates the others.
+"""Freezing: a program leaves some weights as they are, for good or in the cycles of a variant, and updates the others.
 
+Who is frozen for good (``freeze``) is said by globs. Its slots may be gone. In gradient-freeze, a cycle of variant k
+leaves weights and their slots as they are.
 With globs (``train``) the record of the pass says which. Without, the first layers are frozen, more of them in each
 variant; which weights make a layer is not stated here, so the proof names those that it found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
+from ...core.program import Program
 from ...core.variants import LISTED, Choice
 from .statement import Stated
 
-PASS = "gradient-freeze"
+PASS, FOR_GOOD = "gradient-freeze", "freeze"
+
+
+def for_good(program: Program, weights: Iterable[str]) -> frozenset[str]:
+    """Those of the weights that are not trained any more."""
+    globs = [g for r in program.reports if r.name == FOR_GOOD for g in r.options.get("match", ())]
+    return frozenset(w for w in weights if any(fnmatchcase(w, g) for g in globs))
+
+
+def gone(original: Program, program: Program) -> set[str]:
+    """The slots that go with the updates of weights."""
+    slots = {n: v.weight for n, v in original.state.items() if v.role == "slot" and n not in program.state}
+    frozen = for_good(program, {*slots.values()} - {""})
+    return {n for n, weight in slots.items() if weight in frozen}
 
 
 def objection(
@@ -45,6 +61,13 @@ def objection(
         asked = (options["type"], options["probability"], options["seed"], again, int(options["total_steps"] * 1.01))
         right = given == asked
     return "" if right else "the schedule does not choose variants as its options say"
+
+
+def state_for_good(program: Program, names: Collection[str]) -> list[Stated]:
+    """``names``: the weights that are frozen for good."""
+    options = next((r.options for r in program.reports if r.name == FOR_GOOD), {})
+    says = "these weights stay as they are, and nothing takes their gradients"
+    return [Stated(FOR_GOOD, options, says, tuple(sorted(names)))] if names else []
 
 
 def state(options: Mapping[str, Any], frozen: Sequence[Collection[str]]) -> list[Stated]:

@@ -23,6 +23,7 @@ NORM, EACH, VALUE = (f"clip-gradients{{by={by},limit=0.05}}" for by in ("global-
 CENTRAL = "lower-gradient-centralization"
 BIAS = "parameter-groups{match=[*.bias],lr_factor=2.0,weight_decay=0.5}"
 MATRIX = "parameter-groups{rank=matrix,lr_factor=0.5}"
+FREEZE_LAST = "gradient-freeze{train=[*,output.weight]}"
 ALL = f"{CENTRAL},{BIAS},{NORM}"
 CYCLES = (
     "",
@@ -113,6 +114,29 @@ def test_other_axes_are_another_formula() -> None:
     found = prove(original, program)[0]
     assert {v.name for v in found.failures} >= {tagged.name}
     del tagged.info["centralize"]
+    assert not prove(original, program)[0].proved
+
+
+FOR_GOOD = "freeze{match=hidden.*}"
+
+
+@pytest.mark.parametrize("cycle", CYCLES)
+@pytest.mark.parametrize("more", ["", NORM, FREEZE_LAST])
+def test_weights_that_are_frozen_for_good_are_proved(more: str, cycle: str) -> None:
+    original = load("mlp")
+    found = bc.prove(original, bc.compile(original, ",".join(p for p in (FOR_GOOD, more, cycle) if p)))
+    assert found.proved, show(found.proof) or found.objection
+    frozen = {v.name for v in found.proof.verdicts if v.detail.startswith("by freeze")}
+    assert frozen == {"hidden.weight", "hidden.bias"}
+    (stated,) = (s for s in found.proof.stated if s.by == "freeze")
+    assert stated.weights == ("hidden.bias", "hidden.weight")
+
+
+@pytest.mark.parametrize("match", [["hidden.weight"], ["output.*"], ["*"], []])
+def test_other_weights_were_to_be_frozen(match: list[str]) -> None:
+    original = load("mlp")
+    program = bc.compile(original, f"{FOR_GOOD},gradient-accumulation{{steps=2}}")
+    next(r for r in program.reports if r.name == "freeze").options["match"] = match
     assert not prove(original, program)[0].proved
 
 
