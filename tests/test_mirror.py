@@ -36,7 +36,7 @@ ELSEWHERE = {
     "ir/analysis/batch": "tests/passes/batch_size.ir",
     "ir/rewrite/batch_size": "tests/passes/batch_size.ir",
     # The network as it predicts is judged by what it predicts.
-    "ir/rewrite/evaluation": "tests/runtime/evaluation/test_prediction.py",
+    "ir/rewrite/evaluation": "tests/ir/rewrite/evaluation/test_network.py",
     # They are lowerings of the runtime.
     "ir/rewrite/cpu": "tests/runtime/lowering/broadcasting.ir",
     "ir/rewrite/new_weight.py": "tests/passes/normalised_head.ir",
@@ -61,7 +61,7 @@ ELSEWHERE = {
     "passes/lora": "tests/passes/lora.ir",
     "passes/step/dense_layers.py": "tests/passes/normalised_head.ir",
     "passes/legalize": "tests/passes/legalize/legalize.ir",
-    "passes/mixed_precision": "tests/passes/mixed_precision/test_mixed_precision.py",
+    "passes/mixed_precision/widen.py": "tests/passes/mixed_precision/test_narrow.py",
     "passes/recompute": "tests/passes/recompute/test_recompute.py",
     "passes/tag_gradient_centralization.py": "tests/passes/lower_gradient_centralization.ir",
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",

@@ -1,0 +1,169 @@
+"""The network of a training program computes what the step computes up to there, writes nothing, and holds no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.core.primitives import facts
+from boost_compile.ir.core.types import TensorType, TupleType, holds_function
+from boost_compile.ir.core.walk import without_order
+from boost_compile.ir.rewrite.evaluation.network import evaluation, loss_node
+from boost_compile.ir.verify.verifier import verify
+
+from tests.execution import Arrays, run_graph
+from tests.graphs import node, program, results
+from tests.material import material, values
+
+NAMES = ("branch", "loop", "mlp", "mlp_half_compute", "gated_update", "lenet_bn", "residual")
+
+
+def inputs_of(graph: Graph) -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
+    return [rng.standard_normal(t.shape).astype(t.dtype.value) for t in types]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_computes_what_the_step_computes(name: str) -> None:
+    """In every order that its tokens allow, with BatchNorms that take their statistics as they are."""
+    step = material(name)
+    (source,) = step.graphs.values()
+    network = evaluation(step)
+    graph = network.graph
+    verify(graph)
+    assert (network.is_whole, network.drawing) == (False, ())
+    assert "backward part" in str(network)
+    assert f"without {', '.join(network.left_out)}; without loss" in str(network)
+    assert set(network.inputs) | set(network.left_out) == {v.name for v in source.inputs}
+    assert set(network.program.state) == set(graph.states) < set(step.state)
+    # No function hands on a closure of the backward part.
+    for function in graph.functions.values():
+        result = without_order(function.result)
+        assert not isinstance(result.type, TupleType) or not any(map(holds_function, result.type.elements))
+    rested, twin = source.clone()
+    (end,) = (value for value in source if f"%{value.name} (" in network.ends_at[0])
+    rested.result = twin[end]
+    for norm in rested.all_nodes():
+        at = facts(norm.op).training
+        if at is not None:
+            norm.set_operand(at, norm.home.constant(False))
+    state = values(step)
+    given = dict(zip((v.name for v in source.inputs), inputs_of(source), strict=True))
+    wanted = run_graph(rested, list(given.values()), {n: v.copy() for n, v in state.items()})
+    held: Arrays = {n: state[n] for n in graph.states}
+    for found, after in results(graph, [given[n] for n in network.inputs], held):
+        np.testing.assert_array_equal(found, wanted)
+        assert all(after[n].tobytes() == held[n].tobytes() for n in held)
+
+
+LAYER = """
+state %w: float32[2] role=weight
+state %seen: float32[2] role=statistic
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[2], %label: float32[2]) -> (loss) {
+  %w0 = Load(%w, umonad) @f1
+  BODY
+  %d = Sub(%y, %label) @f8
+  %loss = ReduceSum(%d, (), false, false) @f9
+  %dd = OnesLike(%d) @b9
+  %dw = Mul(%dd, %x) @b2
+  %t = UpdateState(umonad, %w0)
+  %up = ApplyGradientDescent(%w, %rate, %dw, %t) : float32[2]
+  %end = UpdateState(%t, %up)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+WRITTEN = {
+    "assigned": ("Assign(%seen, %p, umonad)", [6.0, 20.0]),
+    "added": ("AssignAdd(%seen, %p, umonad)", [11.0, 30.0]),
+    "taken away": ("AssignSub(%seen, %p, umonad)", [5.0, 10.0]),
+}
+
+
+@pytest.mark.parametrize(("write", "expected"), WRITTEN.values(), ids=WRITTEN)
+def test_what_is_written_and_then_read_is_passed_on(write: str, expected: list[float]) -> None:
+    body = f"%p = Mul(%w0, %x) @f2\n  %s = {write} : float32[2] @f3\n  %u = UpdateState(umonad, %s)\n"
+    body += "  %again = Load(%seen, %u) @f4\n  %y = Add(%again, %p) @f5"
+    made = program(LAYER.replace("BODY", body))
+    graph = evaluation(made).graph
+    assert not [n for n in graph if n.op.name.startswith("Assign")]
+    state = {"w": np.float32([1, 2]), "seen": np.float32([5, 10])}
+    for found, after in results(graph, [np.float32([3, 5])], {n: state[n] for n in graph.states}):
+        np.testing.assert_array_equal(found, np.float32(expected))
+        assert after.get("seen", state["seen"]).tolist() == [5, 10]
+    assert ("seen" in graph.states) == ("Assign(" not in write)
+
+
+def test_a_write_that_the_output_needs_and_cannot_do_without_is_refused() -> None:
+    body = "%p = Mul(%w0, %x) @f2\n  %s = ScatterAdd(%seen, %i, %p, umonad) : float32[2] @f3\n  %y = Add(%s, %p) @f4"
+    body = "%i = Cast(%x, 34) : int32[2] @f7\n  " + body
+    with pytest.raises(PassError, match=r"cannot be evaluated without changing state 'seen': .*ScatterAdd.* writes it"):
+        evaluation(program(LAYER.replace("BODY", body)))
+
+
+DROPOUTS = {
+    "a pair": "%o = Dropout(%p) {keep_prob = 0.5} : (float32[2], float32[2]) @f3\n  %y = TupleGetItem(%o, 0) @f4",
+    "a mask": "%m = DropoutGenMask((2,), float32[]<0.5>) : uint8[16] @f3\n"
+    "  %y = DropoutDoMask(%p, %m, float32[]<0.5>) : float32[2] @f4",
+}
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS.values(), ids=DROPOUTS)
+def test_dropouts_pass_on_what_they_get(dropout: str) -> None:
+    network = evaluation(program(LAYER.replace("BODY", f"%p = Mul(%w0, %x) @f2\n  {dropout}")))
+    assert [n.op.name for n in network.graph] == ["Load", "Mul"]
+    assert network.drawing == ()
+
+
+def test_what_still_draws_is_named() -> None:
+    body = "%p = Mul(%w0, %x) @f2\n  %q = StandardNormal((2,)) : float32[2] @f3\n  %y = Add(%p, %q) @f4"
+    network = evaluation(program(LAYER.replace("BODY", body)))
+    assert network.drawing == ("StandardNormal",)
+    assert str(network).endswith("; still draws at random: StandardNormal")
+
+
+PLAIN = program(LAYER.replace("BODY", "%y = Mul(%w0, %x) @f2"))
+ALONE = """
+state %w: float32[2] role=weight
+graph @net(%x: float32[2], %unused: float32[2]) -> (logits) {
+  %w0 = Load(%w, umonad)
+  %y = Mul(%w0, %x)
+  return %y
+}"""
+
+
+def test_a_node_may_be_named_as_the_end() -> None:
+    assert loss_node(PLAIN) == "loss"
+    assert evaluation(PLAIN).ends_at == ("%y",)
+    assert evaluation(PLAIN, "d").ends_at == ("%d",)
+    assert evaluation(PLAIN, "d").left_out == ()
+    assert evaluation(PLAIN, "loss").outputs == ("loss",)
+    with pytest.raises(PassError, match=r"graph 'step' has no node 'lost'.*did you mean 'loss'"):
+        evaluation(PLAIN, "lost")
+
+
+def test_a_network_without_a_backward_part_is_taken_whole() -> None:
+    alone = program(ALONE)
+    network = evaluation(alone)
+    assert network.is_whole
+    assert (network.inputs, network.outputs, network.left_out) == (("x", "unused"), ("logits",), ())
+    assert str(network) == "the whole graph: x, unused -> logits, 1 weight"
+    assert loss_node(alone) is None
+    part = evaluation(alone, "w0")
+    assert (part.is_whole, part.outputs, part.inputs) == (False, ("w0",), ())
+    assert evaluation(alone, "logits").outputs == ("logits",)
+
+
+def test_other_values_must_be_there_and_fit() -> None:
+    network = evaluation(program(ALONE))
+    with pytest.raises(PassError, match=r"state 'w' is float32\[2\], and here lacks it"):
+        network.with_values({}, "here")
+    for wrong in (np.zeros(3, np.float32), np.zeros(2, np.float64)):
+        with pytest.raises(PassError, match=rf"and here has {wrong.dtype}\[{len(wrong)}\] for it"):
+            network.with_values({"w": wrong}, "here")
+    half = evaluation(program(ALONE.replace("float32", "bfloat16")))
+    given = half.with_values({"w": np.float32([1.0, -2.5]), "other": np.zeros(1)}, "here")
+    assert bytes(given.program.state["w"].data.view()) == np.uint16([0x3F80, 0xC020]).tobytes()
+    assert node(given.graph, "y").operand(1).name == "x"
