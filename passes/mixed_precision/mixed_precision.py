@@ -157,7 +157,7 @@ class MixedPrecision(Pass):
             )
         for glob in rule.keep:
             if not any(labels.reasons.get(n) == KEPT and rule.named(n, glob) for n in labels.parts):
-                cells = dict.fromkeys(n.scope.rpartition("/")[0] for n in labels.half())
+                cells = dict.fromkeys(n.scope.rpartition("/")[0] for n in labels.half() if n.scope)
                 shown = ", ".join(list(cells)[:8])
                 raise PassError(f"keep='{glob}' names no cell that would be in half precision; such are: {shown}")
 

@@ -249,6 +249,43 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     ),
     ("batch_size.ir", "batch-size{size=6}", 1, 8, "batch 4 → 6: 8 values", {"from": 4, "inputs": 2}, {}),
     ("batch_size.ir", "batch-size{dynamic=true}", 1, 8, "batch 4 → any size: 8 values", {"from": 4, "inputs": 2}, {}),
+    (
+        # of 37 operations, those of two gradients and of one update, 4 each
+        "freeze.ir", "freeze{match=[v]}", 1, 1,
+        "1 weight of 2 frozen; 32 % of the estimated FLOPs and 16 B of slots less",
+        {"weights frozen": 1, "nodes removed": 3, "state removed": "16 B"}, {},
+    ),
+    (
+        "weight_average.ir", "weight-average", 2, 2, "2 weights averaged (ema)",
+        {"weights averaged": 2, "elements": 4}, {"frozen": "nothing updates it: its average is itself"},
+    ),
+    (
+        # two slots of 16 bytes: one rank of two holds one of them, and of more ranks two hold one and the others none
+        "freeze.ir", "data-parallel,shard-optimizer", 2, 2,
+        "the slots of 2 weights (32 B) dealt out: one of 4 ranks holds at most 16 B; a cycle sends 32 B of new weights",
+        {
+            "weights": 2, "states": 2, "bytes of them": 32, "bytes of gradients a cycle before": 36,
+            "bytes of gradients a cycle": 36, "bytes of new weights a cycle": 32, "bytes a rank holds, 2 ranks": 16,
+            "bytes a rank holds, 4 ranks": 16, "bytes a rank holds, 8 ranks": 16,
+        },
+        {},
+    ),
+    (
+        # both products of the first layer, 120 each, and its Tanh, 20 forward and backward, of 540; into it go %x and
+        # %v0, out of it %a, into its gradient %da, out of that %dv
+        "mixed_precision/mixed_precision.ir", "mixed-precision{level=O2,loss_scale=false,keep=second-Dense}", 7, 4,
+        "O2: 4 nodes in float16, 52% of the operations; 5 casts",
+        {
+            "level": "O2", "casts": 5, "operations in float16": "51.9%",
+            "primitives": {"MatMul": 2, "Tanh": 1, "TanhGrad": 1},
+        },
+        {"step: %z (MatMul)": "stays in float32: keep names its scope"},
+    ),
+    (
+        "mixed_precision/mixed_precision.ir", "mixed-precision{level=O1,loss_scale=false}", 7, 5,
+        "O1: 5 nodes in float16, 89% of the operations; 11 casts",
+        {"level": "O1", "casts": 11, "operations in float16": "88.9%", "primitives": {"MatMul": 5}}, {},
+    ),
 ]  # fmt: skip
 
 
@@ -325,6 +362,17 @@ REFUSED = [
     ("OPEN", "gradient-accumulation", "has no fixed shape: it cannot be accumulated"),
     ("CARRIED", "gradient-accumulation", "has no fixed shape: it cannot be kept"),
     ("INSIDE", "gradient-accumulation", "only gradients of the main graph can be cut"),
+    ("STEP", "freeze{match=[u]}", "no trained weight has the name 'u'"),
+    ("STEP", "gradient-freeze{groups=2,total_steps=8}|freeze{match=[v]}", "ask for both in one pipeline"),
+    ("STEP", "weight-average{match=[u]}", "no weight has the name 'u'"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{keep=no}", "such are: net/first-Dense, net/second-Dense"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{level=O0}", "nothing in the program computes in half"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{level=O0,keep=x}", "and takes no other option"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{error=0.1}", "error=0.1 needs data=FILE.npz"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{data=x.npz}", "which is not given"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision{dtype=bfloat16}", "no bfloat16 kernels .* on cpu"),
+    ("mixed_precision/mixed_precision.ir", "mixed-precision|mixed-precision", "is in half precision already .Cast"),
+    ("HALF_LOSS", "mixed-precision", "has no backward part: it is not a training graph"),
     ("batch_size.ir", "batch-size{size=4}", "step: its batch is 4 already"),
     ("STEP", "batch-size{}", "give either size or dynamic=true"),
     ("STEP", "batch-size{size=3,dynamic=true}", "give either size or dynamic=true"),
@@ -348,6 +396,8 @@ def test_what_a_pass_refuses(what: str, pipelines: str, message: str) -> None:
         ("STEP", "overflow-check|loss-scale", ["overflow-check", "loss-scale"]),
         ("STEP", "group-loss-scale", ["group-loss-scale", "overflow-check"]),
         ("STEP", "overflow-check|group-loss-scale", ["overflow-check", "group-loss-scale"]),
+        ("mixed_precision/mixed_precision.ir", "mixed-precision", ["mixed-precision", "loss-scale", "overflow-check"]),
+        ("mixed_precision/mixed_precision.ir", "mixed-precision{loss_scale=false}", ["mixed-precision"]),
         ("STEP", "adasum", ["adasum"]),
         ("STEP", "adasum{devices_per_group=2}", ["data-parallel", "adasum"]),
         ("data_parallel_export.ir", "adasum", ["data-parallel", "adasum"]),

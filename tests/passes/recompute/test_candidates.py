@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.core.primitives import ASCEND, CPU
+from boost_compile.ir.core.primitives import ASCEND, CPU, facts
 from boost_compile.ir.text import parse_program
 from boost_compile.passes.recompute.candidates import forward_of, without_writes
+from boost_compile.passes.recompute.plans import kept_bytes
 
 from tests.graphs import graph, node
 from tests.material import material
-from tests.passes.recompute.chain import chain
+from tests.passes.recompute.chain import WIDTH, chain
 
 
 def test_the_values_of_a_chain() -> None:
@@ -17,6 +18,34 @@ def test_the_values_of_a_chain() -> None:
     forward = forward_of(chain(5).graphs["step"], CPU)
     assert [node.name for node in forward.nodes if node in forward.wanted] == ["t0", "t1", "t2", "t3", "t4"]
     assert not any(forward.obstacles.values())
+    # Weights are no forward nodes, and users in the backward part none of its users.
+    named = {node.name: node for node in forward.nodes}
+    assert [node.name for node in forward.operands(named["m1"])] == ["t0"]
+    assert [node.name for node in forward.users(named["t0"])] == ["m1"]
+    assert kept_bytes(forward) == 5 * 4 * WIDTH
+
+
+def test_a_view_that_is_taken_is_no_bytes_of_its_own() -> None:
+    forward = forward_of(
+        graph("""graph @step(%x: float32[4]) {
+  %a = Exp(%x) @f
+  %v = Reshape(%a, (2, 2)) : float32[2,2] @f
+  %g = Mul(%v, %v) @b
+  %h = Neg(%a) @b
+  %all = MakeTuple(%g, %h)
+  return %all
+}"""),
+        CPU,
+    )
+    assert {node.name for node in forward.wanted} == {"a", "v"}
+    assert kept_bytes(forward) == 16
+
+
+def test_a_normalisation_at_rest_needs_no_other_node() -> None:
+    graph = material("lenet_bn").graphs["step"]
+    for norm in [n for n in graph if n.op.name == "BatchNorm"]:
+        norm.set_operand(facts(norm.op).training or 0, graph.constant(False))
+    assert not forward_of(graph, CPU).replaced
 
 
 def test_what_another_node_stands_in_for() -> None:
