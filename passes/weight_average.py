@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from ..ir.analysis.effects.effect_list import written_states
 from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.builders.nodes import Nodes
 from ..ir.core.data import Data, from_numpy
@@ -108,7 +109,7 @@ class WeightAverage(Pass):
         return self.kind == SWA or self._every > 1 or self.warmup > 0
 
     def _averaged(self, program: Program, updating: Sequence[Graph], result: PassResult) -> list[str]:
-        written = set().union(*map(_written, updating))
+        written = set().union(*map(written_states, updating))
         weights = [name for name, variable in program.state.items() if variable.role == "weight"]
         for glob in self.match:
             if not any(fnmatchcase(name, glob) for name in weights):
@@ -131,7 +132,7 @@ class WeightAverage(Pass):
         move = self._move(fx, taken_place)
         already = {e.node for e in fx.list}
         if self.kind == LOOKAHEAD:
-            written = _written(graph)
+            written = written_states(graph)
             weights = [name for name in weights if name in written]
         for name in weights:
             weight = graph.state(name)
@@ -185,11 +186,6 @@ class _Move:
     condition: Value | None
     kept: Value
     taken: Value
-
-
-def _written(graph: Graph) -> set[str]:
-    """The names of the states that a graph writes."""
-    return {state.name for e in Effects(graph).list for state in e.writes}
 
 
 def _widened(weight: StateVariable) -> Data:

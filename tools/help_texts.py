@@ -27,7 +27,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "boost-run": {
         "Data": "--data --batch-size --shuffle --seed",
         "Training": "--epochs --end-of-epoch --device --allow-nonfinite",
-        "State": "--load --partial --set --resume --save --save-weights --save-every --save-minutes --keep",
+        "State": "--load --partial --set --resume --save --save-weights --save-every --save-minutes --keep "
+        "--load-adapter --save-adapter",
         "Evaluation": "--val --val-split --metric --label --eval --weights",
         "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
         "Report": "--check-device --print-lowered --quiet --json",

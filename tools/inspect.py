@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..ir.core.which_weights import WEIGHTS, Weights
 from . import cli
 from .command import Command, argument, option, parameters_of, place
 from .outputs import check_output, check_suffix, suffix_of
@@ -72,9 +73,9 @@ class Job:
     forward: bool = option("The network as it predicts, without loss, backward part and optimizer.")
     result: str | None = option("With --forward: where the network ends [where its loss begins].", metavar="NODE")
     state: str | None = place("With --forward: trained weights, from boost-run --save.")
-    weights: str = option(
-        "With --forward: the weights, or the averages that weight-average keeps.",
-        type=click.Choice(["trained", "average"]),
+    weights: Weights = option(  # noqa: RUF009 (a Literal)
+        "With --forward: the weights, the averages that weight-average keeps, or with the adapters of lora added.",
+        type=click.Choice(WEIGHTS),
         default="trained",
     )
     batch_size: int | str | None = option(
@@ -175,7 +176,7 @@ class Job:
             (self.data, "--data", self.doctor, "--doctor"),
             (self.result, "--result", self.predicts, "--forward"),
             (self.state, "--state", self.predicts, "--forward"),
-            (True if self.weights == "average" else None, "--weights average", self.predicts, "--forward"),
+            (None if self.weights == "trained" else True, f"--weights {self.weights}", self.predicts, "--forward"),
             (self.batch_size, "--batch-size", self.predicts, "--forward"),
         ):
             if given is not None and not company:
@@ -243,17 +244,15 @@ def inspect(job: Job) -> None:
 
 
 def _network(job: Job, program: Program) -> Evaluation:
-    from ..ir.rewrite.evaluation import averaged_values, trained_network
+    from ..ir.rewrite.evaluation import network_of
 
     weights: dict[str, Any] | None = None
     if job.state is not None:
         from ..runtime.state.checkpoint import read_state
 
         weights = read_state(job.state)
-    if job.weights == "average":
-        weights = weights or {name: variable.initial for name, variable in program.state.items()}
-        weights |= averaged_values(program, weights)
-    return trained_network(program, job.result, weights, job.state or "", job.batch_size, runs=not job.standard)
+    origin, runs = job.state or "", not job.standard
+    return network_of(program, job.weights, job.result, weights, origin, job.batch_size, runs=runs)
 
 
 def _written(network: Evaluation, output: str, standard: bool) -> Evaluation:

@@ -29,7 +29,7 @@ def command(arguments: list[str], /, **options: Any) -> None:
     second signal ends it at once.
     """
     from ..ir.analysis.training.trains import check_trains
-    from ..ir.rewrite.evaluation import averages_of
+    from ..ir.rewrite.evaluation import adapters_of, check_weights
     from .doctor.examination import certain_findings
     from .training.evaluation import evaluate_only
     from .training.ranks import schedule, train_in_ranks
@@ -51,8 +51,9 @@ def command(arguments: list[str], /, **options: Any) -> None:
     interruption.ends_with(partial(outcome, job, time.time_ns()))
     job.check()
     program = cli.read_program(job.program)
-    if job.weights == "average":
-        averages_of(program)
+    check_weights(program, job.weights)
+    if job.save_adapter is not None or job.load_adapter is not None:
+        adapters_of(program)
     if job.print_lowered and rank.role() is None:
         cli.print_lowered(program, job.device.lower(), ranks=job.ranks, seed=job.seed)
     if job.data is None:

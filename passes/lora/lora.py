@@ -45,6 +45,9 @@ class LoRA(Pass):
     layers share gets one adapter for all of them. A weight that a glob matches besides others, and that can have none,
     is reported as missed; one that is named, or a glob that matches no other, is an error.
 
+    ``boost-run --save-adapter`` and ``Session.save_adapter`` write the adapters alone, as PEFT reads them;
+    ``--weights merged`` is the network with the adapters added to its weights.
+
     Changes training: it is that of other weights.
 
     Source: Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021. Names, defaults and first values are

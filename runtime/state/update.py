@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure, nearest
@@ -21,17 +21,22 @@ def _type(of: Any) -> str:
 
 
 def update_network(
-    network: Any, program: Program, engine: Engine, exchange: Exchange, instead: Mapping[str, Any]
+    network: Any,
+    program: Program,
+    engine: Engine,
+    exchange: Exchange,
+    instead: Mapping[str, Any],
+    gone: Collection[str] = (),
 ) -> list[str]:
-    """Copies the state into the Parameters of ``network`` by name, or arrays that are given ``instead``; see
-    :meth:`.Session.update`."""
+    """Copies the state into the Parameters of ``network`` by name, or arrays that are given ``instead``, but for what
+    is ``gone`` into these; see :meth:`.Session.update`."""
     from mindspore import nn
 
     if not isinstance(network, nn.Cell):
         raise RuntimeFailure(f"a {type(network).__name__} has no Parameters: give the network, a Cell.")
     theirs = {parameter.name: parameter for parameter in network.get_parameters()}
-    common = [name for name in engine.types if name in theirs]
-    weights = [name for name, variable in program.state.items() if variable.role == "weight"]
+    common = [name for name in engine.types if name in theirs and name not in gone]
+    weights = [name for name, variable in program.state.items() if variable.role == "weight" and name not in gone]
     if not common:
         first = next(iter(theirs), None)
         what = "it has none" if first is None else f"the first is '{first}'{nearest(first, weights)}"
@@ -47,7 +52,7 @@ def update_network(
     if trained is not None:
         raise RuntimeFailure(
             f"this {type(network).__name__} is trained in place: its '{trained}' is what the session trains, and the "
-            "average would overwrite it. Give a network of its own."
+            "other values would overwrite it. Give a network of its own."
         )
     elsewhere = [name for name in common if theirs[name] is not engine.parameters.get(name)]
     values = whole_state(engine, exchange, [name for name in elsewhere if name not in instead])

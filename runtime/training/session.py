@@ -17,8 +17,9 @@ from ...ir.core.graph import Graph
 from ...ir.core.names import LOCAL, LOSS
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
+from ...ir.core.which_weights import Weights
 from ...ir.core.wording import agreed, counted
-from ...ir.rewrite.evaluation import averaged_values, averages_of
+from ...ir.rewrite.evaluation import adapters_of, check_weights, values_of
 from ..data.data_position import NOTE, DataPosition, EndOfEpoch
 from ..data.inputs import to_tensors
 from ..differentiation.capture import program_of
@@ -28,6 +29,7 @@ from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Ranks
 from ..lowering.lower import print_lowered
+from ..state.adapter_file import read_adapters, write_adapters
 from ..state.checkpoint import write_state
 from ..state.finite_state import FiniteState
 from ..state.state_file import read_saved, sums_over_ranks, write_saved
@@ -99,7 +101,7 @@ class Session:
         self._exchange = Exchange(self._engine.ranks)
         self._check_every = check_replicas
         self._search = None if schedule.search is None else LineSearch(self._engine, schedule.search)
-        self._weights: Literal["trained", "average"] = "trained"
+        self._weights: Weights = "trained"
         self._predicting: dict[str, Predictions] = {}
         self._trains = False
         """Whether that has been found out; it takes a walk through the graphs."""
@@ -290,19 +292,20 @@ class Session:
         return self._predictions.of(result).cell
 
     @property
-    def weights(self) -> Literal["trained", "average"]:
+    def weights(self) -> Weights:
         """The weights that :meth:`predict`, :meth:`evaluate`, :meth:`network`, :meth:`export_onnx`, :meth:`update` and
-        :meth:`save_weights` use: those that are trained, or their averages, of a program with ``weight-average``. To be
-        set; a program without averages is a :class:`.PassError`. Training and :meth:`save` are the same with both.
+        :meth:`save_weights` use: those that are ``"trained"``, their ``"average"``, of a program with
+        ``weight-average``, or ``"merged"``, those with the adapters of ``lora`` added. To be set; a program that has
+        none of them is a :class:`.PassError`. Training and :meth:`save` are the same with all.
+
+        Adapters are merged in what is written: predictions run the layers with the adapters beside them, which is the
+        same up to rounding.
         """
         return self._weights
 
     @weights.setter
-    def weights(self, which: Literal["trained", "average"]) -> None:
-        if which not in ("trained", "average"):
-            raise RuntimeFailure(f"no weights are called '{which}': give 'trained' or 'average'.")
-        if which == "average":
-            averages_of(self.program)
+    def weights(self, which: Weights) -> None:
+        check_weights(self.program, which)
         self._weights = which
 
     @property
@@ -315,9 +318,8 @@ class Session:
         return self._predicting[self._weights]
 
     def _values(self) -> dict[str, Any]:
-        """The state that all ranks hold, with averages in the place of weights where they are to be used."""
-        state = self.state(name for name in self._changing if name not in self._engine.context.holders)
-        return {**state, **averaged_values(self.program, state)} if self._weights == "average" else state
+        """The state that all ranks hold."""
+        return self.state(name for name in self._changing if name not in self._engine.context.holders)
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
         turn = self._turns[self._position]
@@ -402,8 +404,14 @@ class Session:
         dtype differs; nothing is changed then. A warning names weights that only one side has: with them ``network``
         computes something else than the trained network.
         """
-        instead = averaged_values(self.program, self.state()) if self._weights == "average" else {}
-        return update_network(network, self.program, self._engine, self._exchange, instead)
+        instead: dict[str, Any] = {}
+        gone: set[str] = set()
+        if self._weights != "trained":
+            state = self.state()
+            made = values_of(self.program, self._weights, state)
+            gone = state.keys() - made.keys()
+            instead = {name: value for name, value in made.items() if value is not state[name]}
+        return update_network(network, self.program, self._engine, self._exchange, instead, gone)
 
     def check_replicas(self) -> None:
         """Compares a hash of each weight between the ranks. RuntimeFailure, on all ranks, if a weight does not have the
@@ -432,14 +440,29 @@ class Session:
         write_saved(path, self._engine, self._exchange, self._changing, mean, kept, notes)
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
-        """Writes weights and statistics alone to a ``.safetensors`` or ``.ckpt`` file, for a network that predicts: the
-        averages where :attr:`weights` says so. In a job of several ranks the first one writes.
+        """Writes weights and statistics alone to a ``.safetensors`` or ``.ckpt`` file, for a network that predicts;
+        the weights are those that :attr:`weights` says. In a job of several ranks the first one writes.
         """
         if self.ranks.rank != 0:
             return
         state = self.program.state
-        values = {name: a for name, a in self._values().items() if state[name].role in ("weight", "statistic")}
+        values = values_of(self.program, self._weights, self._values())
+        values = {name: a for name, a in values.items() if state[name].role in ("weight", "statistic")}
         write_state(path, {name: self._engine.tensor(name, array) for name, array in values.items()}, values)
+
+    def save_adapter(self, path: str | os.PathLike[str]) -> None:
+        """Writes the adapters of a program with ``lora`` alone, and weights that it trains beside them, to a
+        ``.safetensors`` file as PEFT does, and ``adapter_config.json`` beside it. A program without adapters is a
+        :class:`.PassError`. In a job of several ranks the first one writes.
+        """
+        adapters_of(self.program)
+        if self.ranks.rank == 0:
+            write_adapters(path, self.program, self._values())
+
+    def load_adapter(self, path: str | os.PathLike[str]) -> list[str]:
+        """Sets the adapters from a file that :meth:`save_adapter` or PEFT wrote, and returns the names that were set.
+        RuntimeFailure where they are those of another program; nothing is changed then."""
+        return self.load(read_adapters(path, self.program), strict=False)
 
     def ranks_agree(self, *asked: bool) -> list[bool]:
         """Whether any rank asks for each of these; all ranks must call it, with as many."""
@@ -464,9 +487,10 @@ class Session:
         if self.ranks.rank != 0:
             return "the first rank exports"
         from ...ir.formats.onnx.standard import export_onnx
-        from ...ir.rewrite.evaluation import trained_network
+        from ...ir.rewrite.evaluation import network_of
 
-        network = trained_network(self.program, result, self._values(), "the session", batch, runs=False)
+        given = self._values()
+        network = network_of(self.program, self._weights, result, given, "the session", batch, runs=False)
         return f"exported {export_onnx(Path(path), network, version('boost-compile'))}"
 
     def lowered(self) -> str:

@@ -68,7 +68,8 @@ def assert_trains_as(case: Case, source: bc.Program, program: bc.Program, exact:
     assert ours[0] == float(bc.Session(source).step(*batches[0]).loss), "B is zero: the first loss has the same bits"
     start = initial_of(program)
     moved = {n for n, v in program.state.items() if v.role == "weight" and not np.array_equal(state[n], start[n])}
-    assert moved == {f"{layer}.lora_{m}.weight" for layer in layers_of(program) for m in "AB"}, "nothing else moves"
+    matrices = [{f"{layer}.lora_{m}.weight" for layer in layers_of(program)} for m in "AB"]
+    assert matrices[1] <= moved <= matrices[0] | matrices[1], "nothing else moves; A only once B is no zero any more"
 
 
 @pytest.mark.parametrize("name", ["mlp_adam", "mlp_half_compute", *slow("gpt")])

@@ -99,6 +99,8 @@ def evaluate_only(job: Job, program: Program) -> None:
     session = Session(program, device=job.device, seed=job.seed)
     if job.load is not None:
         load(session, job.load, job.partial)
+    if job.load_adapter is not None:
+        session.load_adapter(job.load_adapter)
     set_hyperparameters(session, settings)
     session.weights = job.weights
     values = session.evaluate(given, job.metrics, batch_size=job.batch_size)

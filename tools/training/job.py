@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.which_weights import WEIGHTS, Weights
 from ...runtime.evaluation.metrics import METRICS
 from .. import cli
 from ..command import argument, option, place
@@ -66,13 +67,18 @@ class Job:
         type=click.Choice(METRICS),
         metavar="NAME",
     )
-    weights: Literal["trained", "average"] = option(
-        "What evaluation and --save-weights use: the weights, or the averages that weight-average keeps.",
-        type=click.Choice(["trained", "average"]),
+    weights: Weights = option(  # noqa: RUF009 (a Literal)
+        "What evaluation and --save-weights use: the weights, the averages that weight-average keeps, or the weights "
+        "with the adapters of lora added.",
+        type=click.Choice(WEIGHTS),
         default="trained",
     )
     save_weights: str | None = place(
         "Write weights and statistics alone there after training, for the native network.", metavar="PATH"
+    )
+    load_adapter: str | None = place("Start from these adapters of lora (.safetensors, of PEFT too).", metavar="PATH")
+    save_adapter: str | None = place(
+        "Write the adapters of lora alone there after training, as PEFT does (.safetensors).", metavar="PATH"
     )
     label: str | None = option("What metrics compare with [what only the loss takes].", metavar="INPUT")
     allow_nonfinite: bool = option("Go on when data, loss or weights are not finite.")
@@ -106,25 +112,30 @@ class Job:
             raise click.UsageError("--load and --resume exclude each other: --resume loads too")
         if self.partial and self.load is None:
             raise click.UsageError("--partial says how to --load: load what?")
+        if self.load_adapter is not None and self.resume is not None:
+            raise click.UsageError("--load-adapter and --resume exclude each other: --resume loads adapters too")
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")
+        from ...runtime.state.adapter_file import SUFFIX
         from ...runtime.state.checkpoint import READABLE, WRITABLE
 
         self._check_evaluation()
-        for path in filter(None, (self.data, self.load, self.val)):
+        for path in filter(None, (self.data, self.load, self.load_adapter, self.val)):
             check_readable(path)
         if self.resume is not None:
             from ...runtime.training.retention import previous_states
 
             if not previous_states(Path(self.resume)):
                 check_readable(self.resume)
-        for path in filter(None, (self.save, self.save_weights)):
+        for path in filter(None, (self.save, self.save_weights, self.save_adapter)):
             cli.check_writable(path)
         for state, what in (
             (self.save, WRITABLE),
             (self.save_weights, WRITABLE),
             (self.load or self.resume, READABLE),
+            (self.save_adapter, (SUFFIX,)),
+            (self.load_adapter, (SUFFIX,)),
         ):
             if state is not None and Path(state).suffix not in what:
                 raise RuntimeFailure(f"{state}: no state file by its name; end it with one of {', '.join(what)}")
@@ -139,14 +150,15 @@ class Job:
                 raise click.UsageError("--data is missing: what is to be trained on? (--eval FILE.npz alone evaluates)")
             for given, flag in (
                 (self.save, "--save"), (self.save_weights, "--save-weights"), (self.resume, "--resume"),
-                (self.val, "--val"), (self.val_split, "--val-split"), (self.ranks > 1 and not only_prints, "--ranks"),
+                (self.save_adapter, "--save-adapter"), (self.val, "--val"), (self.val_split, "--val-split"),
+                (self.ranks > 1 and not only_prints, "--ranks"),
             ):  # fmt: skip
                 if given:
                     raise click.UsageError(f"{flag} is for training, and without --data nothing is trained")
         if self.val is not None and self.val_split is not None:
             raise click.UsageError("--val and --val-split exclude each other: both say what to evaluate on")
         evaluates = self.evaluate or self.val or self.val_split
-        if self.weights == "average" and not (evaluates or self.save_weights):
+        if self.weights != "trained" and not (evaluates or self.save_weights):
             raise click.UsageError(
                 "--weights says what is evaluated and what --save-weights writes: give --val, --val-split, --eval or "
                 "--save-weights"

@@ -48,6 +48,7 @@ def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
         "pending": session.position,
         "saved": job.save,
         "saved_weights": job.save_weights,
+        "saved_adapter": job.save_adapter,
         "weights": job.weights,
     }
 
@@ -82,8 +83,10 @@ def print_report(document: dict[str, Any]) -> None:
     if document["saved"] is not None:
         say(out, f"Saved the state to {cli.escape(document['saved'])}.")
     if document["saved_weights"] is not None:
-        what = "averaged weights" if document["weights"] == "average" else "weights"
-        say(out, f"Saved the {what} to {cli.escape(document['saved_weights'])}.")
+        which = {"average": "averaged ", "merged": "merged "}.get(document["weights"], "")
+        say(out, f"Saved the {which}weights to {cli.escape(document['saved_weights'])}.")
+    if document["saved_adapter"] is not None:
+        say(out, f"Saved the adapters to {cli.escape(document['saved_adapter'])}.")
 
 
 def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:

@@ -39,6 +39,8 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
         load(session, job.load, job.partial)
     if job.resume is not None:
         load_newest(session, job.resume)
+    if job.load_adapter is not None:
+        session.load_adapter(job.load_adapter)
     set_hyperparameters(session, settings)
     session.weights = job.weights
     # Once is enough: the weights are the same on all ranks.
@@ -50,6 +52,9 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     if job.save_weights is not None:
         with interruption.held():
             session.save_weights(job.save_weights)
+    if job.save_adapter is not None:
+        with interruption.held():
+            session.save_adapter(job.save_adapter)
     document = document_of(job, history, session)
     return None if rank.finish(document) or rank.number > 0 else document
 

@@ -43,6 +43,11 @@ class EffectList:
         return EffectList(clone, effects, place, self.known)
 
 
+def written_states(graph: Graph) -> set[str]:
+    """The names of the states that a graph writes."""
+    return {state.name for effect in list_effects(graph).effects for state in effect.writes}
+
+
 def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> EffectList:
     """The effects that the result of ``graph`` needs, by the number of tokens before them, then by place. ``known``:
     :func:`summarize` of the main graph, for who works on all of its functions. Linear in nodes."""

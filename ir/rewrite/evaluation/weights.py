@@ -1,0 +1,51 @@
+"""The network of a program with the weights that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.errors import OptionError
+from ...core.program import Program
+from ...core.which_weights import WEIGHTS, Weights
+from .adapters import adapters_of, merged_values, without_adapters
+from .averages import averaged_values, averages_of
+from .network import Evaluation, trained_network
+
+
+def check_weights(program: Program, which: str) -> None:
+    """OptionError where there are no such weights, PassError where the program has none of them."""
+    if which not in WEIGHTS:
+        raise OptionError(f"no weights are called '{which}': give one of {', '.join(WEIGHTS)}")
+    if which == "average":
+        averages_of(program)
+    if which == "merged":
+        adapters_of(program)
+
+
+def values_of(program: Program, which: Weights, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The state ``values`` of ``program``, as a network with these weights has it."""
+    if which == "merged":
+        return merged_values(program, values)
+    return {**values, **(averaged_values(program, values) if which == "average" else {})}
+
+
+def network_of(
+    program: Program,
+    which: Weights,
+    result: str | None = None,
+    values: Mapping[str, Any] | None = None,
+    origin: str = "",
+    batch: int | str | None = None,
+    *,
+    runs: bool = True,
+) -> Evaluation:
+    """:func:`.network.trained_network` with these weights, made of the state ``values``. It is a network without
+    adapters where these are merged."""
+    if which != "trained":
+        given = {name: v.initial for name, v in program.state.items()} if values is None else values
+        values = values_of(program, which, given)
+    network = trained_network(program, result, None, batch=batch, runs=runs)
+    if which == "merged":
+        network = without_adapters(network)
+    return network if values is None else network.with_values(values, origin)
