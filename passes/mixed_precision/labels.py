@@ -7,7 +7,7 @@ whose gradients they add: float32 for a weight, since autodiff takes each of its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 
 from ...ir.analysis.effects.tokens import orders_only
@@ -52,8 +52,9 @@ class Labels:
     reasons: dict[Node, str] = field(default_factory=dict)
     told: bool = True
 
-    def half(self) -> set[Node]:
-        return {node for node, label in self.of.items() if label == HALF}
+    def half(self) -> Set[Node]:
+        """In the order in which they were judged."""
+        return dict.fromkeys(node for node, label in self.of.items() if label == HALF).keys()
 
 
 @dataclass(frozen=True, slots=True)
