@@ -17,9 +17,9 @@ def base_of(original: Program, promises: Promises, target: str) -> Program:
     return _compiled(original, list(map(_by_itself, promises.network)), promises, target)
 
 
-def in_float32(original: Program, promises: Promises, target: str) -> Program:
-    """The same without the pass that makes the network compute in half precision."""
-    passes = [p for p in promises.passes if p in promises.network and p.name != MIXED]
+def without(original: Program, promises: Promises, target: str, name: str) -> Program:
+    """The same without the pass of that name."""
+    passes = [p for p in map(_by_itself, promises.network) if p.name != name]
     return _compiled(original, passes, promises, target)
 
 

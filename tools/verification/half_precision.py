@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.core.wording import counted
-from .base import in_float32
+from .base import without
 from .context import Context, NotApplicable, Property
 from .gradient_error import Exact
 from .promises import MIXED
@@ -28,7 +28,7 @@ class GradientsInHalfPrecision(Property):
             raise NotApplicable("no pass makes the network compute in half precision")
         c.needs_forward()
         bound = mixed.options()["error"] or BOUND
-        exact = Exact(in_float32(c.original, c.promises, c.program.target), c.micro_batches(0), c.device)
+        exact = Exact(without(c.original, c.promises, c.program.target, MIXED), c.micro_batches(0), c.device)
         errors = exact.errors([mixed])
         if not errors:
             return self.result(VACUOUS, "no gradient to speak of")

@@ -17,6 +17,7 @@ from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
+from .adapters import Adapters
 from .base import base_of
 from .centralization import Centralization
 from .clipping import Clipping
@@ -42,7 +43,7 @@ log = logging.getLogger("boost_compile")
 PROPERTIES: tuple[Callable[[], Property], ...] = (
     InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
     RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
-    FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision,
+    FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 

@@ -1,0 +1,74 @@
+"""boost-verify on adapters: it sees what is wrong about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.passes.lora import lora
+from boost_compile.tools.verification.adapters import Adapters
+from boost_compile.tools.verification.base import base_of
+from boost_compile.tools.verification.context import Context
+from boost_compile.tools.verification.promises import read_promises
+from boost_compile.tools.verification.reference import Reference
+from boost_compile.tools.verification.report import FAILED, PASSED, Result
+
+import boost_compile as bc
+from tests.networks import CASES
+
+RIGHT = lora.put_adapter
+
+
+def turned(fx: Any, adapted: Any, states: Any, alpha: float) -> Any:
+    """The gradient of A has the wrong sign, which shows once B is no zero."""
+    da, db = RIGHT(fx, adapted, states, alpha)
+    for old, new in da.items():
+        with fx.graph.inserting_after(new):
+            da[old] = fx.graph.create("Neg", [new])
+        da[old].primal = new.primal
+    return [da, db]
+
+
+def unscaled(fx: Any, adapted: Any, states: Any, alpha: float) -> Any:
+    """Backward knows of another alpha than forward."""
+    gradients = RIGHT(fx, adapted, states, alpha)
+    for node in fx.graph:
+        if node.op.name == "Mul" and node.scope.startswith("Gradients/") and node.primal:
+            node.set_operand(1, fx.graph.constant(scalar_tensor("float32", 2.0)))
+    return gradients
+
+
+def doing(fx: Any, adapted: Any, states: Any, alpha: float) -> Any:
+    """The layer's result is added twice."""
+    gradients = RIGHT(fx, adapted, states, alpha)
+    total = next(node for node in fx.graph if "adapter" in node.marks)
+    with fx.graph.inserting_before(total):
+        total.set_operand(1, fx.graph.create("Add", list(total.operands)))
+    return gradients
+
+
+def judged(source: bc.Program) -> Result:
+    program = bc.compile(source, "lora{match=[*],rank=2}")
+    promises = read_promises(program)
+    base = base_of(source, promises, program.target)
+    batches = CASES["mlp"].batches(2)
+    return Adapters().check(Context(source, base, program, promises, Reference(base), batches, 2, "CPU", 0))
+
+
+def test_wrong_adapters_are_seen(exported: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = bc.load(exported("mlp"))
+    assert judged(source).status == PASSED
+    for wrong in (turned, unscaled):
+        monkeypatch.setattr(lora, "put_adapter", wrong)
+        found = judged(source)
+        assert found.status == FAILED, wrong.__doc__
+        assert found.deviation is not None
+        assert found.deviation.error > 0.4
+    monkeypatch.setattr(lora, "put_adapter", doing)
+    assert judged(source).detail.startswith("with fresh adapters loss is")
+    monkeypatch.setattr(lora, "put_adapter", RIGHT)
+    monkeypatch.setattr(lora, "freeze_weights", lambda program, frozen: 0)
+    assert judged(source).detail.endswith("which is to stand still")
