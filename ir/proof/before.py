@@ -7,6 +7,7 @@ from ..core.data import Data
 from ..core.program import Program
 from ..symbolic.execution import Unproved
 from . import formulas
+from .formulas import average
 from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
 
 
@@ -35,6 +36,8 @@ def compare_start(original: Program, program: Program, proof: Proof) -> None:
         if not _same_bytes(mine.data, variable.data):
             detail = "the program begins with another value of it"
             proof.verdicts.append(Verdict(STATE, name, UNPROVED, detail=detail))
+    for name, detail in average.objections(original, program):
+        proof.verdicts.append(Verdict(STATE, name, UNPROVED, detail=detail))
 
 
 def _same_bytes(a: Data, b: Data) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..core.graph import Node
 from ..symbolic.execution import Outcome, Side
 from ..symbolic.terms import VARIES
 from .changed import Changed, changed
-from .formulas import freeze, less_bn
+from .formulas import average, freeze, less_bn
+from .formulas.rules import Rule
 from .polynomial import Polynomial
 from .reals import Reals
 from .sides import Sides
@@ -21,7 +22,8 @@ from .verdict import Proof
 @dataclass(frozen=True)
 class Expected:
     """``network``: the step without its update side, ``mean``: with averaged gradients. ``opaque``: the terms of the
-    network, which no law looks into. ``frozen``: what a variant leaves as it is; ``lost``: what is frozen for good."""
+    network, which no law looks into. ``frozen``: what a variant leaves as it is; ``lost``: what is frozen for good.
+    ``rules``: of averages of weights, which take weights as they are ``updated``."""
 
     network: Outcome
     mean: Outcome
@@ -29,6 +31,8 @@ class Expected:
     changed: Changed
     frozen: Frozen
     lost: Frozen
+    rules: Mapping[str, Rule]
+    updated: Mapping[str, int]
 
 
 def expect(sides: Sides, proof: Proof) -> Expected:
@@ -57,7 +61,13 @@ def expect(sides: Sides, proof: Proof) -> Expected:
         *less_bn.state(original, program), *freeze.state_for_good(program, lost.names), *change.stated,
     ]  # fmt: skip
     proof.formula = change.document()
-    return Expected(network, mean, opaque, change, frozen, lost)
+    rules, updated = average.rules(original, program), mean.states
+    ahead = {name: sides.by_rule(rule, updated) for name, rule in rules.items() if name in updated}
+    proof.rules = {name: rules[name] for name in ahead}
+    proof.stated += average.state(program, tuple(ahead))
+    change.states |= {name: (*change.states.get(name, ()), average.PASS) for name in ahead}
+    mean = replace(mean, states={**updated, **ahead})
+    return Expected(network, mean, opaque, change, frozen, lost, rules, updated)
 
 
 def _mean(sides: Sides, idle: Collection[int] = ()) -> Callable[[int, Node], int]:

@@ -36,7 +36,11 @@ LAWS: dict[str, Law] = {
         Law("quotients", "a / b = a·b⁻¹; b·b⁻¹ = 1", "b is a number of the proof, a constant or a loss scale: not 0"),
         Law("cast", "Cast(x) = x between floating-point types", "no rounding, over the reals"),
         Law("zeros", "ZerosLike(x) = 0, OnesLike(x) = 1; 0·x = 0", "x is finite"),
-        Law("select", "Select(true, a, b) = a, Select(false, a, b) = b, Select(c, a, a) = a", ""),
+        Law(
+            "select",
+            "Select(true, a, b) = a = Select(c, a, a), Select(false, a, b) = b, Select(not c, a, b) = Select(c, b, a)",
+            "",
+        ),
         Law("logic", "and, or, not of truth values; x > y where x - y is a positive number of the proof", ""),
         Law("extremes", "Maximum and Minimum do not care which operand is first", ""),
         Law("linear", "f(s·x) = s·f(x), and so for joint operands", "s is a scalar; f is linear by the table"),

@@ -40,13 +40,14 @@ def compare_own_states(case: Case, adding: Collection[str]) -> None:
 
 
 def _by_rule(case: Case, rule: Rule) -> int:
-    graph = rule.overflow if case.overflow else rule.clean
-    return case.sides.execution.run(graph, {}, [case.sides.start[name] for name in rule.takes]).result[0]
+    return case.sides.by_rule(rule, case.expected.updated, overflow=bool(case.overflow))
 
 
 def _rules(case: Case, name: str) -> list[Rule]:
     """What a counter or a loss scale may follow."""
     sides, state = case.sides, case.sides.program.state
+    if name in case.expected.rules:
+        return [case.expected.rules[name]]
     counter = state[name].role == "counter" and case.overflow is not None
     if counter or name == sides.cycles:
         return [rules.counts(name, state[name].dtype, skipped=name != sides.cycles)]

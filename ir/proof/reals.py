@@ -409,7 +409,10 @@ class Reals:
             self._use("select")
             return self._polynomials[yes]
         new = (self._forms[condition], a, b)
-        if terms.heads[t][0] == "ite":
+        if terms.name(new[0]) == "LogicalNot":
+            self._use("select")
+            new = (terms.arguments[new[0]][0], b, a)
+        if terms.heads[t][0] == "ite" or terms.shapes[condition] == ():
             return self._atom(ite(terms, *new))
         return self._atom(terms.make(terms.heads[t], new, terms.shapes[t], terms.nodes[t]))
 

@@ -14,6 +14,7 @@ from ..rewrite.seeds import seeds_of
 from ..symbolic.execution import WORLD, Execution, Outcome, Side, Unproved
 from ..symbolic.terms import VARIES, Terms
 from . import formulas
+from .formulas.rules import Rule
 from .promises import promises_of
 from .ranks import Ranks
 from .reals import Reals
@@ -97,6 +98,11 @@ class Sides:
         """Runs a graph of the program, on a micro-batch if it takes one."""
         return self.execution.run(graph, states, self.inputs(graph) if graph.inputs else [])
 
+    def by_rule(self, rule: Rule, after: Mapping[str, int], *, overflow: bool = False) -> int:
+        """What a state holds by its rule. ``after``: what states hold after the update."""
+        given = [*(self.start[name] for name in rule.takes), *(after[name] for name in rule.after)]
+        return self.execution.run(rule.overflow if overflow else rule.clean, {}, given).result[0]
+
     def reals(
         self, opaque: Collection[int], truths: Mapping[int, bool] | None = None, positive: tuple[int, ...] = ()
     ) -> Reals:
@@ -106,6 +112,8 @@ class Sides:
         if self.ranks is not None:  # what all ranks have counted together
             totals = self.ranks.totals
             natural, positive = positive, (*(totals.get(p, p) for p in positive), self.ranks.ranks)
+        state = self.program.state
+        natural = (*natural, *(self.start[n] for n in self.own if state[n].role == "counter"))
         return Reals(
             self.terms, opaque, positive=positive, natural=natural, nonzero=self.scales, scales=self.scales,
             truths=truths, ranks=self.ranks,

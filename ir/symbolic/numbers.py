@@ -187,13 +187,20 @@ class Numbers:
                 return True
             asked = self.case is not None and a[0].of
             return (self.case or self.truth(~a[0].of)) if asked else None
-        if name in ("ReduceAll", "LogicalNot"):
-            return self.truth(truths[0] if name == "ReduceAll" else ~truths[0]) if truths else None
-        join_, neutral = (operator.and_, self.full) if name == "LogicalAnd" else (operator.or_, 0)
-        joined = reduce(join_, truths, neutral)
+        if name == "ReduceAll":
+            return self.truth(truths[0]) if truths else None
+        if name == "LogicalNot":
+            return self.truth(~truths[0]) if truths else _not(number(a[0]))
+        joining, neutral = (operator.and_, self.full) if name == "LogicalAnd" else (operator.or_, 0)
+        joined = reduce(joining, truths, neutral)
         if len(truths) == len(a) or joined == self.full ^ neutral:
             return self.truth(joined)
-        return next(x for x in a if isinstance(x, Num)) if joined == neutral else None
+        rest = [number(self.truth(joined)), *(x for x in a if isinstance(x, Num))]  # what is true is 1, what is not 0
+        return times(*rest) if name == "LogicalAnd" else _not(times(*map(_not, rest)))
+
+
+def _not(x: Num) -> Num:
+    return join(operator.sub, exact(1), x)
 
 
 def _rearranged(node: Node, name: str, a: Sequence[Val]) -> Val | None:

@@ -128,8 +128,8 @@ def _cycle(d: Document) -> dict[str, Any]:
         return {"graph": of["graph"].text(), "at": {n: node.text() for n, node in of["at"].items()}, **pairs}
 
     def rule(of: Document) -> list[Any]:
-        takes, *texts = of.list()
-        return [list(takes.texts()), *(text.text() for text in texts)]
+        takes, after, *texts = of.list()
+        return [list(takes.texts()), list(after.texts()), *(text.text() for text in texts)]
 
     if "variants" in d.object():
         return {"variants": [_cycle(v) for v in d["variants"].list()]}

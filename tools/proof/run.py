@@ -13,6 +13,7 @@ from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
 from ...ir.proof.formulas import less_bn
+from ...ir.proof.formulas.rules import Rule
 from ...ir.proof.promises import promises_of
 from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
@@ -112,10 +113,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
             if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
         ],
         "alike": proof.alike,
-        "rules": {
-            name: [list(rule.takes), *(print_graph(g, annotations=False) for g in (rule.clean, rule.overflow))]
-            for name, rule in proof.rules.items()
-        },
+        "rules": {name: _rule(rule) for name, rule in proof.rules.items()},
         "loose": list(proof.loose),
         "frozen": list(proof.frozen),
         "idle": list(proof.idle),
@@ -126,6 +124,11 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
         "adds": {name: [list(a) for a in adds] for name, adds in proof.adds.items()},
         "drops": {name: [list(a) for a in adds] for name, adds in proof.drops.items()},
     }
+
+
+def _rule(rule: Rule) -> list[Any]:
+    graphs = (print_graph(graph, annotations=False) for graph in (rule.clean, rule.overflow))
+    return [list(rule.takes), list(rule.after), *graphs]
 
 
 def guilty(verdict: Verdict, program: Program) -> str:

@@ -102,6 +102,8 @@ class Check:
             name: terms.make(("state", name), (), terms.type(v.type)[1], None, VARIES if name in moving else 0)
             for name, v in states.items()
         }
+        numbers = dict(zip(self.own, random(len(self.own), self.seed, "skipped"), strict=True))
+        self.counts = {self.start[n]: exact(c % 99) for n, c in numbers.items() if states[n].role == "counter"}
         self.start[WORLD] = terms.make(("state", WORLD), traits=VARIES)
 
     def run(self, graph: Graph, held: Mapping[str, int], side: Side | None = None) -> Outcome:
@@ -112,8 +114,8 @@ class Check:
     def numbers(
         self, case: bool | None, given: Mapping[int, Val], mean: Mean | None = None, update: Update | None = None
     ) -> Numbers:
-        count = len(self.gradients)
-        return Numbers(self.terms, self.seed, given, self.known, case, count, mean or self.mean, update)
+        given = {**self.counts, **given}
+        return Numbers(self.terms, self.seed, given, self.known, case, len(self.gradients), mean or self.mean, update)
 
     # -- gradients and their means -----------------------------------------------------------------------------
 
@@ -224,13 +226,17 @@ class Check:
             changed, gives = formula_of(self.document["formula"], mean, start, *how)
             wanted |= changed if moves else {}
         wanted |= {n: numbers.of(network.states[n]) for n in self.document["frozen"]}
-        for name in self.own:
-            wanted[name] = exact(0) if name in self.adds else numbers.of(self.start[name])
-            if name in self.document["rules"]:
-                takes, *texts = self.document["rules"][name]
-                rule = parse_graph(texts[case is False], "rule")
-                wanted[name] = numbers.of(self.execution.run(rule, {}, [self.start[n] for n in takes]).result[0])
+        wanted |= {n: exact(0) if n in self.adds else numbers.of(self.start[n]) for n in self.own}
+        wanted |= {name: self.by_rule(numbers, rule, wanted, case) for name, rule in self.document["rules"].items()}
         return wanted, {name: value for (what, name), value in gives.items() if what == "result"}
+
+    def by_rule(self, numbers: Numbers, rule: Any, wanted: Mapping[str, Val], case: bool | None) -> Val:
+        """What a state holds by its rule: by what states held before, and by what they hold after the update."""
+        takes, after, *texts = rule
+        given = [self.terms.make(("after", name)) for name in after]
+        numbers.values.update((t, wanted[name]) for t, name in zip(given, after, strict=True))
+        graph = parse_graph(texts[case is False], "rule")
+        return numbers.of(self.execution.run(graph, {}, [*(self.start[name] for name in takes), *given]).result[0])
 
     def compare(
         self, graph: Graph, numbers: Numbers, found: Outcome, states: Mapping[str, Val], wanted: Outcome,

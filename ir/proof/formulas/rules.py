@@ -6,33 +6,37 @@ both have one normal form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...builders.nodes import Nodes
 from ...core.graph import Graph, Value
-from ...core.types import DType, TensorType
+from ...core.types import DType, TensorType, Type, tensor
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a state holds after a cycle, from what the states that it ``takes`` held before: where all gradients are
-    finite (``clean``), and where one is not."""
+    """What a state holds after a cycle, from what the states that it ``takes`` held before, and those of ``after`` hold
+    then: where all gradients are finite (``clean``), and where one is not."""
 
     takes: tuple[str, ...]
+    after: tuple[str, ...]
     clean: Graph
     overflow: Graph
 
 
-def _written(dtype: DType, takes: tuple[str, ...], *formulas: Callable[..., Value]) -> Rule:
+def written(
+    takes: tuple[str, ...], types: Sequence[Type], after: tuple[str, ...], *formulas: Callable[..., Value]
+) -> Rule:
+    """``types``: of what is taken, before and after; ``formulas``: of the two cases."""
     graphs = []
     for formula in formulas:
         graph = Graph("rule")
-        inputs = [graph.add_input(f"state_{i}", TensorType(dtype, ())) for i in range(len(takes))]
+        inputs = [graph.add_input(f"state_{i}", type_) for i, type_ in enumerate(types)]
         graph.result = formula(Nodes(graph, ""), *inputs)
         graphs.append(graph)
-    return Rule(takes, *graphs)
+    return Rule(takes, after, *graphs)
 
 
 def counts(name: str, dtype: DType, *, skipped: bool) -> Rule:
@@ -44,7 +48,7 @@ def counts(name: str, dtype: DType, *, skipped: bool) -> Rule:
     def none(w: Nodes, _: Value) -> Value:
         return w.number(0, dtype.value)
 
-    return _written(dtype, (name,), none if skipped else more, more)
+    return written((name,), [TensorType(dtype, ())], (), none if skipped else more, more)
 
 
 def dynamic_scale(scale: str, clean: str, options: Mapping[str, Any]) -> tuple[Rule, Rule]:
@@ -66,8 +70,8 @@ def dynamic_scale(scale: str, clean: str, options: Mapping[str, Any]) -> tuple[R
         enough, in_a_row = grows(w, n)
         return w.op("Select", enough, w.number(0.0), in_a_row)
 
-    takes = (scale, clean)
-    return (
-        _written(DType.FLOAT32, takes, larger, smaller),
-        _written(DType.FLOAT32, takes, counted, lambda w, *_: w.number(0.0)),
-    )
+    def none(w: Nodes, *_: Value) -> Value:
+        return w.number(0.0)
+
+    takes, types = (scale, clean), [tensor("float32")] * 2
+    return written(takes, types, (), larger, smaller), written(takes, types, (), counted, none)

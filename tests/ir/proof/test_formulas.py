@@ -10,7 +10,7 @@ from boost_compile.ir.analysis.training.stages import Point
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Value
 from boost_compile.ir.proof.prover import prove
-from boost_compile.ir.proof.verdict import PURPOSE, SAME, STATE, Proof
+from boost_compile.ir.proof.verdict import OWN, PURPOSE, SAME, STATE, Proof
 from boost_compile.ir.rewrite.stages import put
 from boost_compile.passes import clip_gradients, gradient_freeze, lower_gradient_centralization
 
@@ -240,6 +240,56 @@ def test_what_is_trusted_of_the_anatomy_is_said() -> None:
             node.primal = {"forward_unique_id": "1"}
     (said,) = prove(original, bc.compile(load("clip_global_norm"), CYCLES[1]))[0].trusted
     assert said.endswith("not all of it was shown to be linear in the derivative of the loss")
+
+
+EMA = "weight-average{warmup=10}"
+AHEAD = "weight-average{kind=lookahead,every=3}"
+
+
+@pytest.mark.parametrize("cycle", CYCLES)
+@pytest.mark.parametrize("average", [EMA, "weight-average{kind=swa,every=2,warmup=3}", AHEAD, f"{AHEAD},{NORM}"])
+def test_averages_follow_their_rule(average: str, cycle: str) -> None:
+    original = load("mlp")
+    found = bc.prove(original, bc.compile(original, f"{average},{cycle}".strip(",")))
+    assert found.proved, show(found.proof) or found.objection
+    own = {v.name: v.kind for v in found.proof.verdicts if v.name.startswith("average")}
+    assert set(own.values()) == {OWN}
+    assert len(own) == 5  # four weights, and the count of updates
+    moved = {v.name for v in found.proof.verdicts if "weight-average" in v.detail}
+    weights = {n for n, v in original.state.items() if v.role == "weight"}
+    assert moved == (weights if AHEAD in average else set())
+
+
+@pytest.mark.parametrize(
+    ("average", "options"),
+    [
+        (EMA, {"decay": 0.99}), (EMA, {"warmup": 9}), (EMA, {"kind": "swa"}), (AHEAD, {"every": 5}),
+        (AHEAD, {"decay": 0.25}), (AHEAD, {"kind": "ema"}),
+    ],
+)  # fmt: skip
+def test_other_averages_have_another_rule(average: str, options: dict[str, object]) -> None:
+    original = load("mlp")
+    program = bc.compile(original, f"{average},gradient-accumulation{{steps=2}}")
+    (report,) = (r for r in program.reports if r.name == "weight-average")
+    assert prove(original, program)[0].proved
+    report.options.update(options)
+    assert not prove(original, program)[0].proved
+
+
+@pytest.mark.parametrize("name", ["average.hidden.bias", "average_updates.count"])
+def test_an_average_begins_as_its_weight(name: str) -> None:
+    original = load("mlp")
+    program = bc.compile(original, EMA)
+    changed = program.with_values({name: program.state[name].initial + program.state[name].initial.dtype.type(1)})
+    assert {v.name for v in prove(original, changed)[0].failures} == {name}
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_fault_in_an_average_is_proved(part: int) -> None:
+    total, kinds, through = attacks(range(part * 10_000, part * 10_000 + 400), 10, ("mlp",), (EMA, AHEAD))
+    assert through == []
+    assert total == 10
+    assert len(kinds) >= 3
 
 
 def _norm_of_fewer(points: Sequence[Point]) -> list[Value]:
