@@ -39,6 +39,7 @@ NOT_RUN = {
     r"^make ": "make is run by whoever runs this",
     r"^python -m tests\.": "long sweeps, which have tests of their own",
     r"^msrun ": "needs several machines, or the script above it: tests/test_data_parallel.py starts such jobs",
+    r"--hosts ": "needs several machines: tests/tools/test_run_hosts.py starts such jobs",
     r"^boost-run ranks\.boost ": "a job of ranks takes long, and docs/distributed.md starts the same",
     r"^pip ": "needs a network",
     r"--open": "starts a server",

@@ -30,7 +30,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "State": "--load --partial --set --resume --save --save-weights --save-every --save-minutes --keep "
         "--load-adapter --save-adapter",
         "Evaluation": "--val --val-split --metric --label --eval --weights",
-        "Several ranks": "--ranks --check-replicas --sync --master-port --log-dir",
+        "Several ranks": "--ranks --hosts --rsh --restarts --check-replicas --sync --master-port --log-dir",
         "Report": "--check-device --print-lowered --quiet --json",
         "Help": "--help --version",
     },

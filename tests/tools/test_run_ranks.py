@@ -19,8 +19,11 @@ import numpy as np
 import psutil
 import pytest
 from boost_compile.runtime.data.data_position import NOTE, DataPosition
-from boost_compile.tools.jobs import start as job_start
+from boost_compile.tools.cli import Ended
 from boost_compile.tools.jobs import watch
+from boost_compile.tools.jobs.failure import Lost, explain
+from boost_compile.tools.jobs.folder import JobFolder
+from boost_compile.tools.jobs.running import Member, RunningJob
 from boost_compile.tools.run import command
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -50,10 +53,8 @@ def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Pat
 EVALUATION = """
 import time
 
-def nap(session):
-    time.sleep(0.2)
-
 def show(session):
+    time.sleep(0.2)  # so as not to be through before it is stopped
     print("evaluated on rank", session.ranks.rank)
 """
 
@@ -175,45 +176,60 @@ def test_two_ranks_train_as_one_process_with_twice_the_batch(
 def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
     whole: dict[str, np.ndarray], here: Path, start: Callable[..., Job]
 ) -> None:
-    """One training by three jobs, in which all ranks are asked to stop and then one of them is killed."""
-    line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2)
-    napping = ("--eval", "evaluation.py:nap")  # so as not to be through before it is stopped
+    """One training by three jobs: all ranks are asked to stop, then one is killed, and the job starts itself again."""
+    line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2, "--eval", "evaluation.py:show")
     interrupted = here / "interrupted.ckpt"
-    job = start(*line, "--save", interrupted.name, "--save-every", 1, *napping)
+    job = start(*line, "--save", interrupted.name, "--save-every", 1)
     wait_until(lambda: len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2, job)
     job.process.send_signal(signal.SIGINT)
     code, out, err = job.end()
-    assert (code, out) == (75, "")
+    assert code == 75
     assert "boost-run: error: training was asked to stop, and interrupted.ckpt holds its state: boost-run mlp" in err
-    assert err.endswith("--eval evaluation.py:nap --resume interrupted.ckpt\n")
+    assert err.endswith("--eval evaluation.py:show --save interrupted.ckpt --save-every 1 --resume interrupted.ckpt\n")
     assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
     assert len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2
 
     saved = here / "killed.safetensors"
-    job = start(*line, "--save", saved.name, "--save-every", 2, *napping, "--resume", interrupted.name)
+    again = ("--save", saved.name, "--save-every", 2, "--resume", interrupted.name, "--restarts", 1)
+    job = start(*line, *again, "--log-dir", "logs")
     wait_until(saved.exists, job)
-    job.rank(1).kill()
-    code, out, err = job.end()
-    assert (code, out) == (128 + signal.SIGKILL, "")
-    assert "boost-run: error: rank 1 of 2 was ended by SIGKILL after" in err
-    assert "killed.safetensors holds the last state that was saved: --resume killed.safetensors" in err
-    assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
     with safe_open(saved, framework="numpy") as file:
         position = DataPosition.from_text(file.metadata()[NOTE], "")
     assert position.cycle % 2 == 0
-    assert position.cycle < 180, "it was killed before its end"
-
-    shown = ("--eval", "evaluation.py:show")
-    code, out, err = start(*line, *shown, "--resume", saved.name, "--save", "resumed.safetensors").end()
+    assert position.cycle < 180, "it is killed before its end"
+    job.rank(1).kill()
+    code, after, err = job.end()
     assert code == 0, err
-    # The epoch in which it was killed goes on. Of one whose last cycle was saved, the evaluation is still to come.
-    assert out.count("evaluated on rank 0\n") == 60 - position.epoch
-    assert "evaluated on rank 1" not in out
-    assert f"{180 - position.cycle} optimizer steps on 2 ranks" in out
-    resumed = load_file(here / "resumed.safetensors")
+    assert "boost-run: rank 1 of 2 was ended by SIGKILL after" in err
+    assert "\n  restart 1 of 1 in 1 s from killed.safetensors: 2 ranks\n" in err
+    assert " optimizer steps on 2 ranks since restart 1; " in after
+    assert (here / "logs" / "restart_1" / "worker_1.log").exists()
+    assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
+    # Of an epoch whose last cycle was saved, the evaluation is still to come.
+    assert (out + after).count("evaluated on rank 0\n") >= 60
+    assert "evaluated on rank 1" not in out + after
+    resumed = load_file(saved)
     assert set(resumed) == set(whole)
     for name, array in resumed.items():
         np.testing.assert_array_equal(array, whole[name], err_msg=name)
+
+
+def test_a_killed_rank_is_named_with_what_to_do(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.ckpt"
+    running = RunningJob(watch.Job(2, (), save=str(saved)), JobFolder(tmp_path), tmp_path)
+    running.members[7] = Member(7, 1, status=-signal.SIGKILL)
+    with pytest.raises(Lost, match="rank 1 of 2 was ended by SIGKILL before the first optimizer step") as caught:
+        explain(running)
+    assert caught.value.code == 128 + signal.SIGKILL
+    assert "--resume" not in str(caught.value)
+    saved.touch()
+    os.utime(saved, (running.started + 1, running.started + 1))
+    with pytest.raises(Lost, match=f"{saved} holds the last state that was saved: --resume {saved} goes on"):
+        explain(running)
+    running.stopped = True
+    with pytest.raises(Ended) as caught:
+        explain(running)
+    assert not isinstance(caught.value, Lost), "who asked for the end does not want another start"
 
 
 def test_a_failing_rank_is_named_with_its_reason(start: Callable[..., Job]) -> None:
@@ -229,12 +245,12 @@ def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(here)
-    monkeypatch.setattr(job_start, "is_free", lambda port: True)
+    monkeypatch.setattr(watch, "is_free", lambda *_: True)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         ports = iter([taken.getsockname()[1], watch.free_port()])
-        monkeypatch.setattr(watch, "free_port", lambda: next(ports))
+        monkeypatch.setattr(watch, "free_port", lambda _: next(ports))
         done = shell(capsys, command, "mlp.boost", "--data", "data.npz", "--ranks", 2, "--json")
     assert next(ports, None) is None, "both ports were tried"
     assert (done.code, done.document["cycles"]) == (0, 3)
@@ -270,6 +286,8 @@ def test_one_rank_is_no_job(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (("--ranks", "2", "--save-every", "3"), ("--save-every needs --save",)),
         (("--ranks", "2", "--load", "data.npz", "--resume", "data.npz"), ("exclude each other",)),
         (("--ranks", "0"), ("--ranks",)),
+        (("--restarts", "1"), ("--restarts is for jobs of several ranks",)),
+        (("--ranks", "2", "--restarts", "1", "--save", "saved.ckpt"), ("--restarts needs --save with --save-every",)),
     ],
 )
 def test_what_can_be_told_is_told_before_anything_starts(

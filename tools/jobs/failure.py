@@ -12,13 +12,28 @@ from typing import Any, NoReturn
 from .. import cli, interruption
 from .folder import FAILURE, PROGRESS, RESULT
 from .log import end_of, last_error
-from .running import Member, RunningJob, how_ended
-from .start import PortTaken
+from .running import Loss, Member, RunningJob, how_ended
+
+
+class PortTaken(Exception):
+    """Somebody else listens on the port that the scheduler was given."""
+
+
+class Lost(cli.Ended):
+    """A process of the job is gone and gave no reason of its own, or the whole ``host``."""
+
+    host: str | None = None
+
+
+def _lost(running: RunningJob, code: int, message: str) -> cli.Ended:
+    return cli.Ended(code, message) if running.stopped else Lost(code, message)
 
 
 def explain(running: RunningJob) -> NoReturn:
     """Names the rank that failed first, and why: the failures of the others follow from it."""
     causes: list[tuple[float, int, Callable[[], NoReturn]]] = []
+    for host, loss in running.lost.items():
+        causes.append((loss.time, -1, partial(_explain_host, running, host, loss)))
     for member in running.workers:
         assert member.rank is not None
         failure = running.folder.told(member.rank, FAILURE)
@@ -37,7 +52,15 @@ def explain(running: RunningJob) -> NoReturn:
         raise PortTaken
     status = 0 if running.scheduler is None else running.scheduler.status or 0
     how = f"the scheduler of the job {how_ended(status)}: {last_error(log) or 'it gives no reason'}"
-    raise cli.Ended(cli.INTERNAL_FAILURE, f"{how}{_resume_hint(running)}")
+    raise _lost(running, cli.INTERNAL_FAILURE, f"{how}{_resume_hint(running)}")
+
+
+def _explain_host(running: RunningJob, host: str, loss: Loss) -> NoReturn:
+    what = f"host {host} {loss.why}" if loss.joined else f"host {host} did not join the job: it {loss.why}"
+    error = _lost(running, cli.INTERNAL_FAILURE, f"{what}{_resume_hint(running)}")
+    if isinstance(error, Lost):
+        error.host = host
+    raise error
 
 
 def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any]) -> NoReturn:
@@ -47,10 +70,10 @@ def _explain_failure(running: RunningJob, member: Member, failure: dict[str, Any
 
 
 def _explain_exit(running: RunningJob, member: Member) -> NoReturn:
-    reason = last_error(running.log(member)) or "it gives no reason"
+    reason = running.last_error(member) or "it gives no reason"
     status = member.status or 0
     how = f"{running.name(member)} {how_ended(status)} before it was done"
-    raise cli.Ended(status or cli.INTERNAL_FAILURE, f"{how}: {reason}{_resume_hint(running)}")
+    raise _lost(running, status or cli.INTERNAL_FAILURE, f"{how}: {reason}{_resume_hint(running)}")
 
 
 def _explain_signal(running: RunningJob, member: Member) -> NoReturn:
@@ -58,12 +81,12 @@ def _explain_signal(running: RunningJob, member: Member) -> NoReturn:
     if member.status == -signal.SIGKILL:
         why = " (sent by somebody, or by the system when memory runs out)"
     else:
-        last = last_error(running.log(member))
+        last = running.last_error(member)
         why = f": {last}" if last else ""
     told = running.folder.told(member.rank or 0, PROGRESS)
     when = f" after optimizer step {told['cycles']}" if told is not None else " before the first optimizer step"
     message = f"{running.name(member)} {how_ended(member.status)}{when}{why}{_resume_hint(running)}"
-    raise cli.Ended(128 - member.status, message)
+    raise _lost(running, 128 - member.status, message)
 
 
 def _resume_hint(running: RunningJob) -> str:

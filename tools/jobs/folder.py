@@ -14,7 +14,7 @@ from .. import cli
 VARIABLE = "BOOST_RUN_JOB"
 """The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""
 
-PROGRESS, EPOCHS, RESULT, FAILURE = "progress", "epochs", "result", "failure"
+KINDS = PROGRESS, EPOCHS, RESULT, FAILURE = "progress", "epochs", "result", "failure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,14 @@ class JobFolder:
         if not isinstance(document, dict):
             raise RuntimeFailure(f"{path}: is not what a rank of this job tells; start the job again")
         return document
+
+    def stamp(self, rank: int, kind: str) -> object:
+        """Changes with what the rank told last of this kind; None before."""
+        try:
+            found = os.stat(self._place(rank, kind))
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     @property
     def output(self) -> Path:

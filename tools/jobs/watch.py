@@ -22,14 +22,14 @@ from ...runtime.training.bar import Bar
 from ...runtime.training.progress import NoBar
 from .. import interruption
 from .display import Echo, joint_epoch, joint_tally
-from .failure import explain
+from .failure import PortTaken, explain
 from .folder import EPOCHS, FAILURE, PROGRESS, RESULT, JobFolder
+from .hosts import free_port, is_free
 from .lifeline import adopting
-from .running import Job, RunningJob
-from .start import PortTaken, free_port, start
+from .remote import RemoteHost
+from .running import POLL, Job, RunningJob
+from .start import start
 
-POLL = 0.05
-"""Seconds between two looks at the ranks."""
 SETTLING = 0.3
 """Seconds in which failures that follow from the first may still come in."""
 ATTEMPTS = 5
@@ -52,7 +52,7 @@ def run_job(job: Job) -> list[dict[str, Any]]:
                 watched.append(running)
                 try:
                     with adopting():
-                        return _attempt(running, job.port or free_port())
+                        return _attempt(running, job.port or free_port(job.address))
                 finally:
                     _clear_saving(running)
         except PortTaken:
@@ -64,12 +64,36 @@ def run_job(job: Job) -> list[dict[str, Any]]:
 
 
 def _attempt(running: RunningJob, port: int) -> list[dict[str, Any]]:
-    start(running, port)
+    if not is_free(port, running.job.address):
+        raise PortTaken
+    hosts: list[RemoteHost] = []
+    try:
+        hosts += (RemoteHost(running, node) for node in range(1, len(running.job.hosts)))
+        _gather(running, hosts)
+        for host in hosts:
+            host.begin(port)
+        start(running, port, 0, lambda: _listen(hosts))
+        return _watch(running, hosts)
+    finally:
+        for host in hosts:
+            host.close()
+
+
+def _gather(running: RunningJob, hosts: list[RemoteHost]) -> None:
+    """Waits until all other hosts have answered."""
+    while not all(host.ready for host in hosts):
+        _listen(hosts)
+        if running.lost:
+            explain(running)
+        time.sleep(POLL)
+
+
+def _watch(running: RunningJob, hosts: list[RemoteHost]) -> list[dict[str, Any]]:
     bar = running.job.progress or NoBar()
     epochs = 0
     with Echo(running.folder.output) as echo:
         while True:
-            _look(running)
+            _look(running, hosts)
             told = [running.folder.told(r, PROGRESS) for r in range(running.job.ranks)]
             if any(told):
                 bar.show(joint_tally([t for t in told if t is not None]))
@@ -81,7 +105,10 @@ def _attempt(running: RunningJob, port: int) -> list[dict[str, Any]]:
                 return [result for result in results if result is not None]
             if _failed(running):
                 time.sleep(SETTLING)
-                _look(running)
+                _look(running, hosts)
+                while any(host.wavering for host in hosts):  # the rank may have failed because that host is gone
+                    time.sleep(POLL)
+                    _look(running, hosts)
                 if running.stopped and _left_unsaved(running):
                     raise KeyboardInterrupt
                 explain(running)
@@ -98,17 +125,19 @@ def _show_epochs(running: RunningJob, bar: Bar, shown: int) -> int:
     return max(shown, done)
 
 
-def _look(running: RunningJob) -> None:
-    """Notes which processes have ended, and how."""
-    for member in running.members.values():
-        if member.status is None:
-            pid, status = os.waitpid(member.pid, os.WNOHANG)
-            if pid:
-                member.status = os.waitstatus_to_exitcode(status)
-                member.ended = time.time()
+def _look(running: RunningJob, hosts: list[RemoteHost]) -> None:
+    running.look()
+    _listen(hosts)
+
+
+def _listen(hosts: list[RemoteHost]) -> None:
+    for host in hosts:
+        host.look()
 
 
 def _failed(running: RunningJob) -> bool:
+    if running.lost:
+        return True
     if running.scheduler is not None and running.scheduler.status is not None:
         return True
     for member in running.workers:
@@ -136,7 +165,7 @@ def _stopped_by_signals() -> Iterator[list[RunningJob]]:
 
     def stop(number: int, _frame: object) -> None:
         saved = [running for running in watched if running.job.save is not None]
-        workers = [member for running in saved for member in running.workers if member.status is None]
+        workers = [m for running in saved for m in running.members.values() if m.rank is not None and m.status is None]
         if workers and number != signal.SIGHUP and not asked:
             asked.append(number)
             for running in saved:

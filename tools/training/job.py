@@ -82,7 +82,18 @@ class Job:
     )
     label: str | None = option("What metrics compare with [what only the loss takes].", metavar="INPUT")
     allow_nonfinite: bool = option("Go on when data, loss or weights are not finite.")
-    ranks: int = option("Train in N processes on this machine.", type=click.IntRange(1), default=1, metavar="N")
+    ranks: int = option("Train in N processes.", type=click.IntRange(1), default=1, metavar="N")
+    hosts: str | None = place(
+        "The machines of the ranks, as many on each: a file with an address a line, this machine first [only this one]."
+    )
+    rsh: str = option(
+        "The command that runs another on a host, called with the address and a line for the shell there.",
+        default="ssh -o BatchMode=yes", metavar="COMMAND",
+    )  # fmt: skip
+    restarts: int = option(
+        "Start the job again from its newest saved state when it loses a rank, up to K times.",
+        type=click.IntRange(0), default=0, metavar="K",
+    )  # fmt: skip
     check_replicas: int | None = option(
         "Compare the weights of all ranks after every K-th optimizer step.", type=click.IntRange(1), metavar="K"
     )
@@ -117,6 +128,11 @@ class Job:
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")
+        for wanted, flag in ((self.restarts > 0, "--restarts"), (self.hosts is not None, "--hosts")):
+            if wanted and self.ranks == 1:
+                raise click.UsageError(f"{flag} is for jobs of several ranks: how many? (--ranks N)")
+        if self.restarts and not (self.save and (self.save_every or self.save_minutes)):
+            raise click.UsageError("--restarts needs --save with --save-every or --save-minutes: go on from where?")
         from ...runtime.state.adapter_file import SUFFIX
         from ...runtime.state.checkpoint import READABLE, WRITABLE
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.wording import counted
 from .data import training_data
 from .display import shown
 from .evaluation import evaluator_of
-from .job import is_data
+from .job import is_data, place_of
 from .loading import settings_of
 from .report import merged
 
@@ -22,9 +29,46 @@ def train_in_ranks(job: Job, program: Program) -> dict[str, Any]:
     _check_ranks(job, program)
     from ..jobs.running import Job as Processes
     from ..jobs.watch import run_job
+    from .restarts import Attempt, run_with_restarts
 
-    with shown(not job.quiet) as bar:
-        return merged(run_job(Processes(job.ranks, job.arguments, job.master_port, job.log_dir, job.save, bar)))
+    hosts = _hosts(job)
+
+    def run(attempt: Attempt) -> dict[str, Any]:
+        logs = f"{job.log_dir}/restart_{attempt.number}" if job.log_dir and attempt.number else job.log_dir
+        shape, shell = attempt.shape, shlex.split(job.rsh)
+        with shown(not job.quiet) as bar, _seen_by_all(job, attempt.state) as files:
+            place = (job.master_port, logs, job.save, bar)
+            return merged(run_job(Processes(shape.ranks, attempt.arguments, shape.hosts, shell, files, *place)))
+
+    return run_with_restarts(job, hosts, program, run)
+
+
+def _hosts(job: Job) -> tuple[str, ...]:
+    """The addresses of the hosts; none where this machine is the only one."""
+    if job.hosts is None:
+        return ()
+    from ..jobs.hosts import read_hosts
+
+    hosts = read_hosts(job.hosts)
+    if job.ranks % len(hosts):
+        raise RuntimeFailure(
+            f"{job.hosts}: {counted(job.ranks, 'rank')} cannot be divided evenly over {counted(len(hosts), 'host')}"
+        )
+    return hosts if len(hosts) > 1 else ()
+
+
+@contextmanager
+def _seen_by_all(job: Job, state: str | None) -> Iterator[list[str]]:
+    """The files that the ranks read, on all hosts. Where the job may start again, one more: it stands beside the state
+    that is saved, which all must see then."""
+    evaluated = job.evaluate if job.evaluate is None or is_data(job.evaluate) else place_of(job.evaluate)[0]
+    named = (job.program, job.data, job.val, evaluated, state, job.load_adapter)
+    files = [file for file in named if file is not None and os.path.exists(file)]
+    if job.hosts is None or not job.restarts:
+        yield files
+        return
+    with NamedTemporaryFile(dir=Path(job.save or "").parent, prefix=".boost-run-") as beside:
+        yield [*files, beside.name]
 
 
 def schedule() -> None:

@@ -25,6 +25,7 @@ def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
         "data": job.data,
         "device": job.device,
         "ranks": session.ranks.size,
+        "restarts": 0,
         "epochs": [
             {
                 "number": e.number,
@@ -102,6 +103,8 @@ def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:
 def _notes(document: dict[str, Any]) -> list[str]:
     ranks = f" on {counted(document['ranks'], 'rank')}" if document["ranks"] > 1 else ""
     notes = [counted(document["cycles"], "optimizer step") + ranks]
+    if document["restarts"]:
+        notes[0] += f" since restart {document['restarts']}"
     if document["skipped_updates"]:
         notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
     if document["short_steps"] > bool(document["flushed"]):
