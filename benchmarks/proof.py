@@ -1,4 +1,4 @@
-"""How many pairs of a network and a pipeline that changes training are proved against the formulas of its passes.
+"""How many pairs of a network and a pipeline are proved; where it changes training, against the formulas of its passes.
 
 python -m benchmarks.proof FOLDER [--only NAME…]     # FOLDER holds training graphs, *.mindir or *.ir
 """
@@ -15,7 +15,18 @@ from boost_compile.tools.recheck.checker import check
 
 import boost_compile as bc
 
-PIPELINES = {
+PRESERVING = {
+    "clean-ups": "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination",
+    "recompute": "recompute",
+    "accumulation": "gradient-accumulation{steps=3}",
+    "fused": "gradient-accumulation{steps=3,split=fused}",
+    "scaled": "overflow-check,gradient-accumulation{steps=3},loss-scale",
+    "dropped": "overflow-check{policy=skip-micro},gradient-accumulation{steps=3}",
+    "ranks": "data-parallel",
+    "ranks, accumulated": "data-parallel,gradient-accumulation{steps=3}",
+    "ranks, scaled": "overflow-check,loss-scale,data-parallel",
+}
+PIPELINES = PRESERVING | {
     "clip by norm": "clip-gradients{limit=0.5}",
     "clip each": "clip-gradients{by=tensor-norm,limit=0.5},gradient-accumulation{steps=3}",
     "clip values": "clip-gradients{by=value,limit=0.1},gradient-accumulation{steps=3}",
@@ -28,7 +39,12 @@ PIPELINES = {
     "gradient-accumulation{steps=3,split=fused}",
     "freeze": "gradient-freeze{groups=3},gradient-accumulation{steps=3}",
     "less-bn": "less-bn,gradient-accumulation{steps=3}",
-    "head": "normalised-head",
+    "freeze for good": "freeze{match=*bias*},gradient-accumulation{steps=3}",
+    "ema": "weight-average{warmup=10},gradient-accumulation{steps=3}",
+    "swa": "weight-average{kind=swa,every=2},overflow-check,loss-scale",
+    "lookahead": "weight-average{kind=lookahead},gradient-accumulation{steps=3,split=fused}",
+    "half precision": "mixed-precision{level=O2,loss_scale=false},gradient-accumulation{steps=3}",
+    "half precision, scaled": "mixed-precision{level=O3},gradient-accumulation{steps=3}",
 }
 
 

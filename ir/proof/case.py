@@ -10,7 +10,7 @@ from ..core.graph import Graph
 from ..symbolic.execution import WORLD, Outcome
 from ..symbolic.terms import Terms
 from .expected import Expected
-from .formulas import freeze, less_bn
+from .formulas import freeze, less_bn, rounding
 from .reals import Reals
 from .sides import Sides
 from .verdict import PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
@@ -59,6 +59,8 @@ class Case:
         moves = what == RESULT or a not in (sides.terms.find(("state", name)), sides.kept)
         if moves and less_bn.asked(sides.program):
             by = (*by, less_bn.PASS)
+        if moves and rounding.asked(sides.program):
+            by = (*by, rounding.PASS)
         if a == b and not by:
             self.say(what, name, SAME, "", b, a, ("draws",) if sides.alike else ())
             return

@@ -10,7 +10,7 @@ from ..core.graph import Node
 from ..symbolic.execution import Outcome, Side
 from ..symbolic.terms import VARIES
 from .changed import Changed, changed
-from .formulas import average, freeze, less_bn
+from .formulas import average, freeze, less_bn, rounding
 from .formulas.rules import Rule
 from .polynomial import Polynomial
 from .reals import Reals
@@ -57,9 +57,8 @@ def expect(sides: Sides, proof: Proof) -> Expected:
         mean = without(original, still.names, run(mean=_mean(sides, idle)), network, terms, opaque)
         proof.frozen = [n for n in mean.states if still.holds(original.state.get(n), n)]
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
-    proof.stated = [
-        *less_bn.state(original, program), *freeze.state_for_good(program, lost.names), *change.stated,
-    ]  # fmt: skip
+    proof.stated = [*less_bn.state(original, program), *rounding.state(program)]
+    proof.stated += [*freeze.state_for_good(program, lost.names), *change.stated]
     proof.formula = change.document()
     rules, updated = average.rules(original, program), mean.states
     ahead = {name: sides.by_rule(rule, updated) for name, rule in rules.items() if name in updated}

@@ -19,6 +19,7 @@ from . import anatomy, formulas
 from .before import compare_order, compare_start
 from .claim import claim_of
 from .expected import Expected, expect
+from .formulas import rounding
 from .micro_batch import micro_batch, note
 from .polynomial import Polynomial
 from .reals import Reals
@@ -30,7 +31,7 @@ from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
 
 def prove(original: Program, program: Program) -> tuple[Proof, Terms]:
     """The verdicts, and the terms that they speak of."""
-    terms = Terms()
+    terms = Terms(rounds=not rounding.asked(program))
     if program.schedule.choice is None:
         return _prove(original, program, terms, "")[0], terms
     return prove_variants(original, program, _prove, terms), terms

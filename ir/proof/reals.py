@@ -18,14 +18,16 @@ from ..core.data import to_numpy
 from ..core.primitives import Family
 from ..core.types import DType, TensorType
 from ..symbolic.execution import ite
-from ..symbolic.terms import Shape, Terms
+from ..symbolic.terms import REAL, Shape, Terms
 from .laws import LAWS
 from .polynomial import ONE, Monomial, Polynomial, plus, power, product, times
 from .ranks import Ranks, laid_out
 
-_FLOATS = {d.value for d in DType if d.is_float}
+_FLOATS = {REAL, *(d.value for d in DType if d.is_float)}
 _MOST = 400
-"""Monomials of a polynomial at most: more, and it is an atom."""
+"""Monomials that products are taken of: of more, the product is an atom."""
+_SUMMANDS = 20_000
+"""Monomials of a polynomial at most: more, and it is an atom. The norm of all gradients has one for each weight."""
 _COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual")
 _DEEPEST = 60
 """Nodes through which a zero is followed."""
@@ -335,7 +337,7 @@ class Reals:
         return self._atom(self.terms.make(("inverse",), (form,), self.terms.shapes[form]))
 
     def _bounded(self, p: Polynomial, law: str) -> Polynomial | None:
-        if len(p) > _MOST:
+        if len(p) > _SUMMANDS:
             return None
         self._use(law)
         return p

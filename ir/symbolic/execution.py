@@ -18,7 +18,7 @@ from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL
-from ..core.predicates import is_effect, is_random, rests, written_operands
+from ..core.predicates import is_effect, is_float_tensor, is_random, rests, written_operands
 from ..core.primitives import CPU, Family, facts, make_op
 from ..core.types import IOMONAD, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
@@ -275,7 +275,8 @@ class _Run:
         taken = [i for i, v in enumerate(operands) if not is_monad(v.type)]
         arguments = tuple(self._term(things[i], memory) for i in taken)
         said, shape = terms.type(node.type)
-        if known.family is Family.COPY and not known.writes and len(arguments) == 1:
+        copies = known.family is Family.COPY and not known.writes and len(arguments) == 1
+        if copies or (not terms.rounds and _is_cast(node)):
             return arguments[0]
         if is_random(node):
             head = ("draw", name, *self._drawn(node, arguments), said)
@@ -548,6 +549,11 @@ class _Run:
 
     def _ite(self, condition: int, yes: int, no: int) -> int:
         return ite(self.terms, condition, yes, no)
+
+
+def _is_cast(node: Node) -> bool:
+    """Whether a node casts between types of floating-point numbers."""
+    return facts(node.op).family is Family.CAST and is_float_tensor(node) and is_float_tensor(node.operand(0))
 
 
 def ite(terms: Terms, condition: int, yes: int, no: int) -> int:

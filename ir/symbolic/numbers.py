@@ -129,7 +129,7 @@ class Numbers:
             return found
         if node.op.name in SHAPE_ONLY and -1 not in getattr(node.operand(0).type, "shape", (-1,)):
             a = ()
-        types = [(v.type.dtype.value, v.type.shape) for v in (node, *node.operands) if isinstance(v.type, TensorType)]
+        types = [self.terms.type(v.type)[0] for v in (node, *node.operands) if isinstance(v.type, TensorType)]
         seed = (name, part, sorted(map(repr, node.op.key[1])), types)
         factors = ((1,),) if node.op.name in FILLS else linear_in(node)
         if factors is None:

@@ -24,24 +24,30 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable
 
 from ..core.attributes import Attribute, TensorValue, bits
+from ..core.data import to_numpy
 from ..core.graph import Node
 from ..core.op import Op
 from ..core.predicates import written_operands
-from ..core.types import TensorType, Type
+from ..core.types import DType, TensorType, Type
 
 Head = tuple[Hashable, ...]
 Shape = tuple[int, ...] | None
 """Of a tensor; None of anything else, and of a tensor whose shape is not fixed."""
 
+REAL = "real"
+"""What stands for each type of floating-point numbers where types do not differ."""
 VARIES, AVERAGED = 1, 2
 """Traits of a term, which it has from its arguments: it may differ from one micro-batch of a cycle to the next; a mean
 over the micro-batches is part of it."""
 
 
 class Terms:
-    """The terms of one proof, by number. An argument has a smaller number than what it is an argument of."""
+    """The terms of one proof, by number. An argument has a smaller number than what it is an argument of. ``rounds``:
+    whether types of floating-point numbers differ; otherwise all are the real numbers, and a cast between them is
+    none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rounds: bool = True) -> None:
+        self.rounds = rounds
         self.heads: list[Head] = []
         self.arguments: list[tuple[int, ...]] = []
         self.shapes: list[Shape] = []
@@ -88,7 +94,7 @@ class Terms:
 
     def constant(self, value: Attribute, node: Node | None = None) -> int:
         shape = value.type.shape if isinstance(value, TensorValue) else ()
-        number = self.make(("const", bits(value)), (), shape, node)
+        number = self.make(("const", bits(value) if self.rounds else _exactly(value)), (), shape, node)
         self.values.setdefault(number, value)
         return number
 
@@ -104,9 +110,13 @@ class Terms:
         found = self._types.get(type_)
         if found is None:
             shape = type_.shape if isinstance(type_, TensorType) and type_.is_static else None
-            said = (type_.dtype.value, type_.shape) if isinstance(type_, TensorType) else ()
+            said = (self.dtype(type_.dtype), type_.shape) if isinstance(type_, TensorType) else ()
             found = self._types[type_] = (said, shape)
         return found
+
+    def dtype(self, dtype: DType) -> str:
+        """What is said of a type of elements."""
+        return dtype.value if self.rounds or not dtype.is_float else REAL
 
     def name(self, number: int) -> str:
         """The primitive of a term, or its kind."""
@@ -125,6 +135,13 @@ class Terms:
             found.add(number)
             stack.extend(a for a in self.arguments[number] if a not in known and a not in found)
         return sorted(found)
+
+
+def _exactly(value: Attribute) -> Hashable:
+    """What tells a constant from others, whatever type holds its numbers."""
+    if isinstance(value, TensorValue) and value.type.dtype in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64):
+        return REAL, value.type.shape, to_numpy(value.type, value.data).astype("float64").tobytes()
+    return bits(value)
 
 
 def written_state(terms: Terms, t: int, node: Node) -> str | None:

@@ -143,6 +143,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "ranks": None if d["ranks"].value is None else d["ranks"].text(),
         "scales": list(d["scales"].texts()),
         "alike": d["alike"].truth(),
+        "rounds": d["rounds"].truth(),
         "rules": {name: rule(of) for name, of in d["rules"].items()},
         "loose": list(d["loose"].texts()),
         "tested": d["tested"].truth(),

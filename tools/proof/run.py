@@ -12,7 +12,7 @@ from ...ir.core.graph import Node
 from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
-from ...ir.proof.formulas import less_bn
+from ...ir.proof.formulas import less_bn, rounding
 from ...ir.proof.formulas.rules import Rule
 from ...ir.proof.promises import promises_of
 from ...ir.proof.prover import prove as run_prover
@@ -113,6 +113,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
             if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
         ],
         "alike": proof.alike,
+        "rounds": not rounding.asked(program),
         "rules": {name: _rule(rule) for name, rule in proof.rules.items()},
         "loose": list(proof.loose),
         "frozen": list(proof.frozen),

@@ -95,7 +95,7 @@ class Check:
 
     def begin(self, moving: Collection[str]) -> None:
         """Symbols for what is not known; ``moving``: the states that the network changes for itself."""
-        terms = self.terms = Terms()
+        terms = self.terms = Terms(rounds=self.document["rounds"])
         self.execution = Execution(terms, draws_alike=self.document["alike"], target=self.program.target)
         states = {**self.program.state, **self.original.state}
         self.start = {

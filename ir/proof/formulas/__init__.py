@@ -11,12 +11,12 @@ from typing import Any
 from ...core.program import Program
 from ...core.types import Type
 from ..updates import Update
-from . import average, centralize, clip, freeze, groups, less_bn
+from . import average, centralize, clip, freeze, groups, less_bn, rounding
 from .statement import Stated, Statement
 
 OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
 """The passes with a formula of what updates take."""
-KNOWN = (*OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS)
+KNOWN = (*OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS, rounding.PASS)
 """The passes that change training and have a formula."""
 
 

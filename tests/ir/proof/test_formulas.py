@@ -242,6 +242,37 @@ def test_what_is_trusted_of_the_anatomy_is_said() -> None:
     assert said.endswith("not all of it was shown to be linear in the derivative of the loss")
 
 
+HALF = "mixed-precision{level=O2,loss_scale=false}"
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "lstm"])
+@pytest.mark.parametrize("precision", ["mixed-precision{level=O1,loss_scale=false}", HALF, "mixed-precision{level=O3}"])
+def test_half_precision_is_the_same_where_nothing_is_rounded(name: str, precision: str) -> None:
+    original = load(name)
+    found = bc.prove(original, bc.compile(original, f"{precision},gradient-accumulation{{steps=2}}"))
+    assert found.proved, show(found.proof) or found.objection
+    assert [s.says for s in found.proof.stated] == [
+        "the network computes in float16; the same where nothing is rounded"
+    ]
+    weights = {v.name: v.kind for v in found.proof.verdicts if v.name in original.state and "weight" in v.name}
+    assert set(weights.values()) == {PURPOSE}
+
+
+def test_another_precision_without_a_record_is_not_proved() -> None:
+    original = load("mlp")
+    program = bc.compile(original, HALF)
+    program.reports = bc.compile(original, NORM).reports
+    assert not prove(original, program)[0].proved
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_fault_in_half_precision_is_proved(part: int) -> None:
+    total, kinds, through = attacks(range(part * 10_000, part * 10_000 + 400), 10, ("mlp", "mlp_adam_decay"), (HALF,))
+    assert through == []
+    assert total == 10
+    assert len(kinds) >= 3
+
+
 EMA = "weight-average{warmup=10}"
 AHEAD = "weight-average{kind=lookahead,every=3}"
 
