@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ...ir.analysis.cost.kernel_memory import kernel_memory
 from ...ir.analysis.cost.memory import nbytes
+from ...ir.analysis.cost.running_order import running_order
 from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
-from ...ir.core.graph import Graph, Node, Value
+from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.names import DUPLICATED
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, written_operands
@@ -20,6 +21,7 @@ from ...ir.core.walk import carried_operands, through
 from ...ir.rewrite.cpu.broadcasting import is_lowered
 from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
+from .phases import phases
 from .stand_ins import has_stand_in, is_kept
 
 _PRODUCTS = named(
@@ -32,7 +34,8 @@ _PRODUCTS = named(
 class Forward:
     """The forward part of a graph as the pass sees it. ``nodes``: those in the main graph that compute tensors, in
     order. ``replaced``: those that another node stands in for (:mod:`.stand_ins`). ``wanted``: those that the backward
-    part takes. ``obstacles``: why a node cannot run again, "" if it can."""
+    part takes. ``obstacles``: why a node cannot run again, "" if it can. ``order``: all nodes of the graph as they run.
+    ``phase``: the updates before each (:mod:`.phases`)."""
 
     graph: Graph
     parts: Mapping[Node, str]
@@ -40,6 +43,8 @@ class Forward:
     replaced: set[Node]
     wanted: set[Node]
     obstacles: Mapping[Node, str]
+    order: list[Node]
+    phase: Mapping[Node, int]
 
     def operands(self, node: Node) -> list[Node]:
         """The forward nodes that a node computes from."""
@@ -58,7 +63,12 @@ def forward_of(graph: Graph, target: str) -> Forward:
     wanted = {n for n in nodes if any(True for _ in backward_uses(n, parts, replaced))}
     overwritten = _overwritten(graph)
     obstacles = {node: _obstacle(node, replaced, overwritten) for node in nodes}
-    return Forward(graph, parts, nodes, replaced, wanted, obstacles)
+    order = running_order(graph)
+    phase = phases(order, parts)
+    for node in nodes:
+        if phase[node] and any(isinstance(v, State) for v in node.operands):
+            obstacles[node] = "it reads a state that was updated before"
+    return Forward(graph, parts, nodes, replaced, wanted, obstacles, order, phase)
 
 
 def without_writes(graph: Graph) -> None:

@@ -9,38 +9,21 @@ from boost_compile.passes.recompute.clones import run_again
 
 from tests.graphs import graph, node
 
-WITHOUT = """
+
+def test_a_piece_without_a_gradient_to_wait_for_is_told_and_left_alone() -> None:
+    """The first node of the backward part that takes %a or %b runs before all gradients."""
+    g = graph("""
 graph @step(%x: float32[64]) {
   %a = Exp(%x) : float32[64] @f
   %b = Tanh(%a) : float32[64] @f
   %c = Exp(%b) : float32[64] @f
   %l = OnesLike(%c) : float32[64] @b
-  %early = Neg(%l) : float32[64] @b
-  %late = Neg(%early) : float32[64] @b
+  %late = Neg(%l) : float32[64] @b
   %p = Mul(%a, %a) : float32[64] @b
   %q = Mul(%p, %b) : float32[64] @b
   %r = MakeTuple(%late, %q)
   return %r
-}"""
-"""The first node of the backward part that takes %a or %b takes no gradient."""
-
-
-def test_a_piece_whose_first_user_takes_no_gradient_waits_for_the_last_one_before_it() -> None:
-    """%b is kept, so %a alone is copied; its copy waits for %late, and for that %x is guarded."""
-    g = graph(WITHOUT)
-    forward = forward_of(g, CPU)
-    assert [n.name for n in forward.nodes if n in forward.wanted] == ["a", "b", "c"]
-    done = run_again(forward, [{node(g, "a")}], Effects(g))
-    copy = done.copied[node(g, "a")]
-    assert node(g, "p").operands == (copy, copy)
-    guard = copy.operand(0)
-    assert (guard.op.name, guard.operand(0)) == ("Depend", g.inputs[0])  # type: ignore[attr-defined]
-    assert list(guard.operand(1).operands) == [node(g, "late")]  # type: ignore[attr-defined]
-    assert (copy.op.name, done.unguarded) == ("Exp", [])
-
-
-def test_a_piece_without_a_gradient_to_wait_for_is_told_and_left_alone() -> None:
-    g = graph(WITHOUT.replace("OnesLike(%c)", "OnesLike(%a)"))
+}""")
     done = run_again(forward_of(g, CPU), [{node(g, "a")}], Effects(g))
     assert (done.copied, done.unguarded) == ({}, [node(g, "a")])
 
