@@ -4,8 +4,6 @@ needed."""
 from __future__ import annotations
 
 import io
-import json
-import math
 import os
 import re
 import sys
@@ -244,34 +242,9 @@ def print_lowered(
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
+    from ..ir.files.json_text import json_text
+
     sys.stdout.write(harmless(json_text(document)))
-
-
-def json_text(document: Any) -> str:
-    """One JSON document, indented."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: they become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
-
-
-def plain(value: Any) -> Any:
-    """The JSON form of a value whose type JSON does not have."""
-    if isinstance(value, (set, frozenset, tuple)):
-        return list(value)
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        return value.item()
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
 
 
 def folded(lines: Sequence[str], limit: int = FOLD, listing: str = "--json") -> list[str]:

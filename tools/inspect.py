@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..ir.core.which_weights import WEIGHTS, Weights
+from ..ir.files.json_text import json_text
 from . import cli
 from .command import Command, argument, option, parameters_of, place
 from .outputs import check_output, check_suffix, suffix_of
@@ -405,7 +406,7 @@ def _diff(job: Job, other: str) -> NoReturn:
 def _difference(found: ProgramDiff, format_: str, a: str, b: str, *, colour: bool, width: int | None) -> str:
     """The difference as ``text``, ``json`` or ``html``; as text, in lines of at most ``width`` columns."""
     if format_ == "json":
-        return cli.json_text({"a": a, "b": b, **found.to_json()})
+        return json_text({"a": a, "b": b, **found.to_json()})
     if format_ == "html":
         from .views.diff_page import diff_page
 
@@ -425,14 +426,14 @@ def _end(job: Job, found: bool) -> NoReturn:
 
 def _tell(job: Job, document: Any, lines: Iterable[str]) -> None:
     """A document as JSON, or in lines for people."""
-    text = cli.json_text(document) if job.format == "json" else "".join(f"{line}\n" for line in lines)
+    text = json_text(document) if job.format == "json" else "".join(f"{line}\n" for line in lines)
     _write(text, job.output)
 
 
 def _print(job: Job, document: Any, printed: Callable[[Any, Console], None]) -> None:
     """A document as JSON, or in tables for people."""
     if job.format == "json":
-        _write(cli.json_text(document), job.output)
+        _write(json_text(document), job.output)
         return
     with cli.console_to(job.output) as out:
         printed(document, out)

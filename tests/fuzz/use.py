@@ -10,6 +10,7 @@ from pathlib import Path
 
 from boost_compile.ir.core.errors import Error
 from boost_compile.ir.core.program import Program
+from boost_compile.ir.files.json_text import json_text
 from boost_compile.ir.formats.python.decompile import decompile
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.formats.storage.save import save
@@ -17,7 +18,6 @@ from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.framework.manager import compile_program
-from boost_compile.tools import cli
 from boost_compile.tools.views.analyses import ANALYSES, print_analysis
 from boost_compile.tools.views.dot import dot_of
 from boost_compile.tools.views.model_explorer import document_of
@@ -68,7 +68,7 @@ def _show(program: Program, folder: Path) -> None:
 
     view = shown(program, "file")
     document = describe(view)
-    json.loads(cli.json_text(document))
+    json.loads(json_text(document))
     out = Console(file=io.StringIO(), highlight=False, width=160)
     print_summary(document, out)
     for format_ in ANALYSES:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
-from .. import cli
+from ...ir.files.json_text import plain
 
 VARIABLE = "BOOST_RUN_JOB"
 """The environment variable that names the folder to the ranks; unset in a rank that no boost-run watches."""
@@ -30,7 +30,7 @@ class JobFolder:
         """Replaces what the rank told before of this kind."""
         path = self._place(rank, kind)
         unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(document, default=cli.plain), encoding="utf-8")
+        unfinished.write_text(json.dumps(document, default=plain), encoding="utf-8")
         os.replace(unfinished, path)
 
     def told(self, rank: int, kind: str) -> dict[str, Any] | None:

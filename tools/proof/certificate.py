@@ -9,10 +9,10 @@ from ...ir.core.errors import FormatError, OptionError
 from ...ir.core.program import Program
 from ...ir.files.atomic import replacing_file
 from ...ir.files.document import Document
+from ...ir.files.json_text import json_text
 from ...ir.proof.laws import LAWS
 from ...ir.proof.verdict import KINDS
 from ...ir.symbolic.terms import Terms
-from .. import cli
 from ..recheck.checker import check as recheck
 from ..verification import table
 from ..verification.hashes import hashes
@@ -73,7 +73,7 @@ def directed(terms: Terms, roots: list[int]) -> tuple[dict[int, int], list[dict[
 
 def store(found: Proved, path: Path) -> None:
     with replacing_file(path) as file:
-        file.write(cli.json_text(certificate(found)).encode())
+        file.write(json_text(certificate(found)).encode())
 
 
 def check(path: Path, original: Path, program: Path, source: Program, compiled: Program) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.core.wording import sentence
 from ...ir.files.atomic import replacing_file
+from ...ir.files.json_text import json_text
 from .. import cli
 from ..tables import say
 from .report import (
@@ -33,7 +34,7 @@ _STYLES = {PASSED: "green", FAILED: "bold red", VACUOUS: "yellow", DIFFERENCE: "
 def store(found: Verification, program: Path) -> None:
     """Writes the result into a program directory, in place of an older one, whole or not at all."""
     with replacing_file(program / FILE) as file:
-        file.write(cli.json_text(found.to_json()).encode())
+        file.write(json_text(found.to_json()).encode())
 
 
 def print_verification(found: Verification, out: Console) -> None:
