@@ -8,6 +8,7 @@ from functools import partial
 from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ..ir.analysis.training.stages import GradientPath, in_order
+from ..ir.builders.reduce import square_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
 from ..ir.core.graph import Graph, Value, tensor_type
@@ -20,7 +21,7 @@ from ..ir.rewrite.stages import merge, put, summed
 from .framework.base import Pass
 from .framework.options import option
 from .step.clip_each_rank import clip_each_rank
-from .step.clipping import SCOPE, between, factor, norm, square, times
+from .step.clipping import SCOPE, between, factor, norm, times
 from .step.results import with_results
 from .step.split import refuse_sparse, sparse_gradients
 
@@ -182,7 +183,7 @@ def _squares(paths: Sequence[GradientPath]) -> list[Value]:
     for path in paths:
         point = path.at("clip")
         if point.values not in made:
-            made[point.values] = square(_owner(path), summed(point, scope=SCOPE), point.values)
+            made[point.values] = square_sum(_owner(path), summed(point, scope=SCOPE), scope=SCOPE, sources=point.values)
     return [made[path.at("clip").values] for path in paths]
 
 

@@ -22,6 +22,13 @@ def scalar_sum(graph: Graph, value: Value, *, scope: str) -> Value:
     return wide if tensor_type(wide).shape == () else reduce_sum(graph, wide, scope=scope)
 
 
+def square_sum(graph: Graph, value: Value, *, scope: str, sources: Sequence[Value] = ()) -> Value:
+    """The sum of the squares of a tensor's elements, a float32 scalar."""
+    wide = cast(graph, value, tensor_type(value).dtype.widened, scope=scope)
+    squares = graph.create("Square", [wide], scope=scope, sources=sources)
+    return cast(graph, reduce_sum(graph, squares, scope=scope), DType.FLOAT32, scope=scope)
+
+
 def reduce_mean(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
     return _reduce(graph, "ReduceMean", value, axes, keep, scope)
 

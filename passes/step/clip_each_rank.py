@@ -15,6 +15,7 @@ from ...ir.analysis.training.divisor import find_divisor
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.stages import RANK_CLIP
 from ...ir.builders.cast import cast
+from ...ir.builders.reduce import square_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
@@ -22,7 +23,7 @@ from ...ir.core.names import STAGE
 from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.stages import mark
-from .clipping import SCOPE, between, factor, norm, square, times, widened
+from .clipping import SCOPE, between, factor, norm, times, widened
 from .crossings import Start, leaving_backward, sums
 from .exported_reductions import is_inverse
 from .names import TALLY
@@ -143,7 +144,7 @@ def _square(graph: Graph, gradient: Own, divisor: Value | None) -> Value:
         total = graph.create("RealDiv", [total, by], scope=SCOPE)
     # Two weights with one gradient (the biases of a recurrent cell) count each, as natively.
     times_counted = graph.constant(scalar_tensor("float32", float(len(gradient.weights))))
-    summed = square(graph, total)
+    summed = square_sum(graph, total, scope=SCOPE)
     return summed if len(gradient.weights) == 1 else graph.create("Mul", [summed, times_counted], scope=SCOPE)
 
 

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.builders.cast import cast
-from ...ir.builders.reduce import reduce_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Value, tensor_type
-from ...ir.core.types import DType
 
 SCOPE = "clip-gradients"
 
 
 def widened(graph: Graph, value: Value) -> Value:
     return cast(graph, value, tensor_type(value).dtype.widened, scope=SCOPE)
-
-
-def square(graph: Graph, value: Value, sources: Sequence[Value] = ()) -> Value:
-    """The sum of the squares of a gradient's elements, a float32 scalar."""
-    squares = graph.create("Square", [widened(graph, value)], scope=SCOPE, sources=sources)
-    return cast(graph, reduce_sum(graph, squares, scope=SCOPE), DType.FLOAT32, scope=SCOPE)
 
 
 def norm(graph: Graph, squares: Sequence[Value]) -> Value:
