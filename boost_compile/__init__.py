@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .runtime.differentiation.differentiate import differentiate
     from .runtime.engine.device_check import check_device
     from .runtime.training.callback import Callback
+    from .runtime.training.log import Log
     from .runtime.training.retention import load_newest
     from .runtime.training.saving import SaveEvery
     from .runtime.training.session import Session
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": ".runtime.training.callback",
     "Error": ".ir.core.errors",
+    "Log": ".runtime.training.log",
     "Program": ".ir.core.program",
     "SaveEvery": ".runtime.training.saving",
     "Session": ".runtime.training.session",
@@ -63,6 +65,7 @@ _HOMES = {
 __all__ = [
     "Callback",
     "Error",
+    "Log",
     "Program",
     "SaveEvery",
     "Session",

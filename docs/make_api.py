@@ -43,7 +43,7 @@ FUNCTIONS = [
     "memory",
 ]
 FUNCTIONS += ["diff", "evaluation_network", "load_newest", "check_device"]
-CLASSES = [bc.Session, bc.Program, bc.Callback, bc.SaveEvery, bc.Shard]
+CLASSES = [bc.Session, bc.Program, bc.Callback, bc.Log, bc.SaveEvery, bc.Shard]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
 RESULTS += [DeviceReport]
 """What functions and methods return."""

@@ -40,6 +40,7 @@ GROUPS = {
     },
     "Weights": {
         "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",
+        "monitor": "[monitoring.md](monitoring.md)",
     },
     "Less work, other networks": {
         "freeze": "[fine-tuning.md](fine-tuning.md)",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .loss_scale import LossScale
     from .lower_gradient_centralization import LowerGradientCentralization
     from .mixed_precision import MixedPrecision
+    from .monitor import Monitor
     from .normalised_head import NormalisedHead
     from .overflow_check import OverflowCheck
     from .parameter_groups import ParameterGroups
@@ -78,6 +79,7 @@ __all__ = [
     "LowerGradientCentralization",
     "Miss",
     "MixedPrecision",
+    "Monitor",
     "NoMatchWarning",
     "NormalisedHead",
     "OverflowCheck",

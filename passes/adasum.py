@@ -23,6 +23,7 @@ from ..ir.rewrite.stages import mark
 from .framework.base import Pass
 from .framework.options import option
 from .step.exported_reductions import reduces_gradients
+from .step.monitored import is_monitored
 from .step.names import OWN, SKIPPED
 from .step.own_check import find_own_check
 from .step.results import named_results
@@ -79,6 +80,11 @@ class AdaSum(Pass):
         names: dict[str, None] = {}
         if any(average_of(name) in program.state for name in program.state):
             raise PassError("the program averages its weights, and adasum would change them after that: leave one out")
+        if is_monitored(program):
+            raise PassError(
+                "monitor measures weights behind their updates, and adasum changes them after that: leave "
+                "one of the two out"
+            )
         for graph in updating_graphs(program):
             weights = _updated_weights(program, graph)
             names.update(dict.fromkeys(weights))

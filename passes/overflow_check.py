@@ -29,7 +29,7 @@ from .step.accumulated import adding_nodes
 from .step.dynamic_loss_scale import put_scale_rule
 from .step.exported_reductions import reduces_gradients
 from .step.float_status import float_status
-from .step.names import EACH, OWN, SKIPPED
+from .step.names import DROPPED, EACH, OWN, SKIPPED
 from .step.normalisation import change_count
 from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
 from .step.results import named_results, with_results
@@ -38,7 +38,6 @@ from .step.tally import cycle_total, declare_tally, find_tally
 from .step.update_side import update_effects
 
 SCOPE = "overflow-check"
-DROPPED = "overflow.dropped_micro_batches"
 
 
 class OverflowCheck(Pass):

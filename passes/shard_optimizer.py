@@ -17,6 +17,7 @@ from ..ir.rewrite.ranks.ownership import Updates, bytes_of_ranks, owned_states
 from .framework.base import Pass
 from .framework.options import option
 from .step.each_micro_batch import sum_each_micro_batch, summed_accumulators
+from .step.monitored import is_monitored
 
 SHOWN = (2, 4, 8)
 """The numbers of ranks for which the report says what one of them holds."""
@@ -65,6 +66,11 @@ class ShardOptimizer(Pass):
             raise PassError(
                 "weight-average reads all weights behind their updates, before the ranks exchange them: leave one of "
                 "the two out"
+            )
+        if is_monitored(program):
+            raise PassError(
+                "monitor measures all weights behind their updates, before the ranks exchange them: leave one of the "
+                "two out"
             )
         if not has_stage(program, ALL_REDUCE):
             raise PassError(

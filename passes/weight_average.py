@@ -5,13 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from ..ir.analysis.effects.effect_list import written_states
 from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.builders.nodes import Nodes
 from ..ir.core.data import Data, from_numpy
-from ..ir.core.errors import OptionError, PassError, nearest
+from ..ir.core.errors import OptionError, PassError
 from ..ir.core.graph import Graph, Value
 from ..ir.core.names import average_of
 from ..ir.core.program import Program, StateVariable
@@ -22,6 +21,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.effects.outline import skip_where
 from .framework.base import Pass
 from .framework.options import option
+from .step.matching import updated_weights
 from .step.updates import count_updates, happened
 
 EMA, SWA, LOOKAHEAD = "ema", "swa", "lookahead"
@@ -75,7 +75,9 @@ class WeightAverage(Pass):
         if any(average_of(name) in program.state for name in program.state):
             raise PassError("the program averages its weights already: ask for weight-average once")
         updating = updating_graphs(program)
-        averaged = self._averaged(program, updating, result)
+        averaged = updated_weights(
+            program, updating, self.match, result, still="its average is itself", integer="integers have no average"
+        )
         # The slow weights of Lookahead are a part of the optimizer: a frozen weight keeps them too.
         role = "slot" if self.kind == LOOKAHEAD else "average"
         for name in averaged:
@@ -107,24 +109,6 @@ class WeightAverage(Pass):
     def _counts(self) -> bool:
         """Whether a move depends on how many updates there were."""
         return self.kind == SWA or self._every > 1 or self.warmup > 0
-
-    def _averaged(self, program: Program, updating: Sequence[Graph], result: PassResult) -> list[str]:
-        written = set().union(*map(written_states, updating))
-        weights = [name for name, variable in program.state.items() if variable.role == "weight"]
-        for glob in self.match:
-            if not any(fnmatchcase(name, glob) for name in weights):
-                raise PassError(f"no weight has the name '{glob}'{nearest(glob, weights)}")
-        averaged = []
-        for name in weights:
-            if not any(fnmatchcase(name, glob) for glob in self.match):
-                continue
-            if name not in written:
-                result.miss(name, "nothing updates it: its average is itself")
-            elif not program.state[name].dtype.is_float:
-                result.miss(name, f"it is {program.state[name].type}: integers have no average")
-            else:
-                averaged.append(name)
-        return averaged
 
     def _put(self, program: Program, graph: Graph, weights: Sequence[str]) -> None:
         taken_place = happened(program, graph, scope=SCOPE)

@@ -56,6 +56,9 @@ ELSEWHERE = {
     # One pass in several files.
     "passes/data_parallel": "tests/passes/data_parallel.ir",
     "passes/step/freezing.py": "tests/passes/gradient_freeze.ir",
+    "passes/monitor": "tests/passes/monitor.ir",
+    "passes/step/matching.py": "tests/passes/weight_average.ir",
+    "passes/step/monitored.py": "tests/passes/test_monitor.py",
     "passes/gradient_accumulation": "tests/passes/gradient_accumulation.ir",
     "passes/normalised_head": "tests/passes/normalised_head.ir",
     "passes/lora": "tests/passes/lora.ir",

@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "--load-adapter --save-adapter",
         "Evaluation": "--val --val-split --metric --label --eval --weights",
         "Several ranks": "--ranks --hosts --rsh --restarts --check-replicas --sync --master-port --log-dir",
-        "Report": "--check-device --print-lowered --quiet --json",
+        "Report": "--log --check-device --print-lowered --quiet --json",
         "Help": "--help --version",
     },
     "boost-verify": {

@@ -53,6 +53,14 @@ def lora_b_of(weight: str) -> str:
     return f"{weight.removesuffix('.weight')}.lora_B.weight"
 
 
+def monitor_of(what: str) -> str:
+    """The state that holds what ``monitor`` measures: of each weight in turn, or once."""
+    return f"monitor.{what}"
+
+
+MONITORED_CYCLES = monitor_of("cycles")
+EVERY, WATCHED = "measured_every", "measured_weights"
+
 # fmt: off
 NAMES: tuple[Name, ...] = (
     Name(FORWARD_ID, "primal", "a node of the forward part, by MindSpore's autodiff",
@@ -92,6 +100,15 @@ NAMES: tuple[Name, ...] = (
          ("passes.lora.lora",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),
     Name(lora_b_of("<k>"), "state", "matrix B of the adapter of a weight",
          ("passes.lora.lora",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),
+    Name(monitor_of("<k>"), "state", "what is measured in a cycle, a number for each weight",
+         ("passes.monitor.monitor",), ("passes.monitor.measures", "runtime.training.monitors")),
+    Name(MONITORED_CYCLES, "state", "how many cycles there were, measured or not",
+         ("passes.monitor.monitor",), ("passes.monitor.measures", "runtime.training.log",
+         "runtime.training.monitors")),
+    Name(EVERY, "note", "of monitor.cycles: every so-many-th cycle is measured",
+         ("passes.monitor.monitor",), ("runtime.training.monitors",)),
+    Name(WATCHED, "note", "of a measured state: the weights, in the order of the numbers",
+         ("passes.monitor.monitor",), ("runtime.training.monitors",)),
     Name(ROWS, "note", "ranks may share the rows of this state out",
          ("passes.dim_reduce.subspace",), ("ir.rewrite.ranks.shares",)),
     Name(OWNED, "note", "in a job only the rank that owns the weight of this state holds it",

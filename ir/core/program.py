@@ -21,14 +21,14 @@ from .wording import counted, print_bytes
 
 ROLES = (
     "weight", "slot", "statistic", "hyperparameter", "accumulator", "counter", "carried", "loss-scale", "average",
-    "fixed", "unknown",
+    "monitor", "fixed", "unknown",
 )  # fmt: skip
 """``carried``: a value that one graph of a cycle leaves for another, meaningless between cycles. ``loss-scale``: the
 factor on the loss, and what decides when it changes. ``average``: the mean of a weight over its updates, and what
-decides how it moves. ``fixed``: part of the program, which no graph writes and no
-checkpoint holds."""
+decides how it moves. ``monitor``: what was measured, which nothing else takes. ``fixed``: part of the program, which no
+graph writes and no checkpoint holds."""
 TARGETS = ("cpu", "gpu", "ascend")
-CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale"})
+CYCLE_ROLES = frozenset({"accumulator", "counter", "carried", "loss-scale", "monitor"})
 """State of the cycle itself, written whether the weights are updated or not."""
 
 

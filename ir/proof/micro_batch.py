@@ -61,7 +61,7 @@ def micro_batch(
         growth = {name: _growth(sides, name, run.states[name], reals, before) for name in sides.own}
         for name, added in growth.items():
             left = reals.form(run.states[name]) == sides.start[name]
-            if added is None and not left and program.state[name].role != "carried":
+            if added is None and not left and program.state[name].role not in ("carried", "monitor"):
                 detail = "a micro-batch changes it, and does not add to it"
                 case.say(STATE, name, UNPROVED, detail, run.states[name])
         grown.append(growth)

@@ -188,7 +188,8 @@ def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
     staged = iter(sorted((p for p in passes if p.at_stage is not None), key=_stage))
     ordered = [p if p.at_stage is None else next(staged) for p in passes]
     early = sorted((p for p in ordered if p.early), key=lambda p: p.closing)
-    late = sorted((p for p in ordered if p.late), key=lambda p: p.redone)
+    # What is redone stands last: first what has no stage, which measures or changes nothing that the others put in.
+    late = sorted((p for p in ordered if p.late), key=lambda p: (p.redone, p.redone and p.at_stage is not None))
     others = [p for p in ordered if not p.early and not p.late]
     at = _behind_last_change(others)
     return [*early, *others[:at], *late, *others[at:]]

@@ -29,6 +29,7 @@ CLASSES = {
     "loss-scale": "LossScale",
     "lower-gradient-centralization": "LowerGradientCentralization",
     "mixed-precision": "MixedPrecision",
+    "monitor": "Monitor",
     "normalised-head": "NormalisedHead",
     "overflow-check": "OverflowCheck",
     "parameter-groups": "ParameterGroups",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...ir.core.names import Name
 
 WEIGHT = "accumulation.weight"
-SKIPPED = "overflow.skipped_cycles"
+SKIPPED, DROPPED = "overflow.skipped_cycles", "overflow.dropped_micro_batches"
 EACH, OWN = "each_micro_batch", "own_check"
 SCALE, CLEAN = "loss_scale.value", "loss_scale.clean_cycles"
 TAG = "centralize"
@@ -32,11 +32,13 @@ def steps_of(group: int | str) -> str:
 NAMES: tuple[Name, ...] = (
     Name(WEIGHT, "state", "the sum of the weights of a cycle's micro-batches (reduction=weighted)",
          ("passes.gradient_accumulation.graphs",), ("passes.dim_reduce.dim_reduce",
-         "passes.gradient_accumulation.graphs")),
+         "passes.gradient_accumulation.graphs", "passes.monitor.monitor")),
     Name(SKIPPED, "state", "how many updates in a row were skipped",
          ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
          "passes.gradient_accumulation.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale",
          "passes.overflow_check", "passes.step.dynamic_loss_scale", "passes.step.updates")),
+    Name(DROPPED, "state", "how many micro-batches of the cycle have overflowed, where each is judged by itself",
+         ("passes.overflow_check",), ("passes.monitor.monitor", "passes.overflow_check")),
     Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
          ("passes.overflow_check",), ("passes.gradient_accumulation.gradient_accumulation",)),
     Name(OWN, "note", "of overflow.skipped_cycles: it counts the updates that the file's own check skips",

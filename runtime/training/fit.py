@@ -87,6 +87,7 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     batches = source.batches
     if options.end_of_epoch == "drop" and batches is not None:
         batches -= batches % session.cycle_length
+    session.data_position = start  # where it really begins, for callbacks: a loaded state may stand elsewhere
     session.finite_state.begin(start.cycle, refuse=not options.allow_nonfinite)
     with progress_bar(options.progress) as bar, _begun(session, options.callbacks):
         run = _Run(session, options, start, bar, batches)
@@ -176,7 +177,7 @@ class _Run:
         self.done = start.epoch * (batches or 0) + start.micro_batch
         self.cycles = start.cycle
         self.steps = 0
-        self.all_samples = 0
+        self.all_samples = self.samples_before = 0
         self.unread: list[tuple[int, StepResult]] = []
         self.cycle_losses: list[tuple[int, float]] = []
         self.begin_epoch(start.epoch, start.micro_batch)
@@ -290,7 +291,17 @@ class _Run:
                         "boost-run --allow-nonfinite trains on.",
                     )
         losses = [loss for _, loss in self.cycle_losses]
-        cycle = Cycle(self.cycles, _mean(losses), micro_batches, last.updated, last.overflow, flushed)
+        cycle = Cycle(
+            self.cycles,
+            _mean(losses),
+            micro_batches,
+            last.updated,
+            last.overflow,
+            flushed,
+            self.all_samples - self.samples_before,
+            last.scales,
+        )
+        self.samples_before = self.all_samples
         self.cycle_losses.clear()
         self.history.cycles.append(cycle)
         for callback in self.options.callbacks:

@@ -15,6 +15,8 @@ class Cycle:
     ``number`` counts from 1, and goes on from the last one where training was resumed. ``loss`` is the mean over the
     micro-batches that this fit ran (NaN if it ran none of them, or the program returns no loss). ``micro_batches``
     counts all micro-batches of the cycle. ``flushed`` says that it ended with fewer than a whole cycle has.
+    ``samples`` are those that this fit took, on this rank. ``loss_scales``: the scale of the loss, or one for each
+    group of layers; empty where there is none.
     """
 
     number: int
@@ -23,6 +25,8 @@ class Cycle:
     updated: bool
     overflow: bool | None
     flushed: bool = False
+    samples: int = 0
+    loss_scales: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

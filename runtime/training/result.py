@@ -79,6 +79,11 @@ class StepResult:
         return tuple(scales) or None
 
     @property
+    def scales(self) -> tuple[float, ...]:
+        """The loss scale, or those of all groups of layers; empty where there is none."""
+        return self.loss_scales or (() if self.loss_scale is None else (self.loss_scale,))
+
+    @property
     def gradient_norm(self) -> float | None:
         """The norm of all gradients of the cycle before clipping; None where none is due, or none is reported."""
         return self._as(float, GRADIENT_NORM)

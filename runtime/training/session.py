@@ -41,6 +41,7 @@ from .cell_result import CellResult
 from .fit import FitOptions, fit
 from .history import History
 from .line_search import LineSearch
+from .monitors import Readings, read_monitors
 from .plan import Turn, plan_turns
 from .result import StepResult
 from .resuming import check_draws
@@ -369,6 +370,13 @@ class Session:
     def _changing(self) -> dict[str, TensorType]:
         """The types of all state but what is a fixed part of the program."""
         return {n: t for n, t in self._engine.types.items() if self.program.state[n].role != "fixed"}
+
+    def monitors(self) -> Readings:
+        """What a program with ``monitor`` has measured in the last cycle that it measures, by weight. Waits for the
+        device. A program without monitors is a :class:`.PassError`. In a job gradients are those that all ranks
+        exchanged, but for each rank's own micro-batches (see the pass).
+        """
+        return read_monitors(self.program, self.state)
 
     def load(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> list[str]:
         """Sets state from a file that :meth:`save` wrote, from another ``.safetensors``, ``.ckpt`` or ``.npz`` file, or

@@ -17,8 +17,8 @@ def check_skipped(schedule: Schedule, result: StepResult) -> None:
     if skipped is None or skipped <= limit:
         return
     known = [] if result.loss is None else [f"the last loss was {result.loss}"]
-    scales = result.loss_scales or (() if result.loss_scale is None else (result.loss_scale,))
-    known += [f"at a loss scale of {', '.join(f'{s:g}' for s in scales)}"] if scales else []
+    scales = ", ".join(f"{s:g}" for s in result.scales)
+    known += [f"at a loss scale of {scales}"] if scales else []
     where = f" ({', '.join(known)})" if known else ""
     by = "overflow-check" if schedule.search is None else "dim-reduce"
     raise RuntimeFailure(

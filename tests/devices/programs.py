@@ -35,6 +35,7 @@ PIPELINES = {
     "clean": "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization",
     "mixed": "mixed-precision",
     "average": "weight-average{warmup=2}",
+    "monitor": "monitor{every=2}",
     "bfloat16": "mixed-precision{dtype=bfloat16}",
     "status": "overflow-check{detect=status}",
     "recompute": "recompute{policy=all}",

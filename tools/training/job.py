@@ -12,6 +12,7 @@ import click
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.which_weights import WEIGHTS, Weights
 from ...runtime.evaluation.metrics import METRICS
+from ...runtime.training.log_files import target_of
 from .. import cli
 from ..command import argument, option, place
 
@@ -103,6 +104,11 @@ class Job:
         default="none",
     )
     master_port: int | None = option("Where ranks meet [a free port].", type=click.IntRange(1024, 65535), metavar="P")
+    log: tuple[str, ...] = option(
+        "Write each step's loss, rate, speed and monitors: jsonl:FILE, tensorboard:DIR or mindinsight:DIR; may be "
+        "given again.",
+        metavar="KIND:PLACE",
+    )
     log_dir: str | None = place("Keep what each rank printed there.", metavar="DIR")
     check_device: str | None = option(
         "Say whether this device can be used, and what is missing; with PROGRAM, whether for it. Trains nothing.",
@@ -137,6 +143,8 @@ class Job:
         from ...runtime.state.checkpoint import READABLE, WRITABLE
 
         self._check_evaluation()
+        for target in self.log:
+            target_of(target)
         for path in filter(None, (self.data, self.load, self.load_adapter, self.val)):
             check_readable(path)
         if self.resume is not None:
@@ -168,6 +176,7 @@ class Job:
                 (self.save, "--save"), (self.save_weights, "--save-weights"), (self.resume, "--resume"),
                 (self.save_adapter, "--save-adapter"), (self.val, "--val"), (self.val_split, "--val-split"),
                 (self.ranks > 1 and not only_prints, "--ranks"),
+                (self.log, "--log"),
             ):  # fmt: skip
                 if given:
                     raise click.UsageError(f"{flag} is for training, and without --data nothing is trained")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,13 @@ from ..jobs.display import joined
 from ..tables import say
 
 if TYPE_CHECKING:
+    from ...runtime.training.findings import Finding
     from ...runtime.training.history import History
     from ...runtime.training.session import Session
     from .job import Job
 
 
-def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
+def document_of(job: Job, history: History, session: Session, findings: Sequence[Finding]) -> dict[str, Any]:
     """The report of one rank, or of a process that is alone."""
     return {
         "program": job.program,
@@ -51,6 +54,8 @@ def document_of(job: Job, history: History, session: Session) -> dict[str, Any]:
         "saved_weights": job.save_weights,
         "saved_adapter": job.save_adapter,
         "weights": job.weights,
+        "logs": list(job.log),
+        "findings": [asdict(finding) for finding in findings],
     }
 
 
@@ -81,6 +86,8 @@ def print_report(document: dict[str, Any]) -> None:
     say(out, "; ".join(_notes(document)) + ".")
     if not all(math.isfinite(loss) for loss in document["losses"]):
         say(out, "The loss was not finite in places.", "yellow")
+    for line in _findings(document["findings"]):
+        say(out, line, "yellow")
     if document["saved"] is not None:
         say(out, f"Saved the state to {cli.escape(document['saved'])}.")
     if document["saved_weights"] is not None:
@@ -88,6 +95,19 @@ def print_report(document: dict[str, Any]) -> None:
         say(out, f"Saved the {which}weights to {cli.escape(document['saved_weights'])}.")
     if document["saved_adapter"] is not None:
         say(out, f"Saved the adapters to {cli.escape(document['saved_adapter'])}.")
+
+
+def _findings(findings: list[dict[str, Any]]) -> list[str]:
+    """What the monitors have found, a line for each kind: how often, and of which weights first."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for finding in findings:
+        kinds.setdefault(finding["what"], []).append(finding)
+    lines = []
+    for what, found in kinds.items():
+        weights = cli.folded(list(dict.fromkeys(cli.escape(f["weight"]) for f in found)))
+        cycles = counted(len({f["cycle"] for f in found}), "step")
+        lines.append(f"Monitors: {what} in {cycles}, first in step {found[0]['cycle']}: {', '.join(weights)}.")
+    return lines
 
 
 def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:

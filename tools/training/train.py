@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ...ir.core.program import Program
     from ...runtime.data.sources import NamedArrays
     from ...runtime.training.bar import Bar
+    from ...runtime.training.callback import Callback
     from ...runtime.training.history import History
+    from ...runtime.training.log import Log
     from ...runtime.training.session import Session
     from .job import Job
 
@@ -30,6 +32,7 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     settings = settings_of(job.settings, program)
     evaluate = evaluator_of(job, program, held_out)
 
+    from ...runtime.training.log import Log
     from ...runtime.training.retention import load_newest, save_and_retain
     from ...runtime.training.session import Session  # MindSpore starts here: everything that can be checked has been
 
@@ -45,7 +48,8 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     session.weights = job.weights
     # Once is enough: the weights are the same on all ranks.
     with nullcontext(rank) if rank.folder is not None else shown(not job.quiet and rank.number == 0) as bar:
-        history = _fitted(job, session, data, bar, evaluate if rank.number == 0 else None)
+        log = Log(*job.log)
+        history = _fitted(job, session, data, bar, evaluate if rank.number == 0 else None, log)
     if job.save is not None:
         with interruption.held():
             save_and_retain(session, job.save, job.states_kept, job.sync)
@@ -55,16 +59,16 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
     if job.save_adapter is not None:
         with interruption.held():
             session.save_adapter(job.save_adapter)
-    document = document_of(job, history, session)
+    document = document_of(job, history, session, log.findings)
     return None if rank.finish(document) or rank.number > 0 else document
 
 
-def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: Any) -> History:
+def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: Any, log: Log) -> History:
     """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own."""
     from ...runtime.training.saving import SaveEvery
     from ...runtime.training.stop import Stopped
 
-    callbacks = []
+    callbacks: list[Callback] = [log]
     if job.save is not None:
         saving = SaveEvery(job.save, job.save_every, job.sync, minutes=job.save_minutes, keep=job.states_kept)
         callbacks.append(saving)

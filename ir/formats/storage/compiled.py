@@ -29,7 +29,7 @@ def note_compiled(program: Program, state: Mapping[str, StateVariable], *, self_
     schedule = program.schedule
     if not program.pipeline and program.micro_batches() == 1:
         return program.metadata
-    note = {
+    note: dict[str, Any] = {
         "micro_batches": program.micro_batches(),
         "count": schedule.count,
         "max_skipped": schedule.max_skipped,
@@ -38,6 +38,8 @@ def note_compiled(program: Program, state: Mapping[str, StateVariable], *, self_
         "target": program.target,
         "roles": {name: [v.role, v.weight, v.trainable] for name, v in state.items() if v.role != "unknown"},
     }
+    if measured := {name: v.info for name, v in state.items() if v.role == "monitor"}:
+        note["measured"] = measured
     # A file that is read and written again stays the same, so its notes stand in one order.
     others = {key: text for key, text in user_info(program).items() if key not in (NOTE, FORM)}
     form = {FORM: SELF_CONTAINED} if self_contained or is_self_contained(program) else {}
@@ -87,6 +89,10 @@ def _heed(program: Program, note: Document) -> None:
     program.pipeline = note["pipeline"].text()
     program.source = {key: value.text() for key, value in note["source"].items()}
     program.target = note["target"].one_of(TARGETS)
+    for name, entry in note["measured"].items() if "measured" in note.object() else ():
+        if name not in program.state:
+            raise entry.wrong("what a state of the file measures")
+        program.state[name].info.update(entry.free())
     for name, entry in note["roles"].items():
         if name not in program.state:
             raise entry.wrong("the role of a state of the file")

@@ -38,8 +38,8 @@ ORDER = [
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),
     # What works on all of that, and last what each compilation does anew.
-    *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "data-parallel"),
-    *("shard-optimizer", "adasum", "common-subexpression-elimination"),
+    *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "monitor"),
+    *("data-parallel", "shard-optimizer", "adasum", "common-subexpression-elimination"),
 ]
 
 

@@ -68,6 +68,7 @@ PASSES = {
     "loss-scale": "loss-scale{mode=static,init=8}",
     "lower-gradient-centralization": "tag-gradient-centralization,lower-gradient-centralization",
     "mixed-precision": "mixed-precision",
+    "monitor": "monitor{every=2}",
     "normalised-head": "normalised-head",
     "overflow-check": "gradient-accumulation{steps=2},overflow-check",
     "parameter-groups": "parameter-groups{match=[*.bias],weight_decay=0.1}",

@@ -1,0 +1,126 @@
+"""The files of a log: lines of JSON, and the event files of TensorBoard and MindInsight."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ...ir.core.errors import OptionError, nearest
+from ...ir.files.atomic import explained
+from ...ir.files.json_text import json_text
+
+
+class Writer(Protocol):
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Writes one record, so that who looks at the file finds it."""
+
+
+def target_of(text: str) -> tuple[str, Path]:
+    """The kind and the place in ``KIND:PLACE``. OptionError for a kind that there is not, for a package that is
+    missing, and for a place that cannot be written, before anything is."""
+    kind, colon, place = text.partition(":")
+    if not colon or not place:
+        raise OptionError(f"log '{text}': write KIND:PLACE, such as {' or '.join(EXAMPLES.values())}")
+    if kind not in EXAMPLES:
+        raise OptionError(f"log '{text}': no kind of log is called '{kind}'{nearest(kind, list(EXAMPLES))}")
+    if kind == "tensorboard" and find_spec("tensorboardX") is None:
+        raise OptionError(
+            f"log '{text}': tensorboardX, which writes the files of TensorBoard, is not installed: pip install "
+            "'boost-compile[tensorboard]', or write jsonl:FILE"
+        )
+    path = Path(place)
+    folder = path.parent if kind == "jsonl" else next(p for p in (path, *path.absolute().parents) if p.exists())
+    if kind == "jsonl" and path.is_dir():
+        raise OptionError(f"log '{text}': a folder stands there; name a file in it")
+    if not folder.is_dir():
+        what = "there is no folder" if kind == "jsonl" else "no folder, but a file is"
+        raise OptionError(f"log '{text}': {what} '{folder}'")
+    if not os.access(folder, os.W_OK) or (path.is_file() and not os.access(path, os.W_OK)):
+        raise OptionError(f"log '{text}': '{folder if not path.is_file() else path}' is not writable; choose another")
+    return kind, path
+
+
+def open_log(kind: str, path: Path, *, resumed: bool) -> AbstractContextManager[Writer]:
+    """A log at its place. ``resumed``: the training goes on, and so does its file."""
+    if kind == "jsonl":
+        return _json_lines(path, resumed)
+    return _tensorboard(path) if kind == "tensorboard" else _mindinsight(path)
+
+
+@contextmanager
+def _json_lines(path: Path, resumed: bool) -> Iterator[Writer]:
+    with explained(path), open(path, "r+b" if resumed and path.exists() else "wb") as file:
+        # What a process that was killed had begun to write goes: a line is whole or not there.
+        end = path.read_bytes().rfind(b"\n") + 1 if resumed else 0
+        file.truncate(end)
+        file.seek(end)
+        yield _JsonLines(file, path)
+
+
+class _JsonLines:
+    def __init__(self, file: BinaryIO, path: Path):
+        self._file, self._path = file, path
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        with explained(self._path):
+            self._file.write(json_text(dict(record), indent=None).encode())
+            self._file.flush()
+
+
+@contextmanager
+def _tensorboard(path: Path) -> Iterator[Writer]:
+    """TensorBoard reads all event files of a folder as one training: one that goes on writes a new one."""
+    from tensorboardX import SummaryWriter
+
+    with explained(path), SummaryWriter(str(path)) as events:
+        yield _Events(events.add_scalar, lambda step: events.flush())
+
+
+@contextmanager
+def _mindinsight(path: Path) -> Iterator[Writer]:
+    from mindspore import SummaryRecord, Tensor
+
+    with explained(path), SummaryRecord(str(path), raise_exception=True) as events:
+
+        def add(tag: str, value: float, step: int) -> None:
+            events.add_value("scalar", tag, Tensor(value))
+
+        yield _Events(add, events.record)
+
+
+@dataclass(frozen=True)
+class _Events:
+    """``add`` takes a tag, its value and the step; ``finish`` writes what was added for a step."""
+
+    add: Callable[[str, float, int], object]
+    finish: Callable[[int], object]
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        step = record["cycle"]
+        numbers = list(_scalars(record))
+        for tag, value in numbers:
+            self.add(tag, value, step)
+        if numbers:
+            self.finish(step)
+
+
+def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a record by tag: ``loss``, ``epoch/loss``, ``monitors/weight-norm/conv1.weight``."""
+    prefix = {"cycle": "", "epoch": "epoch/"}.get(record["event"])
+    waiting = [] if prefix is None else [(prefix + name, value) for name, value in record.items() if name != "cycle"]
+    for tag, value in waiting:
+        if isinstance(value, Mapping):
+            waiting.extend((f"{tag}/{name}", inner) for name, inner in value.items())
+        elif isinstance(value, (list, tuple)) and all(isinstance(inner, (int, float)) for inner in value):
+            waiting.extend((f"{tag}/{i}", inner) for i, inner in enumerate(value))
+        elif isinstance(value, (bool, int, float)):
+            yield tag, float(value)
+
+
+EXAMPLES = {"jsonl": "jsonl:run.jsonl", "tensorboard": "tensorboard:runs/one", "mindinsight": "mindinsight:summary"}
+"""The kinds of log, each as one writes it."""

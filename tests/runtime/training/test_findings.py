@@ -1,0 +1,104 @@
+"""What is wrong in a training is named by weight, in the cycle in which it begins: faults made on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.runtime.training.findings import DEAD, EXPLODING, NOT_FINITE, SPIKE, Examiner
+from boost_compile.runtime.training.monitors import Readings
+
+import boost_compile as bc
+from tests.networks import CASES
+
+USUAL = 5
+"""Cycles that go well before a fault."""
+WEIGHTS = {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
+Change = Callable[[np.ndarray], Any]
+
+FAULTS: list[tuple[str, Change, str, set[str]]] = [
+    # What is changed (a state, or the data), and of which weights something is to be said.
+    (
+        "hidden.weight",
+        lambda a: np.where(np.arange(a.size).reshape(a.shape) == 3, np.nan, a),
+        NOT_FINITE,
+        {"hidden.weight"},
+    ),
+    ("output.bias", lambda a: a + np.inf, NOT_FINITE, WEIGHTS),
+    ("moment1.output.weight", lambda a: a + np.nan, NOT_FINITE, {"output.weight"}),
+    ("data", lambda a: a + np.inf, NOT_FINITE, {"hidden.weight"}),
+    ("hidden.bias", lambda a: a - 1e3, DEAD, WEIGHTS - {"output.bias"}),
+    ("output.weight", lambda a: a * 0, DEAD, {"hidden.weight", "hidden.bias"}),
+    ("data", lambda a: a * -300, SPIKE, {"hidden.weight", "output.weight"}),
+    ("output.weight", lambda a: a * 300, SPIKE, {"hidden.weight", "hidden.bias"}),
+    ("hidden.weight", lambda a: a * 1e-6, EXPLODING, {"hidden.weight"}),
+    ("learning_rate", lambda a: a * 1e4, EXPLODING, WEIGHTS),
+]
+
+
+def test_faults_made_on_purpose_are_named_within_one_cycle(exported: Callable[[str], Path]) -> None:
+    program = bc.compile(bc.load(exported("mlp_adam")), "overflow-check,monitor")
+    session = bc.Session(program)
+    batch = CASES["mlp_adam"].batches(1)[0]
+    start = session.state()
+    found: list[tuple[str, str, set[str]]] = []
+    for place, change, what, weights in FAULTS:
+        session.load_state(start)
+        examiner = Examiner()
+        for _ in range(USUAL):
+            session.step(*batch)
+            assert examiner.examine(session.monitors()) == [], "nothing is wrong yet"
+        given = batch
+        if place == "data":
+            given = (change(batch[0]).astype(np.float32), *batch[1:])
+        else:
+            value = session.state([place])[place]
+            session.load_state({place: np.asarray(change(value), value.dtype)}, strict=False)
+        session.step(*given)
+        findings = [f for f in examiner.examine(session.monitors()) if f.what == what]
+        assert {f.weight for f in findings} >= weights, (place, what, findings)
+        assert {f.cycle for f in findings} == {USUAL + 1}
+        found.append((place, what, {f.weight for f in findings if "of the weight is" in f.detail}))
+        if weights != WEIGHTS and what != SPIKE:
+            assert {f.weight for f in findings} == weights
+    # A weight that is not finite itself is told from those whose gradients it spoils.
+    assert [own for place, what, own in found if what == NOT_FINITE][:2] == [{"hidden.weight"}, {"output.bias"}]
+    assert len(found) == 10
+
+
+def reading(cycle: int, **kinds: float) -> Readings:
+    return Readings(cycle, {kind.replace("_", "-"): {"w": value} for kind, value in kinds.items()})
+
+
+@pytest.mark.parametrize(
+    ("usual", "then", "what"),
+    [
+        ([1.0, 1.2, 0.9], 12.0, "its gradient is 12 long, 12 times as usual"),
+        ([1.0, 1.2, 0.9], 9.0, None),
+        ([1.0, 1.2], 12.0, None),  # too few to know what is usual
+        ([1.0] * 3, 0.0, "its gradient is zero: nothing that it computes reaches the loss"),
+    ],
+)
+def test_a_spike_is_judged_by_what_is_usual(usual: list[float], then: float, what: str | None) -> None:
+    examiner = Examiner()
+    for cycle, value in enumerate(usual, 1):
+        assert examiner.examine(Readings(cycle, {"gradient-norm.raw": {"w": value}})) == []
+    found = examiner.examine(Readings(9, {"gradient-norm.raw": {"w": then}}))
+    assert [f.detail for f in found] == ([] if what is None else [what])
+    assert [str(f) for f in found] == ([] if what is None else [f"cycle 9, w: {what}"])
+
+
+def test_the_first_updates_of_a_bias_of_zeros_do_not_explode() -> None:
+    examiner = Examiner()
+    for cycle, ratio in enumerate([0.0, 3.0, 1.5, 1.2], 1):
+        assert examiner.examine(reading(cycle, update_ratio=ratio)) == []
+    assert [f.what for f in examiner.examine(reading(5, update_ratio=2.5))] == [EXPLODING]
+
+
+def test_weights_that_rest_on_purpose_are_not_dead() -> None:
+    zero = Readings(1, {"gradient-norm.raw": {"w": 0.0}})
+    assert [f.what for f in Examiner().examine(zero)] == [DEAD]
+    assert Examiner(resting=True).examine(zero) == []
