@@ -15,10 +15,11 @@ if not _path.isdir(_path.join(__path__[0], "ir")):
 from .ir.core.display import render_with as _render_with
 from .ir.core.measuring import measure_with as _measure_with
 from .ir.core.saving import save_with as _save_with
+from .ir.core.updating import export_with as _export_with
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from . import boost, passes
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from .ir.analysis.cost.footprint import Footprint
     from .ir.core.errors import Error
     from .ir.core.measuring import Errors
-    from .ir.core.program import Program
+    from .ir.core.program import Program, StateVariable
+    from .ir.core.spec import Spec
     from .passes.configuration.boost_document import from_boost_config
     from .passes.framework.base import Pass
     from .runtime.data.sources import Shard
@@ -230,6 +232,13 @@ def _gradient_errors(program: Program, data: str) -> Errors:
     return gradient_errors(program, data)
 
 
+def _exported(optimizer: Spec, weights: Sequence[StateVariable], taken: Collection[str], rate: float | None) -> Program:
+    from .runtime.differentiation.update import export_update
+
+    return export_update(optimizer, weights, taken, rate)
+
+
+_export_with(_exported)
 _render_with(_html_of)
 _measure_with(_gradient_errors)
 _save_with(_save)

@@ -36,7 +36,8 @@ GROUPS = {
         "tag-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "lower-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "parameter-groups": "[from mindspore.boost](from-mindspore-boost.md#parameterprocess)",
-        "schedule": "[another optimizer](optimizers.md)",
+        "schedule": "[another schedule, another optimizer](optimizers.md)",
+        "replace-optimizer": "[another schedule, another optimizer](optimizers.md#another-optimizer)",
     },
     "Weights": {
         "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",

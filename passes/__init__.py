@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .parameter_groups import ParameterGroups
     from .patch_convolution import PatchConvolution
     from .recompute import Recompute
+    from .replace_optimizer import ReplaceOptimizer
     from .schedule import RateSchedule
     from .shard_optimizer import ShardOptimizer
     from .tag_gradient_centralization import TagGradientCentralization
@@ -89,6 +90,7 @@ __all__ = [
     "PatchConvolution",
     "RateSchedule",
     "Recompute",
+    "ReplaceOptimizer",
     "ShardOptimizer",
     "TagGradientCentralization",
     "WeightAverage",

@@ -35,6 +35,7 @@ CLASSES = {
     "parameter-groups": "ParameterGroups",
     "patch-convolution": "PatchConvolution",
     "recompute": "Recompute",
+    "replace-optimizer": "ReplaceOptimizer",
     "schedule": "RateSchedule",
     "shard-optimizer": "ShardOptimizer",
     "tag-gradient-centralization": "TagGradientCentralization",

@@ -36,7 +36,8 @@ NAMES: tuple[Name, ...] = (
     Name(SKIPPED, "state", "how many updates in a row were skipped",
          ("passes.overflow_check",), ("passes.adasum", "passes.dim_reduce.dim_reduce",
          "passes.gradient_accumulation.gradient_accumulation", "passes.group_loss_scale", "passes.loss_scale",
-         "passes.overflow_check", "passes.step.dynamic_loss_scale", "passes.step.updates")),
+         "passes.overflow_check", "passes.replace_optimizer.replace_optimizer", "passes.step.dynamic_loss_scale",
+         "passes.step.updates")),
     Name(DROPPED, "state", "how many micro-batches of the cycle have overflowed, where each is judged by itself",
          ("passes.overflow_check",), ("passes.monitor.monitor", "passes.overflow_check")),
     Name(EACH, "note", "of overflow.skipped_cycles: each micro-batch is to be checked, and a whole step was still one",
@@ -65,6 +66,7 @@ NAMES: tuple[Name, ...] = (
          ("passes.step.normalisation",), ("passes.data_parallel.exchange", "passes.dim_reduce.dim_reduce",
          "passes.step.normalisation")),
     Name(TABLE, "state", "the learning rates of a schedule, by the number of updates",
-         ("passes.step.rates",), ("passes.dim_reduce.dim_reduce", "passes.schedule", "passes.step.rates")),
+         ("passes.step.rates",), ("passes.dim_reduce.dim_reduce", "passes.replace_optimizer.replace_optimizer",
+         "passes.schedule", "passes.step.rates")),
 )
 # fmt: on

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.core.errors import OptionError, nearest
+from ...ir.core.spec import Spec
 from ...ir.core.types import DType, TensorType
 from .export import first_line
-from .spec import Spec
 
 SAME = "as the prediction, float32"
 CLASSES, LONG_CLASSES = "class numbers, int32", "class numbers, int64"
@@ -62,7 +62,8 @@ OPTIMIZERS = {
     "asgd": "ASGD", "ftrl": "FTRL", "lamb": "Lamb", "lazy-adam": "LazyAdam",
     "proximal-adagrad": "ProximalAdagrad", "rmsprop": "RMSProp", "rprop": "Rprop",
 }  # fmt: skip
-ALIASES = {"lr": "learning_rate"}
+RATE = "learning_rate"
+ALIASES = {"lr": RATE}
 
 ELSEWHERE = {
     "adamw": "adam-weight-decay", "adam-w": "adam-weight-decay", "nesterov": "momentum", "amsgrad": "adam",
@@ -91,13 +92,18 @@ def make_loss(spec: Spec) -> Any:
     return _make(getattr(nn, kind.name), f"loss '{spec.name}'", {**dict(kind.defaults), **spec.options})
 
 
-def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
-    """The optimizer of ``mindspore.nn`` for these Parameters. OptionError as for losses."""
+def make_optimizer(spec: Spec, parameters: list[Any], rate: float | None = None) -> Any:
+    """The optimizer of ``mindspore.nn`` for these Parameters. OptionError as for losses. ``rate``: its learning rate
+    where the options give none, unless it computes one by itself then."""
     check_optimizer(spec)
     from mindspore import nn
 
     name = next(name for short, name in OPTIMIZERS.items() if _key(spec.name) in (_key(short), _key(name)))
-    return _make(getattr(nn, name), f"optimizer '{spec.name}'", spec.options, parameters)
+    options, cls = spec.options, getattr(nn, name)
+    given = {"lr", RATE} & {k.replace("-", "_") for k in options}
+    if rate is not None and not given and parameters_of(cls)[RATE].default is not None:
+        options = {**options, RATE: rate}
+    return _make(cls, f"optimizer '{spec.name}'", options, parameters)
 
 
 def check_optimizer(spec: Spec) -> None:

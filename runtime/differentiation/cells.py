@@ -17,3 +17,14 @@ class LossOfLastInput(nn.Cell):  # type: ignore[misc]
 
     def construct(self, *inputs):  # type: ignore[no-untyped-def]
         return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
+
+
+class Update(nn.Cell):  # type: ignore[misc]
+    """An optimizer alone: it takes the gradients of its weights."""
+
+    def __init__(self, optimizer: nn.Cell):
+        super().__init__(auto_prefix=False)
+        self.optimizer = optimizer
+
+    def construct(self, *gradients):  # type: ignore[no-untyped-def]
+        return self.optimizer(gradients)

@@ -17,6 +17,7 @@ from ...ir.core.graph import Graph
 from ...ir.core.interface import Interface, interface_of, note_interface
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.types import DType, TensorType, TupleType
 from ...ir.core.walk import result_value
 from ...ir.formats.python.decompile import Decompiled, decompile, only_graph
@@ -26,7 +27,6 @@ from ..engine.environment import prepare_environment
 from ..engine.scratch import scratch_folder
 from .catalogue import check_optimizer, find_loss, label_type, make_loss, make_optimizer
 from .export import first_line, read_export
-from .spec import Spec, parse_spec
 from .trainable import trained_names
 from .training_mode import set_training_mode
 

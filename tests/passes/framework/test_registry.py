@@ -28,12 +28,13 @@ WITH = {
     "freeze": "{match=[x]}",
     "lora": "{match=[x]}",
     "parameter-groups": "{split_points=[1]}",
+    "replace-optimizer": "{to=lion}",
     "schedule": "{total=2}",
 }
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "schedule", "normalised-head", "lora", "less-bn", "legalize", "freeze"),
-    *("batch-size", "mixed-precision"),
+    *("tag-gradient-centralization", "schedule", "replace-optimizer", "normalised-head", "lora", "less-bn", "legalize"),
+    *("freeze", "batch-size", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),

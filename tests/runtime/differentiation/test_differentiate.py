@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import Error, OptionError, PassError
+from boost_compile.ir.core.spec import parse_spec
 from boost_compile.runtime.differentiation.catalogue import LOSSES, OPTIMIZERS, parameters_of
-from boost_compile.runtime.differentiation.spec import parse_spec
 from boost_compile.tools.compile import command
 from mindspore import nn
 

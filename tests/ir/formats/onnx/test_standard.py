@@ -74,6 +74,7 @@ PASSES = {
     "parameter-groups": "parameter-groups{match=[*.bias],weight_decay=0.1}",
     "patch-convolution": "",
     "recompute": "recompute?",
+    "replace-optimizer": "replace-optimizer{to=adam}",
     "schedule": "schedule{total=4}",
     "shard-optimizer": "gradient-accumulation{steps=2},data-parallel,shard-optimizer{stage=2}",
     "tag-gradient-centralization": "tag-gradient-centralization",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.core.option_text import OptionReader, Raw
+from .option_text import OptionReader, Raw
 
 _WORDS = {"true": True, "false": False, "none": None}
 

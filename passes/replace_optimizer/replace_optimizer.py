@@ -1,0 +1,255 @@
+"""Replace-optimizer: weights are updated by another optimizer than the file's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ...ir.analysis.effects.state_access import Effect
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ...ir.analysis.training.network import passed_on
+from ...ir.analysis.training.stages import STAGES, GradientPath
+from ...ir.builders.nodes import Nodes
+from ...ir.core.errors import PassError, nearest
+from ...ir.core.graph import Graph, Node, State, Value, tensor_type
+from ...ir.core.names import average_of
+from ...ir.core.program import Program
+from ...ir.core.report import PassResult
+from ...ir.core.spec import Spec, parse_spec
+from ...ir.core.updating import exported
+from ...ir.core.walk import carried_operands, result_value, walk
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.graft import graft
+from ...ir.rewrite.stages import summed
+from ..framework.base import Pass
+from ..framework.options import option
+from ..step.names import SKIPPED, TABLE
+from ..step.own_check import find_own_check
+from ..step.rates import NAME, Rate, find_rates, set_rates
+from ..step.results import named_results, with_results
+from ..step.split import forget_unused, refuse_sparse, sparse_gradients
+from ..step.update_side import update_effects
+
+SCOPE = "replace-optimizer"
+
+
+class ReplaceOptimizer(Pass):
+    """Updates weights by another optimizer than the file's, whose slots go.
+
+    ``to`` names an optimizer of ``mindspore.nn`` with its options, as ``boost-compile --optimizer`` does:
+    ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. It takes the
+    gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Weight decay
+    and centralization were part of the optimizer that goes.
+
+    ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
+    keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
+    ``optimizer2.`` in front of them.
+
+    Without ``lr`` the new optimizer has the learning rate of the old one. With ``keep_schedule``, a rate that changes
+    with the updates goes on changing: as it was, or in proportion where ``lr`` says how large it is at most.
+
+    Changes training: it is that of the same network exported with the other optimizer.
+
+    Source: the optimizers of ``mindspore.nn``.
+    """
+
+    name = "replace-optimizer"
+    preserves = False
+    early = True
+    to: str = option(help="the optimizer that updates the weights, with its options")
+    match: tuple[str, ...] = option(("*",), help="globs over the names of the weights that it updates")
+    keep_schedule: bool = option(True, help="a learning rate that changes with the updates goes on changing")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_spec(self.to, "optimizer")
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        graph = _graph(program)
+        paths = self._paths(program, graph)
+        weights = [path.weight for path in paths]
+        spec = parse_spec(self.to, "optimizer")
+        rate, kept = self._rate(program, graph, weights, spec)
+        gone = sorted(set(_exchange(program, graph, paths, spec, rate)) - set(program.state))
+        if kept is not None:
+            rates = [r for r in find_rates(program, [graph]) if set(r.weights) & set(weights)]
+            set_rates(program, [graph], [(rate, kept) for rate in rates])
+        for path in paths:
+            for stage in ("weight-decay", "centralize"):
+                if path.has(stage):
+                    result.miss(path.weight, f"its {stage} was part of the optimizer, which is replaced")
+        result.matched = result.changed = len(weights)
+        slots = sum(v.nbytes for v in program.state.values() if v.weight in set(weights) and v.role == "slot")
+        result.statistics = {
+            "weights": len(weights), "state removed": ", ".join(gone) or "none", "bytes of slots": slots,
+        }  # fmt: skip
+        result.summary = f"{counted(len(weights), 'weight')} updated by {spec.name}; {counted(len(gone), 'state')} gone"
+        return result
+
+    def _paths(self, program: Program, graph: Graph) -> list[GradientPath]:
+        """The gradients of the weights that match; PassError for those that cannot be taken on to another optimizer."""
+        found = anatomy(graph)
+        for sparse, users in sparse_gradients(found).items():
+            refuse_sparse(sparse, ", ".join(f"%{user.name}" for user in users[:3]), "another optimizer cannot take")
+        paths = gradient_paths(graph, found)
+        names = [path.weight for path in paths]
+        for glob in self.match:
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, names)}")
+        chosen = [p for p in paths if any(fnmatchcase(p.weight, glob) for glob in self.match)]
+        limit = STAGES.index("clip")
+        for path in chosen:
+            if any(p.stage and STAGES.index(p.stage) <= limit and p.graph not in (graph, None) for p in path.points):
+                raise PassError(
+                    f"the gradient of weight '{path.weight}' is treated inside a function, behind a condition of the "
+                    "file: export nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
+                )
+            for value in path.at("clip", graph).values:
+                if tensor_type(value).shape != program.state[path.weight].shape:
+                    raise PassError(
+                        f"the gradient {value!r} of weight '{path.weight}' has another shape than the weight: "
+                        "export an optimizer of mindspore.nn"
+                    )
+        return chosen
+
+    def _rate(
+        self, program: Program, graph: Graph, weights: Sequence[str], spec: Spec
+    ) -> tuple[float | None, list[float] | None]:
+        """The learning rate for an optimizer that is given none, and the rates by which it goes on changing."""
+        given = next((spec.options[k] for k in ("lr", NAME) if k in spec.options), None)
+        try:
+            rates = [r for r in find_rates(program, [graph]) if set(r.weights) & set(weights)]
+        except PassError:
+            return None, None  # the optimizer says which rate it lacks
+        largest = {rate.largest for rate in rates}
+        changing = [r for r in rates if r.numbers is None or len(set(r.numbers)) > 1]
+        default = rates[0].largest if given is None and len(largest) == 1 else None
+        if not changing or not self.keep_schedule:
+            return default, None
+        if len(rates) > 1:
+            raise PassError(
+                f"the weights have {counted(len(rates), 'learning rate')} that change ({_names(rates)}), and one "
+                "optimizer has one: use the pass once for each group, or give keep_schedule=false"
+            )
+        (rate,) = changing
+        if rate.numbers is None:
+            raise PassError(
+                f"the graph computes the learning rate of weight '{next(iter(rate.weights))}' ({rate.name}), which the "
+                "new optimizer does not take: give keep_schedule=false, and the pass schedule behind this one"
+            )
+        top = max(rate.numbers)
+        largest_now = top if given is None else float(given)
+        return default, [v if largest_now == top else largest_now * (v / top) for v in rate.numbers]
+
+
+def _names(rates: Sequence[Rate]) -> str:
+    return ", ".join(f"'{rate.name}'" for rate in rates)
+
+
+def _graph(program: Program) -> Graph:
+    """The step of a program that no pass has cut or made conditional."""
+    if TABLE in program.state:
+        raise PassError("schedule has set the learning rate of the optimizer that goes: write it behind this pass")
+    graphs = updating_graphs(program)
+    averaged = any(average_of(name) in program.state for name in program.state)
+    if len(program.graphs) != 1 or is_fed(graphs[0]) or SKIPPED in program.state or averaged:
+        raise PassError("the program is no plain training step any more: ask for all passes in one pipeline")
+    (graph,) = graphs
+    if find_own_check(graph, Effects(graph).list) is not None:
+        raise PassError(
+            "the file itself decides whether it updates (its optimizer stands behind a condition): export "
+            "nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
+        )
+    return graph
+
+
+@dataclass(slots=True)
+class _Old:
+    """What goes: ``effects``, and ``states`` that serve nothing but the weights' updates. ``counters``: states that
+    serve nothing else either, but that the updates do not read."""
+
+    effects: list[Effect]
+    states: set[str]
+    counters: set[str]
+
+
+def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str]) -> _Old:
+    """The updates of these weights, and what only they need."""
+    own = {name for name, v in program.state.items() if name in weights or (v.weight in weights and v.role == "slot")}
+    gone: list[Effect] = []
+    for effect in update_effects(fx, {name: v.role for name, v in program.state.items()}):
+        written = {state.name for state in effect.writes}
+        if written & own and not written <= own | _hyperparameters(program):
+            other = sorted(written - own)[0]
+            raise PassError(f"{effect.node!r} updates '{other}' together with the weights: name both in match")
+        if written & own:
+            gone.append(effect)
+    nodes = {effect.node for effect in gone}
+    rest = [e for e in fx.list if not e.passive and e.node not in nodes]
+    served = _read([e.node for e in gone])
+    alone = {s.name for e in rest for s in e.writes} & _hyperparameters(program)
+    while True:  # a state that only writes of itself read
+        needed = _read([result_value(graph), *(e.node for e in rest if not {s.name for s in e.writes} <= alone)])
+        if not needed & alone:
+            break
+        alone -= needed
+    writers = [e for e in rest if e.writes and {s.name for s in e.writes} <= alone]
+    free = (served & _hyperparameters(program)) - needed
+    return _Old([*gone, *writers], (own - set(weights)) | free, alone - served)
+
+
+def _hyperparameters(program: Program) -> set[str]:
+    return {name for name, v in program.state.items() if v.role == "hyperparameter"}
+
+
+def _read(values: Iterable[Value]) -> set[str]:
+    """The states that values are computed from."""
+    return {v.name for v in walk(values, carried_operands) if isinstance(v, State)}
+
+
+def _exchange(
+    program: Program, graph: Graph, paths: Sequence[GradientPath], spec: Spec, rate: float | None
+) -> list[str]:
+    """Takes the updates of the weights out, with the state that only they keep, and puts the new ones in their place.
+    Returns the names of the state that went."""
+    weights = {path.weight: program.state[path.weight] for path in paths}
+    fx, n = Effects(graph), Nodes(graph, SCOPE)
+    old = _old(program, graph, fx, set(weights))
+    taken = set(program.state) - set(weights) - old.states - old.counters
+    update = exported(spec, list(weights.values()), taken, rate)
+    (source,) = update.graphs.values()
+    used = program.used_state()
+    gradients = [n.cast(summed(p.at("clip", graph), scope=SCOPE), program.state[p.weight].dtype) for p in paths]
+    # A result that waited for an update (the True of an optimizer) waits for none any more.
+    images = passed_on(graph, [value for _, value in named_results(graph)])
+    kept = old.counters - set(update.state)
+    gone = [e for e in old.effects if not (e.writes and {s.name for s in e.writes} <= kept)]
+    nodes = {e.node for e in gone}
+    first = next(i for i, e in enumerate(fx.list) if e.node in nodes)
+    behind = [e.node for e in fx.list[first:] if e.node not in nodes and {s.name for s in e.touched} & set(weights)]
+    fx.drop(gone)
+    named = [(name, image or value) for (name, value), image in zip(named_results(graph), images, strict=True)]
+    fx.commit(graph.create("MakeTuple", [with_results(graph, named), *gradients]))
+    forget_unused(graph)
+    dropped = program.drop_state(used - set(weights))
+    for name in (name for name in update.state if name not in weights):
+        variable = update.state[name]
+        program.add_state(name, variable.type, "hyperparameter", variable.data).info.update(variable.info)
+    fx = Effects(graph)
+    held = result_value(graph)
+    assert isinstance(held, Node)
+    result, *gradients = held.operands
+    at = next((i for i, e in enumerate(fx.list) if e.node in behind), len(fx.list))
+    graft(fx, source, dict(zip(source.inputs, gradients, strict=True)), at)
+    fx.commit(result)
+    forget_unused(graph)
+    found = anatomy(graph)
+    for info in found.weights:
+        for slot in info.slots:
+            if info.name in weights:
+                program.state[slot].role, program.state[slot].weight = "slot", info.name
+    return dropped
