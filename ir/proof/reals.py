@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from math import isfinite
 
+from ..analysis.derivative.calls import LinearCall
 from ..analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
 from ..core.attributes import Number, TensorValue
 from ..core.data import to_numpy
@@ -36,7 +37,7 @@ _DEEPEST = 60
 class Reals:
     """The normal forms of one case. ``opaque``: terms that are atoms. ``positive``: numbers of the proof that are at
     least 1, and ``nonzero`` others that are not 0. ``truths``: what the case says of conditions, in normal form.
-    ``scales``: the loss scales that leave the network as factors."""
+    ``scales``: the loss scales that leave the network as factors; ``calls``: functions that are linear."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Reals:
         scales: Collection[int] = (),
         replaced: Mapping[int, int] | None = None,
         ranks: Ranks | None = None,
+        calls: Mapping[int, LinearCall] | None = None,
     ):
         self.terms = terms
         self.opaque = opaque
@@ -60,6 +62,7 @@ class Reals:
         self.scales = frozenset(scales)
         self.replaced = dict(replaced or {})
         self.ranks = ranks
+        self.calls = calls or {}
         self._taken = 0
         self._masks: dict[int, int] = {}
         self._polynomials: dict[int, Polynomial] = {}
@@ -527,11 +530,15 @@ class Reals:
                 return ONE, self._with(t, parts)
         if (kind == "op" or (kind == "written" and head[3] == 0)) and node is not None:
             return self._factor_linear(t, parts)
+        if kind == "apply" and arguments[0] in self.calls:
+            return self._factor_jointly(t, parts, self.calls[arguments[0]].operands) or (ONE, t)
         scales = {s for s, base in parts if not self._zero(base)}
         if kind == "tuple" and len(scales) == 1:
             return scales.pop(), self._with(t, parts)
         if kind == "item":
-            return parts[0][0], self._with(t, parts)
+            call = self.calls.get(next(iter(terms.arguments[arguments[0]]), -1))
+            scaled = call is None or head[1] in call.items or parts[0][0] == ONE
+            return (parts[0][0], self._with(t, parts)) if scaled else (ONE, t)
         if kind == "ite" and parts[0][0] == ONE:
             joint = {s for s, base in parts[1:] if not self._zero(base)}
             if len(joint) == 1:
@@ -583,12 +590,18 @@ class Reals:
             for s, _ in parts:
                 scale = times(scale, s)
             return scale, self._with(t, parts)
-        for places_ in alternatives:
-            inside = [parts[i] for i in places_ if i < len(parts) and not self._zero(parts[i][1])]
-            outside = [parts[i] for i in range(len(parts)) if i not in places_]
-            if inside and len({s for s, _ in inside}) == 1 and all(s == ONE for s, _ in outside):
-                return inside[0][0], self._with(t, parts)
-        return ONE, t
+        found = (self._factor_jointly(t, parts, places_) for places_ in alternatives)
+        return next((f for f in found if f is not None), (ONE, t))
+
+    def _factor_jointly(
+        self, t: int, parts: list[tuple[Monomial, int]], places: Collection[int]
+    ) -> tuple[Monomial, int] | None:
+        """The factor of what is linear in these places together; None where they do not have one."""
+        inside = [parts[i] for i in places if i < len(parts) and not self._zero(parts[i][1])]
+        outside = [parts[i] for i in range(len(parts)) if i not in places]
+        if inside and len({s for s, _ in inside}) == 1 and all(s == ONE for s, _ in outside):
+            return inside[0][0], self._with(t, parts)
+        return None
 
     def _zero(self, root: int) -> bool:
         """Whether a term is zero everywhere: a constant, zeros like something, or such elements moved about."""

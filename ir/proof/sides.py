@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 
+from ..analysis.derivative.calls import LinearCall, linear_calls
 from ..analysis.training.network import network_parts
 from ..core.graph import Graph
 from ..core.names import LOCAL
@@ -103,6 +105,13 @@ class Sides:
         given = [*(self.start[name] for name in rule.takes), *(after[name] for name in rule.after)]
         return self.execution.run(rule.overflow if overflow else rule.clean, {}, given).result[0]
 
+    @cached_property
+    def calls(self) -> dict[int, LinearCall]:
+        """Of the functions that the original calls and no run follows, those that are linear. To be asked for when it
+        has been run."""
+        applied = self.terms.applied() if self.scales else {}
+        return {applied[node]: call for node, call in linear_calls(self.graph, self.parts, applied).items()}
+
     def reals(
         self, opaque: Collection[int], truths: Mapping[int, bool] | None = None, positive: tuple[int, ...] = ()
     ) -> Reals:
@@ -116,7 +125,7 @@ class Sides:
         natural = (*natural, *(self.start[n] for n in self.own if state[n].role == "counter"))
         return Reals(
             self.terms, opaque, positive=positive, natural=natural, nonzero=self.scales, scales=self.scales,
-            truths=truths, ranks=self.ranks,
+            truths=truths, ranks=self.ranks, calls=self.calls,
         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from itertools import accumulate
 from math import isfinite
 from typing import Any
 
+from ..analysis.derivative.calls import LinearCall
 from ..analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
 from ..core.attributes import TensorValue, bits, scalar_of
 from ..core.graph import Node
@@ -73,16 +74,17 @@ def over_ranks(v: Val) -> Val:
 class Numbers:
     """The numbers of terms. ``given``: those of some terms; ``known``: what stands for a number once it is met.
     ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. ``mean``:
-    what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead."""
+    what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead; ``calls``:
+    functions that are linear."""
 
     def __init__(
         self, terms: Terms, seed: int, given: Mapping[int, Val], known: Mapping[Hashable, Num], case: bool | None,
-        gradients: int, mean: Mean, update: Update | None = None,
+        gradients: int, mean: Mean, update: Update | None = None, calls: Mapping[int, LinearCall] | None = None,
     ):  # fmt: skip
         self.terms, self.seed, self.known, self.case = terms, seed, known, case
         self.values: dict[int, Val] = dict(given)
         self.full = (1 << max(gradients, 1)) - 1
-        self.mean, self.update = mean, update
+        self.mean, self.update, self.calls = mean, update, calls or {}
 
     def of(self, root: int) -> Val:
         for t in self.terms.below([root], self.values):
@@ -99,8 +101,16 @@ class Numbers:
             return constant(terms.values[t])
         if kind == "tuple":
             return tuple(a)
+        call = self.calls.get(next(iter(terms.arguments[t]), -1)) if kind == "apply" else None
+        if call is not None:
+            others = made(self.seed, *(flat(x) for i, x in enumerate(a) if i not in call.operands))
+            return plus(*(mixed(number(a[i]), terms.make(("head", head)), others, i) for i in sorted(call.operands)))
         if kind == "item":
             whole, at = a[0], head[1]
+            behind = terms.arguments[t][0]
+            call = self.calls.get(next(iter(terms.arguments[behind]), -1))
+            if call is not None and at not in call.items:
+                return made(self.seed, terms.make(("head", head)), behind)
             return whole[at] if isinstance(whole, tuple) and isinstance(at, int) else mixed(number(whole), "item", at)
         if kind == "ite":
             return self.choose(*a)

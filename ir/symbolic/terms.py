@@ -118,6 +118,14 @@ class Terms:
         """What is said of a type of elements."""
         return dtype.value if self.rounds or not dtype.is_float else REAL
 
+    def applied(self) -> dict[Node, int]:
+        """The calls of functions that are not followed, and the term of the function that each calls."""
+        return {
+            node: self.arguments[t][0]
+            for t, node in enumerate(self.nodes)
+            if node is not None and self.heads[t][0] == "apply" and len(self.arguments[t]) == node.num_operands
+        }
+
     def name(self, number: int) -> str:
         """The primitive of a term, or its kind."""
         head = self.heads[number]

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from ...ir.analysis.derivative.calls import LinearCall, linear_calls
 from ...ir.analysis.effects.races import races
 from ...ir.analysis.training.network import network_parts
 from ...ir.analysis.training.results import names_of_results
@@ -59,6 +60,7 @@ class Check:
             self.kept = made(seed, "counts")  # another number on each rank
         if certificate["counted"]:
             self.kept = exact(certificate["counted"][1])
+        self.calls: dict[int, LinearCall] = {}
         self.known: dict[Any, Num] = {}
         self.seams: dict[str, Num] = {}
         self.gradients: list[Num] = []
@@ -73,6 +75,8 @@ class Check:
         self.begin({name for name, t in self.start.items() if network.states[name] != t})
         network = self.run(self.graph, self.start, Side(parts, only=True))
         mean = self.run(self.graph, self.start, Side(parts, mean=self.crossing))
+        applied = self.terms.applied() if self.document["scales"] else {}
+        self.calls = {applied[node]: call for node, call in linear_calls(self.graph, parts, applied).items()}
         self.find_gradients(mean)
         batch = self.micro_batch(network) if self.document["averaged"] else None
         for name in self.document["updating"]:
@@ -115,7 +119,8 @@ class Check:
         self, case: bool | None, given: Mapping[int, Val], mean: Mean | None = None, update: Update | None = None
     ) -> Numbers:
         given = {**self.counts, **given}
-        return Numbers(self.terms, self.seed, given, self.known, case, len(self.gradients), mean or self.mean, update)
+        own = (case, len(self.gradients), mean or self.mean, update, self.calls)
+        return Numbers(self.terms, self.seed, given, self.known, *own)
 
     # -- gradients and their means -----------------------------------------------------------------------------
 
@@ -123,7 +128,8 @@ class Check:
         """A gradient that leaves the backward part, as a term."""
         if not self.terms.traits[t] & VARIES:
             return t
-        return self.terms.make(("mean",), (t,), self.terms.shapes[t], node, AVERAGED)
+        averaged = self.document["averaged"] or self.document["ranks"] is not None
+        return self.terms.make(("mean",), (t,), self.terms.shapes[t], node, AVERAGED if averaged else 0)
 
     def find_gradients(self, mean: Outcome) -> None:
         numbers = self.numbers(None, {})

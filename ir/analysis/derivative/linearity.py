@@ -70,6 +70,14 @@ def find_seeds(
     taken as linear in the first operand that carries the derivative. :class:`AnatomyError` where the backward part is
     not linear or cannot be followed. The graph is not changed. Linear in nodes for each level of nested functions.
     """
+    demand = demand_of(graph, parts, wanted, assume_linear=assume_linear)
+    return [Seed(value, uses) for value, uses in demand.places().items()]
+
+
+def demand_of(
+    graph: Graph, parts: Mapping[Node, str], wanted: Sequence[Use], *, assume_linear: Collection[str] = ()
+) -> Demand:
+    """All that must be multiplied so that the ``wanted`` uses are: see :func:`find_seeds`."""
     closures = Closures(graph)
     derivative = Derivative(graph, parts, closures)
     zeros = Zeros(graph)
@@ -86,4 +94,4 @@ def find_seeds(
     refused: set[object] = set()
     while contradictions := (demand := Demand(plan, refused)).contradictions():
         refused |= contradictions
-    return [Seed(value, uses) for value, uses in demand.places().items()]
+    return demand

@@ -120,6 +120,13 @@ def test_overflow_and_loss_scale_are_proved_by_cases() -> None:
     }
 
 
+@pytest.mark.parametrize("pipeline", ["overflow-check,gradient-accumulation{steps=2},loss-scale", "loss-scale"])
+def test_a_loss_scale_goes_back_through_a_loop(pipeline: str) -> None:
+    original = load("loop")
+    found = bc.prove(original, bc.compile(original, pipeline))
+    assert found.proved, show(found.proof) or found.objection
+
+
 def test_dropped_micro_batches_are_cases_of_their_own() -> None:
     original = load("mlp")
     found = proof(original, bc.compile(original, "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}"))
