@@ -9,7 +9,6 @@ from ...core.errors import AnatomyError
 from ...core.graph import Graph, Node
 from ...core.predicates import is_float_tensor
 from ...core.walk import walk
-from ..training.network import BACKWARD
 from .linearity import demand_of
 
 
@@ -25,7 +24,7 @@ def linear_calls(graph: Graph, parts: Mapping[Node, str], calls: Iterable[Node])
     """Those of the calls that are linear, by the analysis of :mod:`.linearity`, which each is asked of by itself."""
     found = {}
     for call in calls:
-        if call.graph is not graph or parts.get(call) != BACKWARD:
+        if call.graph is not graph:
             continue
         items = [user for user in call.users if user.op.name == "TupleGetItem" and is_float_tensor(user)]
         wanted = [use for item in items for use in item.use_sites()]
