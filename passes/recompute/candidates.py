@@ -11,6 +11,7 @@ from ...ir.analysis.cost.running_order import running_order
 from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.analysis.training.phases import phases
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.names import DUPLICATED
 from ...ir.core.op import CALL
@@ -21,7 +22,6 @@ from ...ir.core.walk import carried_operands, through
 from ...ir.rewrite.cpu.broadcasting import is_lowered
 from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
-from .phases import phases
 from .stand_ins import has_stand_in, is_kept
 
 _PRODUCTS = named(
@@ -35,7 +35,7 @@ class Forward:
     """The forward part of a graph as the pass sees it. ``nodes``: those in the main graph that compute tensors, in
     order. ``replaced``: those that another node stands in for (:mod:`.stand_ins`). ``wanted``: those that the backward
     part takes. ``obstacles``: why a node cannot run again, "" if it can. ``order``: all nodes of the graph as they run.
-    ``phase``: the updates before each (:mod:`.phases`)."""
+    ``phase``: the updates before each (:mod:`ir.analysis.training.phases`)."""
 
     graph: Graph
     parts: Mapping[Node, str]

@@ -18,7 +18,8 @@ class Gradients:
 
     Not every backward node is one. The runtime computes a derivative such as 1 - y² as soon as y is there, and who
     waited for that would run in the forward part. A gradient comes after the last value that the backward part takes:
-    it is *late*. Where the cell updates in between, each forward part has gradients of its own (:mod:`.phases`).
+    it is *late*. Where the cell updates in between, each forward part has gradients of its own; the weights that a
+    copy reads are overwritten before those of a later one.
 
     A node that is not late may run at any time before the first late node that it leads to. So all copies together
     have an order in which they can run, if each copy runs right before that node, and waits for what comes before it.

@@ -71,6 +71,8 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
             {"parameter groups"},
         ),
         ("residual_none", "less-bn{select=scope,scope=*bn1*}", {"removed BatchNorms", "derivative"}),
+        # A cell with two optimizers in turn: the second gradients are taken behind the first update.
+        ("in_turn", "recompute{policy=all}", {"different micro-batches"}),
     ],
 )
 def test_programs_of_all_passes_are_verified(case: str, pipeline: str, properties: set[str], load: Load) -> None:

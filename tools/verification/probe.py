@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.analysis.training.phases import phases
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
@@ -39,7 +40,8 @@ class Slot:
 class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
     the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
-    ``unit`` is the rounding unit of the coarsest float type that backward computes in."""
+    ``unit`` is the rounding unit of the coarsest float type that backward computes in. ``turns``: how often the cell
+    goes backward with updates in between."""
 
     program: Program
     gradients: tuple[Slot, ...]
@@ -47,6 +49,7 @@ class Probe:
     written: frozenset[str]
     served: dict[str, str]
     unit: float
+    turns: int
 
 
 def make_probe(original: Program, weight: str | None = None) -> Probe:
@@ -82,10 +85,12 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         outputs[slot.name] = gradient
         slots.append(slot)
     unit = _rounding_unit(found)
+    before = phases(graph, found.parts)
+    turns = len({before[n] for n in graph if found.part(n) == BACKWARD})
     graph.outputs = tuple(outputs)
     fx.commit(graph.create("MakeTuple", list(outputs.values())))
     served = {slot: info.name for info in found.weights for slot in info.slots}
-    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit)
+    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit, turns)
 
 
 _NETWORK = (FORWARD, BACKWARD)

@@ -96,9 +96,12 @@ class Reference:
         return self._micros.get(state, batch, lambda: self._micro(state, batch))
 
     def _micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
-        result, after = self._run(state, batch, self._nothing)
-        gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
-        gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
+        gradients = self._nothing
+        # A cell that trains in turn takes its later gradients behind updates, which need the earlier ones.
+        for _ in range(self.probe.turns):
+            result, after = self._run(state, batch, gradients)
+            gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
+            gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
         outputs = {n: v for n, v in result.items() if n not in gradients and n != WEIGHT}
         weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
         written = {n: after[n] for n in self.probe.written}

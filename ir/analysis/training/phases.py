@@ -1,17 +1,16 @@
 """How many updates a node comes after.
 
 A cell may train two networks in turn, or perturb the weights and go forward and backward again. Each forward part then
-has a backward part of its own, and a copy of its values must not wait for a gradient of a later one: the weights that
-the copy reads are overwritten in between.
+has a backward part of its own, between which weights are overwritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.core.graph import Node
-from ...ir.core.predicates import is_effect
+from ...core.graph import Node
+from ...core.predicates import is_effect
+from .network import BACKWARD, FORWARD
 
 NETWORK = (FORWARD, BACKWARD)
 
