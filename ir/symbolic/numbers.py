@@ -9,7 +9,7 @@ a number for each of its two shapes, and a Concat of vectors keeps its parts: bo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -18,13 +18,14 @@ from typing import Any
 
 from ..analysis.derivative.calls import LinearCall
 from ..analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
-from ..core.attributes import TensorValue, bits, scalar_of
+from ..core.attributes import Attribute, TensorValue, bits, scalar_of
+from ..core.data import to_numpy
 from ..core.graph import Node
 from ..core.primitives import PRIMITIVES, Family, facts
 from ..core.types import DType, TensorType, TupleType, Type
 from ..rewrite.ranks.collectives import group_of, is_world
 from .prime_field import Num, exact, inverse, join, made, mixed, plus, times
-from .terms import Terms, written_state
+from .terms import VARIES, Terms, written_state
 
 Val = Num | bool | int | tuple[Any, ...] | dict[Any, Any]
 """A number, a truth, the parts of a Concat by where they begin and how long they are. An int is a truth too: of each
@@ -46,6 +47,14 @@ def constant(value: Any) -> Val:
     return value if isinstance(value, bool) else made("constant", bits(value))
 
 
+def _finite(value: Attribute) -> bool:
+    """Whether it is a tensor of finite numbers."""
+    if not isinstance(value, TensorValue) or value.type.dtype not in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64):
+        return False
+    array = to_numpy(value.type, value.data)
+    return bool((abs(array) < float("inf")).all())
+
+
 def shape_of(type_: Type) -> tuple[int, ...] | None:
     return type_.shape if isinstance(type_, TensorType) and type_.is_static else None
 
@@ -61,19 +70,21 @@ def number(v: Val) -> Num:
     return v if isinstance(v, Num) else exact(int(v)) if isinstance(v, bool) else made(flat(v))
 
 
-def over_ranks(v: Val) -> Val:
-    """The sum over all ranks: a linear function that acts on each element where it stands."""
+def over_ranks(v: Val, same: Collection[Hashable] = ()) -> Val:
+    """The sum over all ranks: a linear function that acts on each element where it stands; of what is the ``same`` on
+    all, so many times that."""
     if isinstance(v, dict):
-        return {place: over_ranks(x) for place, x in v.items()}
+        return {place: over_ranks(x, same) for place, x in v.items()}
     if isinstance(v, tuple):
-        return tuple(map(over_ranks, v))
+        return tuple(over_ranks(x, same) for x in v)
     x = number(v)
-    return exact(x.exact * RANKS) if x.exact is not None else mixed(x, "over ranks")
+    return times(exact(RANKS), x) if x.exact is not None or x.pair in same else mixed(x, "over ranks")
 
 
 class Numbers:
     """The numbers of terms. ``given``: those of some terms; ``known``: what stands for a number once it is met.
-    ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. ``mean``:
+    ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. Numbers
+    of what is always finite have a bit above those of gradients. ``mean``:
     what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead; ``calls``:
     functions that are linear."""
 
@@ -83,6 +94,7 @@ class Numbers:
     ):  # fmt: skip
         self.terms, self.seed, self.known, self.case = terms, seed, known, case
         self.values: dict[int, Val] = dict(given)
+        self.same: set[Hashable] = set()
         self.full = (1 << max(gradients, 1)) - 1
         self.mean, self.update, self.calls = mean, update, calls or {}
 
@@ -90,6 +102,8 @@ class Numbers:
         for t in self.terms.below([root], self.values):
             value = self._value(t, [self.values[a] for a in self.terms.arguments[t]])
             self.values[t] = self.known.get(value.pair, value) if isinstance(value, Num) else value
+            if isinstance(value, Num) and not self.terms.traits[t] & VARIES:
+                self.same.add(value.pair)
         return self.values[root]
 
     def _value(self, t: int, a: list[Val]) -> Val:
@@ -98,7 +112,8 @@ class Numbers:
         if kind == "mean":
             return self.mean(terms.arguments[t][0], number(a[0]))
         if kind == "const":
-            return constant(terms.values[t])
+            value = constant(terms.values[t])
+            return replace(value, of=self.full + 1) if isinstance(value, Num) and _finite(terms.values[t]) else value
         if kind == "tuple":
             return tuple(a)
         call = self.calls.get(next(iter(terms.arguments[t]), -1)) if kind == "apply" else None
@@ -167,7 +182,7 @@ class Numbers:
         if name in ZEROS or name == "OnesLike":
             return exact(int(name == "OnesLike"))
         if name == "AllReduce" and node.op.attributes.get("op") == "sum" and is_world(group_of(node)):
-            return over_ranks(a[0])
+            return over_ranks(a[0], self.same)
         if name in ("Reshape", "Concat", "Slice"):
             return _rearranged(node, name, a)
         if family is Family.CAST and isinstance(a[0], bool):

@@ -82,7 +82,9 @@ class Check:
         for name in self.document["updating"]:
             graph = self.program.graphs[name]
             held = dict(self.start if batch is None or graph.inputs else batch.states)
-            held |= {n: self.terms.make(("held", n), (), self.terms.shapes[self.start[n]]) for n in self.adds}
+            held |= {
+                n: self.terms.make(("held", n), (), self.terms.shapes[self.start[n]], None, VARIES) for n in self.adds
+            }
             found = self.run(graph, held)
             for case, (kept, gone) in product((True, False) if self.document["tested"] else (None,), self.ways()):
                 if not case or kept.exact != 0:  # where none counts, there is something that is not finite
@@ -126,10 +128,9 @@ class Check:
 
     def crossing(self, t: int, node: Node) -> int:
         """A gradient that leaves the backward part, as a term."""
-        if not self.terms.traits[t] & VARIES:
-            return t
-        averaged = self.document["averaged"] or self.document["ranks"] is not None
-        return self.terms.make(("mean",), (t,), self.terms.shapes[t], node, AVERAGED if averaged else 0)
+        several = self.document["averaged"] or self.document["ranks"] is not None
+        varies = several and self.terms.traits[t] & VARIES
+        return self.terms.make(("mean",), (t,), self.terms.shapes[t], node, AVERAGED if varies else 0)
 
     def find_gradients(self, mean: Outcome) -> None:
         numbers = self.numbers(None, {})
@@ -139,17 +140,21 @@ class Check:
                 if not self.terms.traits[t] & VARIES:
                     self.fixed.add(flat(value))
         self.idle = {flat(self.seams[name]) for name in self.document["idle"] if name in self.seams}
-        left = {flat(v): v for v in self.seams.values() if flat(v) not in self.idle | self.fixed}
+        left = {flat(v): v for v in self.seams.values() if flat(v) not in self.idle and v.exact is None}
         self.gradients = list(left.values())
-        scales = [exact(1), *(number(numbers.of(self.start[name])) for name in self.document["scales"])]
+        scales = [number(numbers.of(self.start[name])) for name in self.document["scales"]]
         for i, seam in enumerate(self.gradients):
-            for value in (self.average(seam), *(times(seam, scale) for scale in scales)):
+            for value in (self.average(seam), seam, *(times(seam, scale) for scale in scales)):
                 self.known[flat(value)] = replace(value, of=1 << i)
+        for scale in scales:  # always finite: no gradient's bit
+            self.known[flat(scale)] = replace(scale, of=1 << max(len(self.gradients), 1))
 
     def mean(self, t: int, value: Num) -> Val:
         """What the update side of the original takes for a gradient."""
         if flat(value) in self.idle:
             return exact(0)
+        if flat(value) in self.fixed:
+            return value
         total, count, each = value, exact(1), exact(1)
         if self.document["averaged"]:
             total, count = times(self.kept, self.average(value)), self.kept
