@@ -90,7 +90,8 @@ def is_cheap(node: Node) -> bool:
 
 
 def _kernel_memory(node: Node) -> int:
-    return 0 if is_lowered(node) else kernel_memory(node, 1)
+    """What a second kernel would keep, where that grows with the result as the blocks of a product do not."""
+    return 0 if is_lowered(node) or node.op.name in _PRODUCTS else kernel_memory(node, 1)
 
 
 def is_view(node: Node) -> bool:

@@ -8,8 +8,9 @@ What makes it up, and how each part was found (MindSpore 2.10; ``docs/memory.md`
   it the inputs, twice: the user's arrays and the tensors that they become.
 - ``constants``: tensors of each graph, held as long as it is.
 - ``kernels``: what kernels keep for as long as they exist (:mod:`.kernel_memory`).
-- ``engine``: code, thread stacks and what compilation leaves behind: one number for the process and one for each kernel
-  (:data:`ENGINE`, :data:`KERNEL`), the only two that were fitted.
+- ``engine``: pages of MindSpore's code, thread stacks and what compilation leaves behind. Four numbers, the only ones
+  that were fitted: for the process (:data:`ENGINE`), for each node (:data:`NODE`), for each primitive of which there is
+  one (:data:`PRIMITIVE`), and for the first that oneDNN generates much code for (:data:`GENERATED`).
 """
 
 from __future__ import annotations
@@ -19,15 +20,23 @@ from dataclasses import dataclass
 
 from ...core.display import Displayed
 from ...core.graph import Graph
+from ...core.primitives import Family, named
 from .kernel_memory import kernel_memory
 from .memory import graph_memory
 from .pool import reach
 from .running_order import is_kernel
 
-ENGINE = 32_500 << 10
+ENGINE = 31_000 << 10
 """Bytes that a session costs, whatever it runs."""
-KERNEL = 50 << 10
-"""Bytes that a kernel costs once MindSpore has compiled it."""
+NODE = 31 << 10
+"""Bytes that a node costs once MindSpore has compiled it."""
+PRIMITIVE = 240 << 10
+"""Bytes that the first kernel of a primitive costs: the code that it runs."""
+GENERATED = 3 << 20
+"""Bytes that the first convolution or recurrent layer costs."""
+_GENERATED = named(
+    Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION, Family.FILTER_GRADIENT, Family.RECURRENT
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +58,15 @@ def footprint(graphs: Iterable[Graph], state: int, cores: int) -> Footprint:
     """The estimate for a session that runs ``graphs``, their nodes in the order in which they run, on ``state`` bytes
     of state. ``cores``: those that it may use. Linear in nodes, but for a logarithm in the pool."""
     pool = constants = kernels = count = 0
+    primitives: set[str] = set()
     for graph in graphs:
         memory = graph_memory(graph)
         pool = max(pool, reach(graph) + 2 * memory.inputs)
         constants += memory.constants
         nodes = [node for part in graph.all_graphs() for node in part]
-        count += sum(map(is_kernel, nodes))
+        count += len(nodes)
+        primitives.update(node.op.name for node in nodes if is_kernel(node))
         kernels += sum(kernel_memory(node, cores) for node in nodes)
-    return Footprint(state, pool, constants, kernels, ENGINE + KERNEL * count)
+    generated = 0 if primitives.isdisjoint(_GENERATED) else GENERATED
+    engine = ENGINE + NODE * count + PRIMITIVE * len(primitives) + generated
+    return Footprint(state, pool, constants, kernels, engine)

@@ -8,7 +8,11 @@ from boost_compile.ir.text import parse_program
 
 INPUTS = (
     "%x: float32[6,10], %row: float32[10], %column: float32[6,1], %one: float32[], %f: float32[2,3,5,5],"
-    " %d: float32[4,2,3,3]"
+    " %d: float32[4,2,3,3], %tall: float32[2048,256], %wide: float32[2048,1024], %square: float32[10,10],"
+    " %steps: float32[5,2,6], %h: float32[1,2,8], %weights: float32[480,1,1]"
+)
+RECURRENT = (
+    "LSTM(%steps, %h, %h, %weights) : (float32[5,2,8], float32[1,2,8], float32[1,2,8], float32[1,1], float32[1,1])"
 )
 
 
@@ -26,6 +30,13 @@ INPUTS = (
         ("SoftmaxBackward(%x, %x, -1) : float32[6,10]", 16 * 60),
         ("Transpose(%x, (1, 0)) : float32[10,6]", 8 * 64),
         ("Conv2DBackpropFilter(%d, %f, (4, 3, 3, 3)) : float32[4,3,3,3]", 2 * 4 * 108),
+        ("MatMul(%x, %x, true, false) : float32[10,10]", 2 * 4 * 10 * 6),
+        ("MatMul(%x, %x, false, true) : float32[6,6]", 2 * 4 * 6 * 10),
+        ("MatMul(%tall, %tall, true, false) : float32[256,256]", 2 * 4 * 128 * 512),
+        ("MatMul(%tall, %wide, true, false) : float32[256,1024]", 2 * 4 * (128 + 64) * 512),
+        ("MatMul(%wide, %tall, true, false) : float32[1024,256]", 2 * 4 * 256 * 512),
+        ("MatMul(%x, %square, false, false) : float32[6,10]", 0),
+        (RECURRENT, (2 << 20) + 13 * 4 * 5 * 2 * 8),
         ("Exp(%x)", 0),
     ],
 )
