@@ -56,6 +56,21 @@ def test_difference(original: Program, program: Program) -> None:
     shown(diff(original, program), "Difference: nodes added ", "by gradient-accumulation: ")
 
 
+def test_proof(original: Program, program: Program) -> None:
+    found = bc.prove(original, program)
+    shown(found, "Proved, for all inputs: a cycle of any number of micro-batches")
+    assert found
+    changed = bc.compile(original, "clip-gradients{limit=1.0}")
+    wrong = bc.prove(original, changed)
+    wrong.objection = "it is another one"
+    shown(wrong, "NOT proved: the certificate", "The checker does not agree: it is another one")
+    assert not wrong
+    page = wrong._repr_html_()
+    assert page is not None
+    assert "NOT proved" in page
+    assert "it is another one" in page
+
+
 def test_session_and_history(program: Program) -> None:
     session = bc.Session(program)
     inputs = [np.zeros(v.type.shape, str(v.type.dtype)) for v in program.graphs["accumulate"].inputs]
@@ -75,4 +90,6 @@ def test_verification() -> None:
     found = Verification(tuple(results), "dead-code-elimination", 0, 2, "random", seconds=1.25)
     assert shown(found) == "Verified: 20 passed, 1 not applicable (random data, seed 0, 1.2 s)."
     wrong = tuple(Result(f"f{i}", FAILED, "state 'w' is off") for i in range(20))
+    assert found
+    assert not Verification(wrong, "", 0, 2, "random")
     shown(Verification(wrong, "", 0, 2, "random"), "NOT verified: 20 failed", "failed: f0: state 'w' is off", "14 more")

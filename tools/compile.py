@@ -385,12 +385,12 @@ def _prove_after(source: Program, p: Pass, program: Program) -> None:
     """Error after the first pass whose program is not proved."""
     from ..ir.core.errors import Error
     from .proof.run import prove
-    from .proof.table import failure, verdict_of
+    from .proof.table import failure
 
     found = prove(source, program)
     if not found.proved:
         first = failure(found.proof.failures[0], found.terms, program) if found.proof.failures else found.objection
-        raise Error(f"after pass '{p.name}': {verdict_of(found)}\n  {first}")
+        raise Error(f"after pass '{p.name}': {found.verdict()}\n  {first}")
 
 
 def _conclude(found: Verification, output: str, *, silent: bool) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...ir.core.display import Displayed
 from ...ir.core.errors import Error, OptionError
 from ...ir.core.graph import Node
+from ...ir.core.naming import printable
 from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
+from ...ir.core.wording import agreed, counted
 from ...ir.proof.formulas import less_bn, rounding
 from ...ir.proof.formulas.rules import Rule
 from ...ir.proof.promises import promises_of
@@ -28,15 +31,19 @@ SEED = 0x5EED
 LEGALIZE = "legalize"
 
 
-@dataclass
-class Proved:
+_SHOWN = 8
+"""How many states ``repr`` names that are not proved."""
+
+
+@dataclass(repr=False)
+class Proved(Displayed):
     """``proof`` with its ``terms``; ``certificate``: what the checker was given; ``objection``: what it said against
-    the proof, if anything. ``hashes``: of the files, by role and name."""
+    the proof, if anything. ``hashes``: of the files, by role and name. It is true where all is ``proved``."""
 
     proof: Proof
-    terms: Terms = field(repr=False)
-    certificate: dict[str, Any] = field(repr=False)
-    program: Program = field(repr=False)
+    terms: Terms
+    certificate: dict[str, Any]
+    program: Program
     objection: str = ""
     hashes: dict[str, str] = field(default_factory=dict)
 
@@ -44,6 +51,34 @@ class Proved:
     def proved(self) -> bool:
         """Whether the prover proved everything and the checker agrees."""
         return self.proof.proved and not self.objection
+
+    def __bool__(self) -> bool:
+        return self.proved
+
+    def __repr__(self) -> str:
+        failures = self.proof.failures
+        lines = [self.verdict(), *(not_proved(v) for v in failures[:_SHOWN])]
+        if len(failures) > _SHOWN:
+            lines.append(f"… and {len(failures) - _SHOWN} more")
+        if self.objection:
+            lines.append(f"The checker does not agree: {self.objection}")
+        return "\n  ".join(map(printable, lines))
+
+    def verdict(self) -> str:
+        """The result in a sentence."""
+        if self.proved:
+            by = list(dict.fromkeys(s.by for s in self.proof.stated))
+            changed = f", as {', '.join(by)} {agreed(len(by), 'changes', 'change')} it on purpose" if by else ""
+            return f"Proved, for all inputs: {self.proof.claim}{changed}."
+        n = len({(v.what, v.name) for v in self.proof.failures})
+        what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
+        return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
+
+
+def not_proved(v: Verdict) -> str:
+    """What is not proved, in words."""
+    where = f" in graph '{v.graph}'" if v.graph else ""
+    return f"not proved: {v.what} '{v.name}'{where}" + (f": {v.detail}" if v.detail else "")
 
 
 def check_made_from(original: Program, program: Program) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
-from ...ir.core.wording import agreed, counted
+from ...ir.core.wording import counted
 from ...ir.proof.formulas.statement import Stated
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
 from ...ir.symbolic.terms import Terms
 from .. import cli
 from ..tables import say
-from .run import Proved, guilty
+from .run import Proved, guilty, not_proved
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,17 +49,7 @@ def print_proof(found: Proved, out: Console) -> None:
         say(out, cli.escape(f"Changed on purpose by {stated.by}: {stated.says}{_of(stated)}"), "cyan")
     for trusted in found.proof.trusted:
         say(out, cli.escape(f"Trusted: {trusted}"), "dim")
-    say(out, cli.escape(verdict_of(found)))
-
-
-def verdict_of(found: Proved) -> str:
-    if found.proved:
-        by = ", ".join(dict.fromkeys(s.by for s in found.proof.stated))
-        changed = f", as {by} {agreed(by.count(',') + 1, 'changes', 'change')} it on purpose" if by else ""
-        return f"Proved, for all inputs: {found.proof.claim}{changed}."
-    n = len({(v.what, v.name) for v in found.proof.failures})
-    what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
-    return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
+    say(out, cli.escape(found.verdict()))
 
 
 def _of(stated: Stated) -> str:
@@ -75,9 +65,7 @@ def _named(what: str, names: list[str]) -> str:
 
 def failure(v: Verdict, terms: Terms, program: Program) -> str:
     """What is not proved, in words, with the first terms that differ."""
-    lines = [f"not proved: {v.what} '{v.name}'" + (f" in graph '{v.graph}'" if v.graph else "")]
-    if v.detail:
-        lines[0] += f": {v.detail}"
+    lines = [not_proved(v)]
     by = guilty(v, program)
     if by:
         lines.append(f"last touched by pass {by}")

@@ -73,8 +73,8 @@ class Guilty:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Displayed):
-    """The report of a verification. ``verified``: no property failed, and none was vacuous. A quick verification leaves
-    some properties out, and says which.
+    """The report of a verification. ``verified``: no property failed, and none was vacuous; it is true then. A quick
+    verification leaves some properties out, and says which.
     """
 
     results: tuple[Result, ...]
@@ -97,6 +97,9 @@ class Verification(Displayed):
         if self.guilty is not None and self.guilty.name:
             lines.append(f"guilty: pass {self.guilty.number} of {self.guilty.passes}, {self.guilty.name}")
         return "\n  ".join(map(printable, lines))
+
+    def __bool__(self) -> bool:
+        return self.verified
 
     def verdict(self) -> str:
         """The result in a sentence."""

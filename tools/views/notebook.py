@@ -18,6 +18,7 @@ from ...ir.core.program import Entry, Program, Schedule
 from ...ir.core.types import readable
 from ...ir.core.wording import counted, print_bytes
 from ..compile_report import describe_schedule
+from ..proof.run import Proved
 from ..verification.report import Verification
 from .page_file import embedded, page_file, policy_of, rendered
 from .palette import pass_colours
@@ -48,7 +49,8 @@ class Table:
 
 
 def notebook_of(thing: object) -> str:
-    """A fragment of HTML that shows a program, a graph, a difference, a verification, or an estimate of memory."""
+    """A fragment of HTML that shows a program, a graph, a difference, a verification, a proof, or an estimate of
+    memory."""
     from ...ir.analysis.cost.footprint import Footprint
     from ..budget import Plan
 
@@ -60,11 +62,20 @@ def notebook_of(thing: object) -> str:
         return _difference(thing)
     if isinstance(thing, Verification):
         return _fragment("", [], [], verification=thing)
+    if isinstance(thing, Proved):
+        return _proof(thing)
     if isinstance(thing, Footprint):
         return _footprint(thing)
     if isinstance(thing, Plan):
         return _plan(thing)
     raise TypeError(f"no view of a {type(thing).__name__}")
+
+
+def _proof(found: Proved) -> str:
+    verdicts = Counter((v.kind, ", ".join(v.laws)) for v in found.proof.verdicts)
+    rows = [(kind, str(n), laws) for (kind, laws), n in verdicts.items()]
+    title, *facts = repr(found).splitlines()
+    return _fragment(title, facts, [Table(("verdict", "states and results", "laws"), _cut(rows), (1,))])
 
 
 def _program(program: Program) -> str:
