@@ -73,8 +73,8 @@ ELSEWHERE = {
     "passes/step/each_micro_batch.py": "tests/passes/test_shard_optimizer.py",
     "passes/step/rates.py": "tests/passes/schedule.ir",
     "passes/step/updates.py": "tests/passes/weight_average.ir",
-    "passes/replace_optimizer": "tests/passes/test_replace_optimizer.py",
-    "ir/rewrite/graft.py": "tests/passes/test_replace_optimizer.py",
+    "passes/replace_optimizer": "tests/passes/test_own_optimizers.py",
+    "ir/rewrite/graft.py": "tests/passes/replace_optimizer.ir",
     # Names alone.
     "passes/step/names.py": "tests/test_names.py",
 }

@@ -89,7 +89,7 @@ NAMES: tuple[Name, ...] = (
          "passes.shard_optimizer", "runtime.training.session")),
     Name(average_of("<k>"), "state", "the average of a weight over its updates",
          ("passes.weight_average",), ("ir.proof.formulas.average", "ir.rewrite.evaluation.averages",
-         "passes.adasum", "passes.dim_reduce.dim_reduce", "passes.replace_optimizer.replace_optimizer",
+         "passes.adasum", "passes.dim_reduce.dim_reduce", "passes.replace_optimizer.schedule_free",
          "passes.shard_optimizer", "passes.weight_average")),
     Name(ADAPTER, "mark", "adds an adapter to the layer of this weight",
          ("passes.lora.adapters",), ("ir.rewrite.evaluation.adapters", "passes.lora.lora")),

@@ -12,10 +12,9 @@ from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updati
 from ...ir.analysis.training.network import passed_on
 from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.builders.nodes import Nodes
-from ...ir.core.errors import PassError, nearest
+from ...ir.core.errors import OptionError, PassError, nearest
 from ...ir.core.graph import Graph, Node, State, Value, tensor_type
-from ...ir.core.names import average_of
-from ...ir.core.program import Program
+from ...ir.core.program import Program, StateVariable
 from ...ir.core.report import PassResult
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.updating import exported
@@ -32,6 +31,7 @@ from ..step.rates import NAME, Rate, find_rates, set_rates
 from ..step.results import named_results, with_results
 from ..step.split import forget_unused, refuse_sparse, sparse_gradients
 from ..step.update_side import update_effects
+from .own import OWN, find_own
 
 SCOPE = "replace-optimizer"
 
@@ -40,9 +40,10 @@ class ReplaceOptimizer(Pass):
     """Updates weights by another optimizer than the file's, whose slots go.
 
     ``to`` names an optimizer of ``mindspore.nn`` with its options, as ``boost-compile --optimizer`` does:
-    ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. It takes the
-    gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Weight decay
-    and centralization were part of the optimizer that goes.
+    ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. ``lion``,
+    ``muon``, ``schedule-free-adamw`` and, for a CPU, ``lamb`` are made of portable primitives here. The optimizer takes
+    the gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Weight
+    decay and centralization were part of the optimizer that goes.
 
     ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
@@ -53,7 +54,9 @@ class ReplaceOptimizer(Pass):
 
     Changes training: it is that of the same network exported with the other optimizer.
 
-    Source: the optimizers of ``mindspore.nn``.
+    Source: the optimizers of ``mindspore.nn``; Chen et al., Symbolic Discovery of Optimization Algorithms, 2023 (Lion);
+    Jordan et al., Muon, 2024; Defazio et al., The Road Less Scheduled, 2024; You et al., Large Batch Optimization for
+    Deep Learning, 2020 (Lamb).
     """
 
     name = "replace-optimizer"
@@ -155,7 +158,7 @@ def _graph(program: Program) -> Graph:
     if TABLE in program.state:
         raise PassError("schedule has set the learning rate of the optimizer that goes: write it behind this pass")
     graphs = updating_graphs(program)
-    averaged = any(average_of(name) in program.state for name in program.state)
+    averaged = any(report.name == "weight-average" for report in program.reports)
     if len(program.graphs) != 1 or is_fed(graphs[0]) or SKIPPED in program.state or averaged:
         raise PassError("the program is no plain training step any more: ask for all passes in one pipeline")
     (graph,) = graphs
@@ -165,6 +168,21 @@ def _graph(program: Program) -> Graph:
             "nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
         )
     return graph
+
+
+def _update(
+    program: Program, spec: Spec, weights: Sequence[StateVariable], taken: Collection[str], rate: float | None
+) -> Program:
+    """The optimizer as a program that takes gradients: one of those that stand here, else MindSpore's."""
+    if (own := find_own(spec.name, program.target)) is not None:
+        return own(spec, weights, taken, rate)
+    try:
+        update: Program = exported(spec, weights, taken, rate)
+    except OptionError as error:
+        if "is called" in str(error):
+            error.postscript += f"\n  replace-optimizer has these besides: {', '.join(OWN)}"
+        raise
+    return update
 
 
 @dataclass(slots=True)
@@ -220,7 +238,7 @@ def _exchange(
     fx, n = Effects(graph), Nodes(graph, SCOPE)
     old = _old(program, graph, fx, set(weights))
     taken = set(program.state) - set(weights) - old.states - old.counters
-    update = exported(spec, list(weights.values()), taken, rate)
+    update = _update(program, spec, list(weights.values()), taken, rate)
     (source,) = update.graphs.values()
     used = program.used_state()
     gradients = [n.cast(summed(p.at("clip", graph), scope=SCOPE), program.state[p.weight].dtype) for p in paths]
@@ -238,7 +256,8 @@ def _exchange(
     dropped = program.drop_state(used - set(weights))
     for name in (name for name in update.state if name not in weights):
         variable = update.state[name]
-        program.add_state(name, variable.type, "hyperparameter", variable.data).info.update(variable.info)
+        role = "slot" if variable.weight else "hyperparameter"
+        program.add_state(name, variable.type, role, variable.data, variable.weight).info.update(variable.info)
     fx = Effects(graph)
     held = result_value(graph)
     assert isinstance(held, Node)

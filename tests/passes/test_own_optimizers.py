@@ -1,0 +1,178 @@
+"""The optimizers that stand here, against their papers' formulas in numpy, on gradients that MindSpore computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.errors import OptionError
+
+import boost_compile as bc
+from tests.boundary import slow
+from tests.compare import assert_equal
+from tests.networks import CASES
+from tests.reference import overflowing
+
+Exported = Callable[[str], Path]
+Array = np.ndarray
+Rule = Callable[[dict[str, Array], str, Array, Array, int], Array]
+"""The weight after an update, from the state that a rule keeps, its name, its value, its gradient, and the number of
+the update. All in double precision."""
+
+
+def lion(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
+    m = kept.get(name, np.zeros_like(w))
+    kept[name] = 0.99 * m + 0.01 * g
+    return w - 0.01 * (np.sign(0.9 * m + 0.1 * g) + 0.1 * w)
+
+
+def _adam(kept: dict[str, Array], name: str, g: Array, t: int, beta1: float, beta2: float, eps: float) -> Array:
+    m = kept[name + " m"] = beta1 * kept.get(name + " m", 0.0) + (1 - beta1) * g
+    v = kept[name + " v"] = beta2 * kept.get(name + " v", 0.0) + (1 - beta2) * g * g
+    return (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
+
+
+def lamb(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
+    r = _adam(kept, name, g, t, 0.9, 0.999, 1e-6) + 0.01 * w
+    return w - 0.01 * np.linalg.norm(w) / np.linalg.norm(r) * r
+
+
+def muon(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
+    if w.ndim < 2:
+        return w - 0.002 * (_adam(kept, name, g, t, 0.9, 0.95, 1e-10) + 0.1 * w)
+    b = kept[name] = 0.95 * kept.get(name, 0.0) + g
+    x = (g + 0.95 * b).reshape(len(w), -1)
+    scale = math.sqrt(max(1.0, x.shape[0] / x.shape[1]))
+    tall = x.shape[0] > x.shape[1]
+    x = (x.T if tall else x) / (np.linalg.norm(x) + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return w - 0.02 * (scale * (x.T if tall else x).reshape(w.shape) + 0.1 * w)
+
+
+def schedule_free(kept: dict[str, Array], name: str, y: Array, g: Array, t: int) -> Array:
+    """As the authors' code moves y and z; x is what it evaluates."""
+    z = kept.get(name, y)
+    v = kept[name + " v"] = 0.999 * kept.get(name + " v", 0.0) + 0.001 * g * g
+    s = g / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) + 0.1 * y
+    c = 1 / t
+    y = y + c * (z - y) + 0.01 * (0.9 * (1 - c) - 1) * s
+    z = kept[name] = z - 0.01 * s
+    kept["average." + name] = (y - 0.1 * z) / 0.9
+    return y
+
+
+RULES: dict[str, tuple[str, Rule]] = {
+    "lion": ("lion{lr=0.01,weight_decay=0.1}", lion),
+    "lamb": ("lamb{lr=0.01,weight_decay=0.01}", lamb),
+    "muon": ("muon{lr=0.02,weight_decay=0.1,adam_lr=0.002}", muon),
+    "schedule-free": ("schedule-free-adamw{lr=0.01,weight_decay=0.1}", schedule_free),
+}
+
+
+def replaced(source: bc.Program, to: str, passes: str = "") -> bc.Program:
+    return bc.compile(source, f'replace-optimizer{{to="{to}"}}{passes}')
+
+
+def gradients(source: bc.Program) -> Callable[[dict[str, Array], tuple[Array, ...]], dict[str, Array]]:
+    """What a step of plain gradient descent moves the weights by, at any weights."""
+    session = bc.Session(replaced(source, "sgd{lr=1.0}"))
+    names = [n for n, v in source.state.items() if v.role == "weight"]
+
+    def of(weights: dict[str, Array], batch: tuple[Array, ...]) -> dict[str, Array]:
+        session.load(weights, strict=False)
+        session.step(*batch)
+        after = session.state(names)
+        return {n: weights[n].astype(np.float64) - after[n] for n in names}
+
+    return of
+
+
+@pytest.mark.parametrize("name", ["mlp", *slow("lenet_bn", "gpt_sgd")])
+@pytest.mark.parametrize("kind", RULES)
+def test_it_updates_as_its_paper_says(exported: Exported, kind: str, name: str) -> None:
+    """Each update from the weights and the gradient as they stand, so that errors do not add up. A gradient is the
+    difference of two weights, which bounds what can be told: 1e-5, relative to the size of the weights."""
+    to, rule = RULES[kind]
+    source = bc.load(exported(name))
+    names = [n for n, v in source.state.items() if v.role == "weight"]
+    session, measured = bc.Session(replaced(source, to), seed=0), gradients(source)
+    kept: dict[str, Array] = {}
+    before = {n: source.state[n].initial for n in names}
+    for t, batch in enumerate(CASES[name].batches(3), 1):
+        g = measured(before, batch)
+        session.step(*batch)
+        after = session.state(names)
+        for n in names:
+            g_large = np.abs(g[n]) > 1e-4 * np.abs(g[n]).max()  # a sign, and a ratio of moments, of what is no noise
+            plain = "beta" in n or "gamma" in n
+            w = before[n].astype(np.float64)
+            wanted = rule(kept, n, w, g[n], t)
+            if plain:
+                continue
+            if kind == "muon" and w.ndim > 1:
+                g_large[...] = True
+            size = np.abs(wanted).max()
+            np.testing.assert_allclose(after[n][g_large], wanted[g_large], rtol=0, atol=1e-5 * max(size, 1), err_msg=n)
+            if "average." + n in kept:
+                x = session.state(["average." + n])["average." + n]
+                np.testing.assert_allclose(x[g_large], kept["average." + n][g_large], rtol=0, atol=2e-5 * max(size, 1))
+        before = after
+
+
+def test_schedule_free_is_evaluated_at_its_average(exported: Exported) -> None:
+    case = CASES["lenet_bn_adam"]
+    session = bc.Session(replaced(bc.load(exported("lenet_bn_adam")), "schedule-free-adamw"))
+    for batch in case.batches(3):
+        session.step(*batch)
+    images = case.batches(1)[0][0]
+    trained = session.predict(images)
+    session.weights = "average"
+    assert not np.array_equal(session.predict(images), trained)
+
+
+@pytest.mark.parametrize("kind", ["lion", *slow("lamb", "muon", "schedule-free")])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
+def test_accumulation_and_a_skipped_update(exported: Exported, kind: str, split: str) -> None:
+    """Two equal micro-batches are one step; one that overflows leaves weights, slots and counts as they were."""
+    source = bc.load(exported("mlp_adam"))
+    cycle = bc.Session(
+        replaced(source, RULES[kind][0], f",overflow-check,gradient-accumulation{{steps=2,split={split}}}")
+    )
+    step = bc.Session(replaced(source, RULES[kind][0]))
+    batches = CASES["mlp_adam"].batches(3)
+    for batch in batches[:2]:
+        step.step(*batch)
+        cycle.step(*batch)
+        cycle.step(*batch)
+    wanted = step.state()
+    assert_equal({n: cycle.state()[n] for n in wanted}, wanted)
+    cycle.step(*batches[2])
+    assert not cycle.step(*overflowing(batches[2], np.inf)).updated
+    assert_equal({n: cycle.state()[n] for n in wanted}, wanted)
+
+
+@pytest.mark.parametrize("kind", ["muon", *slow("lion", "lamb", "schedule-free")])
+def test_it_verifies_with_other_passes(exported: Exported, kind: str) -> None:
+    source = bc.load(exported("mlp_adam"))
+    passes = ",gradient-accumulation{steps=2},clip-gradients{limit=0.05},schedule{kind=linear,total=9}"
+    found = bc.verify(source, replaced(source, RULES[kind][0], passes), quick=True)
+    assert found.verified, [(r.name, r.status, r.detail) for r in found.results]
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("lion{betta1=0.5}", "has no option 'betta1'.*'beta1'"),
+        ("muon{nesterov=1}", "option 'nesterov' is true or false, not 1"),
+        ("lamb{lr=-1}", "option 'lr' is a number, zero at least, not -1"),
+        ("lionn", "replace-optimizer has these besides: lion, muon, schedule-free-adamw, lamb"),
+    ],
+)
+def test_options_that_it_lacks(exported: Exported, to: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        replaced(bc.load(exported("mlp")), to)
