@@ -125,8 +125,8 @@ def test_it_updates_as_its_paper_says(exported: Exported, kind: str, name: str) 
 
 
 def test_schedule_free_is_evaluated_at_its_average(exported: Exported) -> None:
-    case = CASES["lenet_bn_adam"]
-    session = bc.Session(replaced(bc.load(exported("lenet_bn_adam")), "schedule-free-adamw"))
+    case = CASES["mlp_adam"]
+    session = bc.Session(replaced(bc.load(exported("mlp_adam")), "schedule-free-adamw"))
     for batch in case.batches(3):
         session.step(*batch)
     images = case.batches(1)[0][0]

@@ -40,7 +40,7 @@ SPECS = {
 }
 """By the name that the zoo gives an optimizer: how it is asked for."""
 NETWORKS = ["mlp", "lenet_bn", "gpt_sgd", "lstm", "resnet18", "shared_weights"]
-FEW = [("mlp_adam", "momentum_decay"), ("mlp_momentum_groups", "adam"), ("mlp_sgd", "asgd"), ("lenet_bn", "adafactor")]
+FEW = [("mlp_adam", "momentum_decay"), ("mlp_momentum_groups", "adam")]
 MANY = [
     *((f"mlp_{source}", to) for source in SPECS for to in SPECS),
     *((network, to) for network in NETWORKS[1:] for to in SPECS),
