@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.core.errors import PassError
+from ...ir.core.names import ADAPTER
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.wording import counted
@@ -47,6 +48,10 @@ class NormalisedHead(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         graph = the_step(program, self.name)
+        if any(ADAPTER in node.marks for node in graph.all_nodes()):
+            raise PassError(
+                "the last dense layer stands still beside adapters: ask for normalised-head in front of lora"
+            )
         nodes = graph.total_nodes()
         weights: Sequence[str | None] = [None]
         if self.layers != "last":

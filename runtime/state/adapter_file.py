@@ -42,6 +42,7 @@ def write_adapters(path: str | os.PathLike[str], program: Program, values: Mappi
 def _configuration(program: Program, beside: list[str]) -> dict[str, Any]:
     """What PEFT writes of a LoRA, as far as it is known: what is null says nothing."""
     adapters = list(adapters_of(program).values())
+    alpha = adapters[0].alpha
     layers = [adapter.a.removesuffix(".lora_A.weight") for adapter in adapters]
     biases = [name for name, v in program.state.items() if v.role == "weight" and name.endswith(".bias")]
     bias = "none"
@@ -52,7 +53,7 @@ def _configuration(program: Program, beside: list[str]) -> dict[str, Any]:
     return {
         "peft_type": "LORA",
         "r": adapters[0].rank,
-        "lora_alpha": adapters[0].alpha,
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
         "lora_dropout": 0.0,
         "target_modules": layers,
         "modules_to_save": modules or None,
