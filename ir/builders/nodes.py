@@ -35,6 +35,10 @@ class Nodes:
         made = cast(self.graph, value, dtype, scope=self.scope)
         return self.linked(made) if isinstance(made, Node) and made is not value else value
 
+    def scaled(self, value: Value, factor: float) -> Node:
+        """A value times a number of Python, in its own type."""
+        return self._typed("Muls", [value, self.graph.constant(factor)], value, tensor_type(value).shape)
+
     def reshape(self, value: Value, *shape: int) -> Value:
         """At most one dimension may be -1: that of a batch of any size."""
         if tensor_type(value).shape == shape:

@@ -46,16 +46,16 @@ def _beside(site: Site, number: str, loaded: Sequence[Node], alpha: float, marks
     with graph.inserting_after(site.result):
         a, b = (n.cast(matrix, dtype) for matrix in loaded)
         x = _matrix(n, site.x)
-        scale = n.number(alpha / tensor_type(a).shape[0], dtype.value)
+        scale = alpha / tensor_type(a).shape[0]
         inner = n.matmul(x, a, transpose_b=True)
-        outer = n.op("Mul", n.matmul(inner, b, transpose_b=True), scale)
+        outer = n.scaled(n.matmul(inner, b, transpose_b=True), scale)
         total = n.op("Add", site.result, n.reshape(outer, *tensor_type(site.result).shape))
     total.marks = marks
     rewire(uses, total)
 
     n = Nodes(graph, f"Gradients/{scope}", {BACKWARD_ID: number})
     with graph.inserting_after(site.dy):
-        douter = n.op("Mul", site.dy, scale)
+        douter = n.scaled(site.dy, scale)
         dinner = n.matmul(douter, b)
         da, db = n.matmul(dinner, x, transpose_a=True), n.matmul(douter, inner, transpose_a=True)
     if site.dx is not None:

@@ -79,10 +79,7 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
                 raise Unfit(f"{_show(user)} takes it, and that is no product of an input with it")
             own.add(user)
             if DUPLICATED in user.marks:
-                raise Unfit(
-                    f"{_show(user)} computes its layer again in the backward part: export the network without "
-                    "recompute(), and ask for the pass recompute"
-                )
+                raise _computed_again(user)
             if found.part(user) == BACKWARD:
                 dx.append(user)
                 continue
@@ -133,6 +130,9 @@ def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Nod
         for leaf in _summands(found, gradient):
             beside = [i for i in (0, 1) if through(leaf.operand(i), _SHAPING) in inputs]
             matching = inputs[through(leaf.operand(beside[0]), _SHAPING)] if len(beside) == 1 else []
+            again = [v for v in leaf.operands[:2] if isinstance(v, Node) and DUPLICATED in v.marks]
+            if again and not matching:
+                raise _computed_again(again[0])
             if len(matching) != 1 or matching[0] in sites:
                 raise Unfit(f"its gradient {_show(leaf)} is not the product with the input of one of its layers")
             (product,) = matching
@@ -191,6 +191,13 @@ def _claim(sites: list[Site], node: Node) -> None:
     if len(matching) != 1 or not takers(node):
         raise Unfit(f"{_show(node)} of the backward part takes it, and is no gradient of a layer's input")
     matching[0].dx = node
+
+
+def _computed_again(node: Node) -> Unfit:
+    return Unfit(
+        f"{_show(node)} computes its layer again in the backward part: export the network without recompute(), and ask "
+        "for the pass recompute"
+    )
 
 
 def _show(node: Node) -> str:

@@ -27,6 +27,7 @@ PIPELINES = {
     "freeze": "gradient-freeze{groups=3,total_steps=20}",
     "group-scale": "group-loss-scale{groups=2},gradient-accumulation{steps=2}",
     "still": "freeze{match=[*bias]}",
+    "adapters": "lora{match=[*.weight],rank=1}",
     "less-bn": "less-bn",
     "head": "normalised-head",
     "groups": "parameter-groups{match=[*weight],lr_factor=0.5,weight_decay=0.01}",
