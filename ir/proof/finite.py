@@ -15,12 +15,13 @@ from .verdict import STATE, UNPROVED, Verdict
 
 @dataclass(frozen=True)
 class Tests:
-    """``own``: the tests that only the program makes; ``finite`` and ``spoiled``: what is true where all that is tested
-    is finite, and where something is not; ``values``: what each test looks at."""
+    """``own``: the tests that only the program makes. ``finite``: what is true where all that is tested is finite, and
+    ``spoiled`` where something is not, for each conjunction that is no part of another. ``values``: what each test
+    looks at."""
 
     own: set[int]
     finite: dict[int, bool]
-    spoiled: dict[int, bool]
+    spoiled: list[dict[int, bool]]
     values: dict[int, int]
 
 
@@ -30,21 +31,13 @@ def tests_of(terms: Terms, reals: Reals, known: Collection[int]) -> Tests | None
     own = whole.difference(known)
     if not own:
         return None
-    joined = {f for f in set(reals.forms.values()) if terms.name(f) == "LogicalAnd"}
-    inner = {a for f in joined for a in terms.arguments[f]}
-    roots = [f for f in (joined | own) - inner if _leaves(terms, f) & own]
-    return Tests(own, dict.fromkeys(own, True), dict.fromkeys(roots, False), {t: reals.tests[t] for t in whole})
+    joined = {f: _leaves(terms, f) for f in {*reals.forms.values(), *own} if f in own or terms.name(f) == "LogicalAnd"}
+    roots = [f for f, of in joined.items() if of & own and not any(of < other for other in joined.values())]
+    return Tests(own, dict.fromkeys(own, True), [{f: False} for f in roots], {t: reals.tests[t] for t in whole})
 
 
-def _leaves(terms: Terms, form: int) -> set[int]:
-    found, stack = set(), [form]
-    while stack:
-        f = stack.pop()
-        if terms.name(f) == "LogicalAnd":
-            stack.extend(terms.arguments[f])
-        else:
-            found.add(f)
-    return found
+def _leaves(terms: Terms, form: int) -> frozenset[int]:
+    return frozenset(terms.arguments[form]) if terms.name(form) == "LogicalAnd" else frozenset([form])
 
 
 def untested(

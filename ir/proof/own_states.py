@@ -61,7 +61,7 @@ def _rules(case: Case, name: str) -> list[Rule]:
         said = state[scale].info
         if sides.alone and sides.start[scale] in sides.scales:  # a file of one graph does not hold the rule
             said = {k: v for k, v in sides.promises.options.get("loss-scale", {}).items() if v is not None}
-        if "window" in said and said.get("mode", "dynamic") == "dynamic":
+        if said.keys() >= rules.OPTIONS and said.get("mode", "dynamic") == "dynamic":
             others = [n for n in scales if n != scale and name in (scale, n)]
             found += [rules.dynamic_scale(scale, clean, said)[name == clean] for clean in others]
     return found

@@ -434,7 +434,9 @@ class Reals:
             absorbing = name == "LogicalOr"
             if absorbing in truths:
                 return self._said(absorbing)
-            rest = sorted({f for f, known in zip(forms, truths, strict=True) if known is None})
+            unknown = [f for f, known in zip(forms, truths, strict=True) if known is None]
+            nested = [self.terms.arguments[f] if self.terms.name(f) == name else (f,) for f in unknown]
+            rest = sorted({f for of in nested for f in of})
             if not rest:
                 return self._said(not absorbing)
             if len(rest) == 1:

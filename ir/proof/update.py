@@ -51,17 +51,17 @@ class Scenario:
 
 def update(sides: Sides, expected: Expected, graph: Graph, batch: MicroBatch, proof: Proof) -> None:
     """Runs the graph at the end of a cycle, in each way that it may have gone."""
-    takes = bool(graph.inputs)
+    takes, adding = bool(graph.inputs), batch.adding
     for scenario in _scenarios(sides, batch, takes):
         states: dict[str, int] = {WORLD: sides.world() if takes else batch.left[WORLD]}
         for name, symbol in sides.start.items():
-            if name in batch.adding:
+            if name in adding:
                 states[name] = _total(sides, name, batch, scenario)
             else:
                 states[name] = symbol if takes else batch.left[name]
-            if name in sides.own and name not in batch.adding and states[name] != symbol:
+            if name not in sides.original.state and name not in adding and states[name] != symbol:
                 states[name] = batch.reals.form(states[name])
-        judge(sides, expected, graph, sides.run(graph, states), scenario, proof, adding=batch.adding)
+        judge(sides, expected, graph, sides.run(graph, states), scenario, proof, adding=adding)
 
 
 def _scenarios(sides: Sides, batch: MicroBatch, takes: bool) -> Iterator[Scenario]:
@@ -70,7 +70,7 @@ def _scenarios(sides: Sides, batch: MicroBatch, takes: bool) -> Iterator[Scenari
     if batch.dropped is None or batch.tests is None:
         yield Scenario("", n, None, int(takes))
         return
-    finite, spoiled = (batch.tests.finite, batch.tests.spoiled) if takes else ({}, {})
+    finite, spoiled = (batch.tests.finite, batch.tests.spoiled[0]) if takes else ({}, {})
     yield Scenario("where all micro-batches are kept", n, None, int(takes), finite)
     yield Scenario("where some are kept", n, d, int(takes), finite)
     if takes:
@@ -89,7 +89,7 @@ def _total(sides: Sides, name: str, batch: MicroBatch, scenario: Scenario) -> in
         for monomial, c in (growth or {}).items():
             varying = tuple((a, e) for a, e in monomial if terms.traits[a] & VARIES)
             fixed = tuple((a, e) for a, e in monomial if not terms.traits[a] & VARIES)
-            if any(terms.heads[a][0] == "state" and terms.heads[a][1] in sides.own for a, _ in fixed
+            if any(terms.heads[a][0] == "state" and terms.heads[a][1] not in sides.original.state for a, _ in fixed
                    if a not in sides.scales):  # fmt: skip
                 raise Unproved(f"what is added to '{name}' depends on another state of the program")
             if len(varying) > 1 or (varying and varying[0][1] != 1):
@@ -140,5 +140,5 @@ def judge(
         proof.verdicts += untested(sides, expected, tests, mine, graph.name, averaged=averaged)
         finite = f"{scenario.where} and all averaged gradients are finite" if scenario.where else ""
         case({**scenario.truths, **tests.finite}, False, finite or "where all gradients are finite", False)
-    spoiled = "where a gradient is not finite, nothing moves"
-    case({**scenario.truths, **tests.spoiled}, True, spoiled, True)
+    for spoiled in tests.spoiled:
+        case({**scenario.truths, **spoiled}, True, "where a gradient is not finite, nothing moves", True)

@@ -51,6 +51,10 @@ def counts(name: str, dtype: DType, *, skipped: bool) -> Rule:
     return written((name,), [TensorType(dtype, ())], (), none if skipped else more, more)
 
 
+OPTIONS = frozenset({"window", "factor", "min", "max"})
+"""What the rule of a dynamic loss scale needs to know."""
+
+
 def dynamic_scale(scale: str, clean: str, options: Mapping[str, Any]) -> tuple[Rule, Rule]:
     """A dynamic loss scale, and its count of clean cycles: ``nn.DynamicLossScaleUpdateCell``. An overflow divides the
     scale by the factor, ``window`` cycles in a row without one multiply it, within its bounds."""

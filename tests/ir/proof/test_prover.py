@@ -20,6 +20,12 @@ MATERIAL = Path(__file__).parents[2] / "material"
 CLEAN = "common-subexpression-elimination,effect-chain-minimization,dead-code-elimination"
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def load(name: str) -> bc.Program:
     return bc.load(MATERIAL / f"{name}.ir")
 
@@ -125,6 +131,48 @@ def test_a_loss_scale_goes_back_through_a_loop(pipeline: str) -> None:
     original = load("loop")
     found = bc.prove(original, bc.compile(original, pipeline))
     assert found.proved, show(found.proof) or found.objection
+
+
+TWO = """state %a: float32[2]<1.0, 2.0>
+state %b: float32[2]<3.0, 4.0>
+state %rate: float32[]<0.1>
+
+graph @step(%x: float32[2], %y: float32[2]) -> (loss) {
+  %l = Load(%a, umonad) : float32[2] primal {unique_id = "1"}
+  %m = Load(%b, umonad) : float32[2] primal {unique_id = "2"}
+  %p = Mul(%l, %x) : float32[2] primal {unique_id = "3"}
+  %q = Mul(%m, %y) : float32[2] primal {unique_id = "4"}
+  %sum = Add(%p, %q) : float32[2] primal {unique_id = "5"}
+  %loss = ReduceSum(%sum, (), false, false) : float32[] primal {unique_id = "6"}
+  %one = OnesLike(%sum) : float32[2] primal {forward_unique_id = "6"}
+  %ga = Mul(%one, %x) : float32[2] primal {forward_unique_id = "3"}
+  %gb = Mul(%one, %y) : float32[2] primal {forward_unique_id = "4"}
+TESTS
+  %t = UpdateState(umonad, %l)
+  %u = UpdateState(%t, %m)
+  %new = Assign(%a, %wa, %u) : float32[2]@a
+  %v = UpdateState(%u, %new)
+  %more = Assign(%b, %wb, %v) : float32[2]@b
+  %w = UpdateState(%v, %more)
+  %out = Depend(%loss, %w) : float32[]
+  return %out
+}
+"""
+STEP = "%da = Mul(%rate, %ga)\n%db = Mul(%rate, %gb)\n%na = Sub(%l, %da)\n%nb = Sub(%m, %db)\n"
+CHECKS = "%ia = IsFinite(%ga)\n%ib = IsFinite(%gb)\n%ca = ReduceAll(%ia, (), false) : bool[]\n" + (
+    "%cb = ReduceAll(%ib, (), false) : bool[]\n%c = LogicalAnd(%ca, %cb)\n"
+)
+
+
+@pytest.mark.parametrize(("condition_a", "condition_b", "right"), [("c", "c", True), ("ca", "cb", False)])
+def test_one_gradient_that_is_not_finite_stops_all(condition_a: str, condition_b: str, right: bool, here: Path) -> None:
+    """Each weight behind a test of its own gradient is another program."""
+    tested = f"{CHECKS}%wa = Select(%{condition_a}, %na, %l)\n%wb = Select(%{condition_b}, %nb, %m)"
+    for name, text in (("original", "%wa = Depend(%na, %l)\n%wb = Depend(%nb, %m)"), ("program", tested)):
+        Path(f"{name}.ir").write_text(TWO.replace("TESTS", STEP + text))
+    original, program = bc.load("original.ir"), bc.load("program.ir")
+    assert proof(original, program).proved is right
+    assert bc.prove(original, program).proved is right
 
 
 def test_dropped_micro_batches_are_cases_of_their_own() -> None:
