@@ -184,10 +184,10 @@ def evaluation_network(
     program's own. ``result`` is the node where the network ends, instead of where the loss begins. ``batch`` is the
     number of samples that it takes, or ``"any"``. An :class:`Error` names the nodes that do not allow another number.
     """
-    from .ir.rewrite.evaluation import trained_network
+    from .ir.rewrite.evaluation import network_of
     from .runtime.differentiation.capture import program_of
 
-    return trained_network(program_of(program), result, state, "the given state", batch).program
+    return network_of(program_of(program), "trained", result, state, "the given state", batch).program
 
 
 def diff(

@@ -7,7 +7,7 @@ import re
 
 COMMANDS = {
     f"boost-{name}": importlib.import_module(f"boost_compile.tools.{name}").command
-    for name in ("compile", "inspect", "run", "verify", "reduce")
+    for name in ("compile", "inspect", "run", "verify", "reduce", "prove")
 }
 OPTIONS = {
     name: {o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("-")} | {"--help"}

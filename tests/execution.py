@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -195,6 +195,13 @@ def initial(program: Program, name: str, state: Mapping[str, np.ndarray]) -> np.
     if name in state:
         return np.array(state[name], dtype).reshape(variable.shape)
     return np.array(to_numpy(variable.type, variable.data), dtype)
+
+
+def close(found: Arrays, wanted: Arrays, names: Iterable[str]) -> None:
+    """Up to the rounding of a few float32 additions."""
+    for name in names:
+        limit = 1e-3 if wanted[name].dtype == np.float16 else 2e-6
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=limit, err_msg=name)
 
 
 def run_graph(graph: Graph, inputs: Sequence[Any], memory: Arrays, order: Any = _in_text_order) -> Any:

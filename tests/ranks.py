@@ -123,3 +123,11 @@ def _logs(folder: Path) -> str:
 
 if __name__ == "__main__":
     _rank()
+
+
+def environ(process: psutil.Process) -> dict[str, str]:
+    """Nothing of one that is gone, or another user's."""
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -16,6 +14,7 @@ from mindspore import nn
 
 from tests import native
 from tests.boundary import slow
+from tests.ir.protos import mind_ir
 from tests.networks import CASES, build
 from tests.remember import forgetful
 
@@ -23,20 +22,9 @@ BIT_EQUAL = ["mlp", "mlp_adam", "mlp_momentum_rate_list", "mlp_sens", "lenet_bn_
 MORE = ["mlp_adam_weight_decay", "mlp_rprop", "two_inputs", "branch"]
 
 
-def schema() -> Any:
-    """MindSpore's MindIR messages, read by path."""
-    path = Path(ms.__file__).parent / "train" / "mind_ir_pb2.py"
-    spec = importlib.util.spec_from_file_location("zoo_mind_ir_pb2", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def read_parameters() -> Callable[[Path], dict[str, np.ndarray]]:
-    messages = schema()
+    messages = mind_ir()
     dtypes = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
 
     def read(path: Path) -> dict[str, np.ndarray]:

@@ -8,12 +8,6 @@ from pathlib import Path
 import pytest
 from boost_compile.runtime.lowering.context import name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS
-from boost_compile.tools import compile as compile_command
-from boost_compile.tools import inspect as inspect_command
-from boost_compile.tools import prove as prove_command
-from boost_compile.tools import reduce as reduce_command
-from boost_compile.tools import run as run_command
-from boost_compile.tools import verify as verify_command
 
 from .pages.reading import items
 from .pages.references import PRODUCT, problem, spans
@@ -21,19 +15,11 @@ from .pages.references import PRODUCT, problem, spans
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
 PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-COMMANDS = {
-    "boost-compile": compile_command.command,
-    "boost-inspect": inspect_command.command,
-    "boost-reduce": reduce_command.command,
-    "boost-run": run_command.command,
-    "boost-prove": prove_command.command,
-    "boost-verify": verify_command.command,
-}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_exists(page: str) -> None:
-    wrong = [(line, text, problem(text, COMMANDS)) for line, text in spans(ROOT / page)]
+    wrong = [(line, text, problem(text)) for line, text in spans(ROOT / page)]
     assert [f"{page}:{line}: `{text}`: {why}" for line, text, why in wrong if why] == []
 
 
@@ -41,7 +27,7 @@ def test_every_name_exists(page: str) -> None:
 def test_every_command_in_a_block_exists(page: str) -> None:
     """With its options; those that test_pages.py does not run, too."""
     typed = [item for item in items(ROOT / page) if item.kind == "sh"]
-    wrong = [(item.line, item.text, problem(item.text.partition(" #")[0].strip(), COMMANDS)) for item in typed]
+    wrong = [(item.line, item.text, problem(item.text.partition(" #")[0].strip())) for item in typed]
     assert [f"{page}:{line}: {text}: {why}" for line, text, why in wrong if why] == []
 
 
@@ -100,7 +86,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_exists_is_taken(text: str) -> None:
-    assert problem(text, COMMANDS) is None
+    assert problem(text) is None
 
 
 @pytest.mark.parametrize(
@@ -128,4 +114,4 @@ def test_what_exists_is_taken(text: str) -> None:
     ],
 )
 def test_what_does_not_exist_is_found(text: str, why: str) -> None:
-    assert problem(text, COMMANDS) == why
+    assert problem(text) == why

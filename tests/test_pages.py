@@ -13,27 +13,13 @@ from typing import Any
 
 import pytest
 from boost_compile.tools import cli
-from boost_compile.tools import compile as compile_command
-from boost_compile.tools import inspect as inspect_command
-from boost_compile.tools import prove as prove_command
-from boost_compile.tools import reduce as reduce_command
-from boost_compile.tools import run as run_command
-from boost_compile.tools import verify as verify_command
 
+from .advice import COMMANDS
 from .pages.reading import Item, items
 from .pages.references import spans
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-
-COMMANDS = {
-    "boost-compile": compile_command.command,
-    "boost-inspect": inspect_command.command,
-    "boost-reduce": reduce_command.command,
-    "boost-run": run_command.command,
-    "boost-prove": prove_command.command,
-    "boost-verify": verify_command.command,
-}
 
 NOT_RUN = {
     r"^make ": "make is run by whoever runs this",

@@ -137,7 +137,7 @@ class Removal:
             while self._pending:
                 value, path = self._pending.pop()
                 for user, i in self._users(value, path):
-                    self._use(plan, user, i, value, path)
+                    self._use(plan, user, i, path)
             for node, at in plan.merges.items():
                 if len(at) == self._width(node):
                     if is_effect(node):
@@ -169,7 +169,7 @@ class Removal:
         by_index, others = self._unpacked[value]
         return [*((user, 0) for user in by_index.get(path[0], ())), *others]
 
-    def _use(self, plan: Plan, user: Node, i: int, value: Value, path: Path) -> None:
+    def _use(self, plan: Plan, user: Node, i: int, path: Path) -> None:
         name = user.op.name
         if user in plan.own or name == "UpdateState" or user in plan.dropped or (user, ()) in plan.dead:
             return

@@ -13,7 +13,7 @@ from .graph import Sweep, agree, unreached
 from .problems import Problems, Rank, short, shown
 
 
-def check_calls(main: Graph, sweeps: list[Sweep], problems: Problems) -> None:
+def check_calls(sweeps: list[Sweep], problems: Problems) -> None:
     bound: dict[Input, list[tuple[Value, Node, Graph]]] = {}
     direct: dict[Graph, list[tuple[Graph, Node]]] = {}
     for sweep in sweeps:

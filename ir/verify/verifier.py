@@ -42,5 +42,5 @@ def _check(main: Graph, problems: Problems) -> None:
         return
     check_use_counts(intact, problems)
     if all(sweep.defined for sweep in intact):
-        check_calls(main, intact, problems)
+        check_calls(intact, problems)
     check_outputs(main, problems)

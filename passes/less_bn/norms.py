@@ -10,7 +10,7 @@ from ...ir.analysis.functions.closures import element
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import FORWARD
 from ...ir.builders.branch import plain
-from ...ir.core.graph import Graph, Node, State, Value
+from ...ir.core.graph import Node, State, Value
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.primitives import Family, named
 from ...ir.core.walk import walk
@@ -86,12 +86,12 @@ def _batch_norm(found: TrainingAnatomy, node: Node) -> BatchNorm:
             norm.outputs.extend(items)
         else:
             saved.extend(items)
-    norm.grads.extend(dict.fromkeys(_grads(found.graph, norm, saved)))
+    norm.grads.extend(dict.fromkeys(_grads(norm, saved)))
     norm.obstacle = _obstacle(norm, saved)
     return norm
 
 
-def _grads(graph: Graph, norm: BatchNorm, saved: list[Node]) -> Iterator[Node]:
+def _grads(norm: BatchNorm, saved: list[Node]) -> Iterator[Node]:
     for item in saved:
         yield from (user for user in item.uses if user.op.name in GRADS)
     # With frozen statistics the gradient takes nothing that forward saved.

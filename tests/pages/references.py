@@ -21,6 +21,7 @@ from boost_compile.passes.framework.options import declared_options
 from boost_compile.passes.framework.registry import REGISTRY
 
 import boost_compile as bc
+from tests.advice import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ["ir", "passes", "runtime", "tools", "tests", "docs", "benchmarks", "examples", "boost_compile"]
@@ -61,14 +62,14 @@ def spans(page: Path) -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, found.start()) + 1, found[1].replace("\n", " ").replace("\\|", "|")
 
 
-def problem(text: str, commands: dict[str, click.Command]) -> str | None:
+def problem(text: str) -> str | None:
     """What is wrong with a name in backquotes; None if it is right, or no name at all."""
     if text in OTHERS:
         return None
     if text.startswith("make "):
         return None if text.split()[1] in targets() else "no target of the Makefile"
     if text.startswith(("boost-", "python ", "-")):
-        return _command(text, commands)
+        return _command(text)
     path, _, test = text.partition("::")
     if FILE.fullmatch(path) or (path.rstrip("/").split("/")[0] in FOLDERS and re.fullmatch(r"[\w./*-]+", path)):
         return _file(path) or (_test(path, test) if test else None)
@@ -105,7 +106,7 @@ def options_of(command: click.Command) -> set[str]:
     return {text for each in command.params for text in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
 
 
-def _command(text: str, commands: dict[str, click.Command]) -> str | None:
+def _command(text: str) -> str | None:
     words = shlex.split(text)
     if words[:2] == ["python", "-m"]:
         module = ROOT.joinpath(*(part for part in words[2].split(".") if not PLACEHOLDER.fullmatch(part)))
@@ -114,12 +115,12 @@ def _command(text: str, commands: dict[str, click.Command]) -> str | None:
     if words[0] == "python":
         return None if words[1] == "-c" or (ROOT / words[1]).is_file() else f"no file {words[1]}"
     asked = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    if words[0] in commands:
-        there = options_of(commands[words[0]])
+    if words[0] in COMMANDS:
+        there = options_of(COMMANDS[words[0]])
     elif words[0].startswith("boost-"):
         return f"no command {words[0]}" if words[0] != "boost-compile[model-explorer]" else None
     elif words[0].startswith("--") or words[0] == "-o":
-        there = FOREIGN_OPTIONS | set().union(*map(options_of, commands.values())) | _options_of_scripts()
+        there = FOREIGN_OPTIONS | set().union(*map(options_of, COMMANDS.values())) | _options_of_scripts()
     else:
         return None
     return f"no option {', '.join(sorted(asked - there))}" if asked - there else None

@@ -38,6 +38,17 @@ HALF_LOSS = """graph @net(%x: float16[4,3], %labels: int32[4]) {
 }"""  # noqa: E501
 """A loss and its gradient in half precision, for which a GPU has kernels of float32 alone."""
 
+LAMB = """
+state %w: float32[2] role=weight
+graph @step(%x: float32[2]) {
+  %new = Lamb(%w, %w, %w, 1.0, 1.0, 0.1, 0.9, 0.99, 1e-06, %x, umonad) : float32[2]
+  %u = UpdateState(umonad, %new)
+  %r = Depend(%x, %u)
+  return %r
+}
+"""
+"""An optimizer that a CPU has no kernel for."""
+
 STEP = """
 state %v: float32[2] role=weight
 state %w: float32[2] role=weight

@@ -14,7 +14,7 @@ import pytest
 from boost_compile.ir.core.program import Program
 from boost_compile.passes import compile_program
 
-from tests.execution import ORDERS, Arrays, initial, run_graph, train
+from tests.execution import ORDERS, Arrays, close, initial, run_graph, train
 from tests.material import batches, material, values
 from tests.passes.graphs import source as parsed
 
@@ -50,13 +50,6 @@ def as_exported(name: str, count: int) -> Arrays:
 def equal(found: Arrays, wanted: Arrays, names: Iterable[str]) -> None:
     for name in names:
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
-
-
-def close(found: Arrays, wanted: Arrays, names: Iterable[str]) -> None:
-    """Up to the rounding of a few float32 additions."""
-    for name in names:
-        limit = 1e-3 if wanted[name].dtype == np.float16 else 2e-6
-        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=limit, err_msg=name)
 
 
 def role(program: Program, *roles: str) -> list[str]:

@@ -9,7 +9,7 @@ from boost_compile.ir.core.program import Program
 from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
 from boost_compile.passes import compile_program, parse_pipeline, print_pipeline
 
-from tests.execution import ORDERS, Arrays, train, train_ranks
+from tests.execution import ORDERS, Arrays, close, train, train_ranks
 from tests.material import batches, material, values
 from tests.passes.graphs import source
 
@@ -42,13 +42,6 @@ def on_ranks(program: Program, state: Arrays, given: Inputs, ranks: int = RANKS)
             for name in role(program, "weight", "loss-scale", "hyperparameter", *own):
                 np.testing.assert_array_equal(memory[name], first[name], err_msg=name)
     return first
-
-
-def close(found: Arrays, wanted: Arrays, names: list[str]) -> None:
-    """Up to the rounding of a few float32 additions."""
-    for name in names:
-        limit = 1e-3 if wanted[name].dtype == np.float16 else 2e-6
-        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=limit, err_msg=name)
 
 
 def stepping(program: Program, state: Arrays) -> Arrays:

@@ -18,12 +18,6 @@ GOOD = "graph @step(%x: float32[2]) {\n  %b = Neg(%x)\n  return %b\n}\n"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def refused(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
     """``refused(arguments, fragments)``: compiling must fail with one error that holds them, and leave no output."""
 

@@ -34,13 +34,6 @@ Compile = Callable[..., Shell]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def source(here: Path) -> Path:
     path = here / "small.ir"
     path.write_text(TEXT)

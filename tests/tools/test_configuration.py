@@ -44,13 +44,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def compile_(here: Path, capsys: pytest.CaptureFixture[str]) -> Compile:
     return lambda *arguments: shell(capsys, command, *arguments)
 

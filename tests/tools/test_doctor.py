@@ -24,12 +24,6 @@ REMEDIES = {
 }
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_mistakes_of_an_export_are_told_by_both_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = export(here / "train.mindir")
     done = shell(capsys, inspect, source, "--doctor")

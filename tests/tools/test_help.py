@@ -12,17 +12,11 @@ from pathlib import Path
 import click
 import pytest
 from boost_compile.tools import compile as compile_command
-from boost_compile.tools import inspect as inspect_command
-from boost_compile.tools import prove as prove_command
-from boost_compile.tools import reduce as reduce_command
-from boost_compile.tools import run as run_command
-from boost_compile.tools import verify as verify_command
 from boost_compile.tools.help_texts import EXAMPLES, GROUPS
 
-from .support import assert_one_error, shell
+from tests.advice import COMMANDS
 
-MODULES = (compile_command, inspect_command, reduce_command, run_command, verify_command, prove_command)
-COMMANDS = {module.command.name: module.command for module in MODULES}
+from .support import assert_one_error, shell
 
 
 @pytest.mark.parametrize("name", COMMANDS)

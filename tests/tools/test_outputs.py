@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boost_compile.tools import compile as compile_command
-from boost_compile.tools import inspect as inspect_command
-from boost_compile.tools import reduce as reduce_command
 
 import boost_compile as bc
+from tests.advice import COMMANDS
 
 from .support import assert_one_error, shell
 
@@ -20,11 +18,6 @@ graph @step(%x: float32[2]) -> (loss) {
   return %y
 }
 """
-COMMANDS = {
-    "boost-compile": compile_command.command,
-    "boost-inspect": inspect_command.command,
-    "boost-reduce": reduce_command.command,
-}
 
 
 @pytest.fixture

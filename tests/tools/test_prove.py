@@ -22,12 +22,6 @@ MLP = MATERIAL / "mlp.ir"
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def made(pipeline: str, name: str = "mlp", path: str = "made.boost") -> str:
     bc.compile(MATERIAL / f"{name}.ir", pipeline).save(path)
     return path

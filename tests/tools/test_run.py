@@ -20,12 +20,6 @@ Run = Callable[..., Shell]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def run_(capsys: pytest.CaptureFixture[str]) -> Run:
     return lambda *arguments: shell(capsys, command, *arguments)
 

@@ -19,6 +19,7 @@ from boost_compile.tools.run import command
 from safetensors.numpy import load_file
 
 import boost_compile as bc
+from tests.ranks import environ
 
 from .network import Network
 from .support import assert_one_error, shell
@@ -84,13 +85,6 @@ class Cluster:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         return str(self.temporary) in environ(process).get("TMPDIR", "")
-
-
-def environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except psutil.Error:
-        return {}
 
 
 def wait_until(there: Callable[[], bool], what: str) -> None:

@@ -29,6 +29,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import boost_compile as bc
+from tests.ranks import environ
 
 from .support import assert_one_error, shell
 
@@ -96,13 +97,6 @@ def connections(job: Job) -> list[Any]:
     with contextlib.suppress(psutil.Error):
         return [c for process in found for c in process.net_connections("inet")] if len(found) == 3 else []
     return []
-
-
-def environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except psutil.Error:
-        return {}
 
 
 def roles(process: psutil.Process) -> tuple[str, str] | None:

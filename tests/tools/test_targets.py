@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 from boost_compile.tools import inspect, run
 
+from tests.passes.graphs import LAMB
+
 from .support import assert_one_error, shell
 
-LAMB = """
-state %w: float32[2] role=weight
-graph @step(%x: float32[2]) {
-  %new = Lamb(%w, %w, %w, 1.0, 1.0, 0.1, 0.9, 0.99, 1e-06, %x, umonad) : float32[2]
-  %u = UpdateState(umonad, %new)
-  %r = Depend(%x, %u)
-  return %r
-}
-"""
 MIXED = """
 graph @net(%x: float16[2,3], %labels: int32[2], %h: float32[2]) {
   %loss = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = false, sens = 1.0} : float16[]

@@ -228,12 +228,6 @@ def test_compile_and_verify(
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def save(program: bc.Program, path: str) -> str:
     program.save(path)
     return path

@@ -311,9 +311,7 @@ def test_onnx_passes_the_checker(name: str, inspect_: Inspect, exported: Exporte
         np.testing.assert_array_equal(held[variable.name], variable.initial)
 
 
-def test_onnx_of_one_graph_of_a_program(
-    compiled: Program, inspect_: Inspect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_onnx_of_one_graph_of_a_program(compiled: Program, inspect_: Inspect, tmp_path: Path) -> None:
     compiled.save(str(tmp_path / "lenet.boost"))
     several = inspect_(tmp_path / "lenet.boost", "-o", tmp_path / "model.onnx")
     assert several.code == 2
@@ -387,9 +385,7 @@ def test_open_starts_the_viewer_on_the_document(
 # -- text --------------------------------------------------------------------------------------------------------
 
 
-def test_text_written_to_a_file_reads_back(
-    inspect_: Inspect, exported: Exported, lenet: Program, tmp_path: Path
-) -> None:
+def test_text_written_to_a_file_reads_back(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
     assert inspect_(exported("lenet_bn"), "-o", tmp_path / "lenet.ir").code == 0
     written = (tmp_path / "lenet.ir").read_text(encoding="utf-8")
     assert print_program(parse_program(written)) == written
@@ -495,7 +491,7 @@ def test_a_piece_keeps_its_parts_and_functions(compiled: Program, inspect_: Insp
 # -- costs -------------------------------------------------------------------------------------------------------
 
 
-def test_costs_of_a_cycle(compiled: Program, lenet: Program, inspect_: Inspect, tmp_path: Path) -> None:
+def test_costs_of_a_cycle(compiled: Program, inspect_: Inspect, tmp_path: Path) -> None:
     compiled.save(str(tmp_path / "lenet.boost"))
     document = inspect_(tmp_path / "lenet.boost", "--format", "json").document
     flops = {name: graph["flops"] for name, graph in document["graphs"].items()}

@@ -38,7 +38,7 @@ class Clipping(Property):
         options = clips[0].options()
         by, limit = options["by"], float(options["limit"])
         deviations, sides, shown = [], dict[str, str](), False
-        for how, state, batches in self._attempts(c, by, limit, sides):
+        for how, state, batches in self._attempts(c, by, sides):
             c.progress.detail(how)
             side = "above" if self._above(c, state, batches, by, limit) else "within"
             if side in sides:
@@ -59,9 +59,7 @@ class Clipping(Property):
         detail = ", ".join(f"{side} ({how})" for side, how in sides.items())
         return self.verdict(deviations, detail, shown=shown)
 
-    def _attempts(
-        self, c: Context, by: str, limit: float, sides: dict[str, str]
-    ) -> Iterator[tuple[str, Values, list[Batch]]]:
+    def _attempts(self, c: Context, by: str, sides: dict[str, str]) -> Iterator[tuple[str, Values, list[Batch]]]:
         """States and micro-batches, until both sides are there."""
         start, batches = c.reference.initial, c.micro_batches(0)
         yield "data as it is", start, batches

@@ -20,11 +20,11 @@ SHAPE_OPERAND: Mapping[str, int] = {
 
 
 def _reshape(a: Analysis, node: Node) -> Label:
-    return reshaped(shape_of(node.operand(0).type), a.of(node, 0), shape_of(node.type), a.size)
+    return reshaped(shape_of(node.operand(0).type), a.of(node, 0), shape_of(node.type))
 
 
 def _grow_reshape(a: Analysis, node: Node, axes: Axes) -> None:
-    a.demand(node, 0, reshaped(shape_of(node.type), axes, shape_of(node.operand(0).type), a.size))
+    a.demand(node, 0, reshaped(shape_of(node.type), axes, shape_of(node.operand(0).type)))
 
 
 def _moves(node: Node) -> dict[int, int]:

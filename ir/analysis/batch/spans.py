@@ -26,7 +26,7 @@ Axes = Mapping[int, Span]
 NONE: Axes = {}
 
 
-def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int], batch: int) -> Axes:
+def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int]) -> Axes:
     """Where the batch is after a tensor of shape ``source`` was reshaped to ``target``. Stuck where it is cut up.
 
     Row-major order keeps the numbers of elements before and after the batch. For a batch of 1 several axes may fit:

@@ -22,7 +22,7 @@ def applies(graph: Graph, context: Target) -> bool:
 
 def run(graph: Graph, context: Target) -> str:
     depth = _depths(graph)
-    ends = _overwritten(graph, depth)
+    ends = _overwritten(depth)
     delayed = 0
     waiting: dict[Node, None] = {}
     for find in (_source, _zeros):
@@ -102,7 +102,7 @@ def _depths(graph: Graph) -> dict[Node, int]:
     return depth
 
 
-def _overwritten(graph: Graph, depth: dict[Node, int]) -> dict[Value | None, int]:
+def _overwritten(depth: dict[Node, int]) -> dict[Value | None, int]:
     """The depth of the first write of each state."""
     found: dict[Value | None, int] = {}
     for node, at in depth.items():

@@ -2,7 +2,7 @@
 
 from .adapters import adapters_of, merged_values, without_adapters
 from .averages import averaged_values, averages_of, with_averages
-from .network import Evaluation, evaluation, loss_node, trained_network
+from .network import Evaluation, evaluation, loss_node
 from .weights import check_weights, network_of, values_of
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "loss_node",
     "merged_values",
     "network_of",
-    "trained_network",
     "values_of",
     "with_averages",
     "without_adapters",

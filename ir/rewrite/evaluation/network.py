@@ -147,25 +147,6 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
     )
 
 
-def trained_network(
-    program: Program,
-    result: str | None = None,
-    values: Mapping[str, Any] | None = None,
-    origin: str = "",
-    batch: int | str | None = None,
-    *,
-    runs: bool = True,
-) -> Evaluation:
-    """The network of ``program`` up to ``result``, with the weights ``values`` from ``origin``, for ``batch`` samples
-    (or ``"any"``); each as it is where nothing is given. ``runs``: MindSpore is to run it."""
-    network = evaluation(program, result)
-    if values is not None:
-        network = network.with_values(values, origin)
-    if batch is not None:
-        network = network.resized(None if batch == "any" else int(batch), runs=runs)
-    return network
-
-
 def loss_node(program: Program) -> str | None:
     """The name of the loss's node, for ``evaluation(program, name)``; None for a network alone, or without a loss."""
     graph = _consumer(program)

@@ -10,7 +10,7 @@ from ...core.program import Program
 from ...core.which_weights import WEIGHTS, Weights
 from .adapters import adapters_of, merged_values, without_adapters
 from .averages import averaged_values, averages_of
-from .network import Evaluation, trained_network
+from .network import Evaluation, evaluation
 
 
 def check_weights(program: Program, which: str) -> None:
@@ -40,12 +40,15 @@ def network_of(
     *,
     runs: bool = True,
 ) -> Evaluation:
-    """:func:`.network.trained_network` with these weights, made of the state ``values``. It is a network without
-    adapters where these are merged."""
+    """The network of ``program`` up to ``result`` with these weights, made of the state ``values`` from ``origin``, for
+    ``batch`` samples (or ``"any"``); each as it is where nothing is given. ``runs``: MindSpore is to run it. It is a
+    network without adapters where these are merged."""
     if which != "trained":
         given = {name: v.initial for name, v in program.state.items()} if values is None else values
         values = values_of(program, which, given)
-    network = trained_network(program, result, None, batch=batch, runs=runs)
+    network = evaluation(program, result)
+    if batch is not None:
+        network = network.resized(None if batch == "any" else int(batch), runs=runs)
     if which == "merged":
         network = without_adapters(network)
     return network if values is None else network.with_values(values, origin)

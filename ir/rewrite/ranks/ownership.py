@@ -148,7 +148,7 @@ def keep_own(graph: Graph, program: Program, rank: int, ranks: int, group: str) 
     numbers = [number for w, states in used.items() for number in before.numbers(w, states)]
     summands = exchange(graph, numbers, group)
     updated = {s.name for e in list_effects(graph).writes() for s in e.writes if s.name in used}
-    written = _send(graph, program, {w: owner[w] for w in used if w in updated}, group)
+    written = _send(graph, {w: owner[w] for w in used if w in updated}, group)
     _put_in_a_row(graph, written, {*foreign, *(s for states in foreign.values() for s in states)})
     for number, summand in summands.items():
         if number.weight in foreign:
@@ -171,7 +171,7 @@ def _is_used(graph: Graph, state: str) -> bool:
     return state in graph.states and bool(graph.states[state].uses)
 
 
-def _send(graph: Graph, program: Program, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
+def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
     """Puts broadcasts of these weights behind all updates; returns for each the last effect that takes its result."""
     fx = Effects(graph)
     written: dict[Node, Node] = {}

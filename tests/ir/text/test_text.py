@@ -69,7 +69,7 @@ def test_types_round_trip(type_: Type) -> None:
     assert scanner.at_end()
 
 
-@settings(strategies.untimed, max_examples=80)
+@settings(strategies.untimed, max_examples=50)
 @given(strategies.programs())
 def test_programs_round_trip(program: Program) -> None:
     text = print_program(program)

@@ -94,15 +94,6 @@ def test_the_callers_document_stays_as_it_is() -> None:
 
 # -- keys and defaults -----------------------------------------------------------------------------------------
 
-ATTRIBUTES = {  # section and key: the attribute of AutoBoost, the pass, its option
-    ("common", "device_number"): ("device_number", "adasum", "devices_per_group"),
-    ("grad_freeze", "param_groups"): ("_param_groups", "gradient-freeze", "groups"),
-    ("grad_freeze", "freeze_p"): ("_freeze_p", "gradient-freeze", "probability"),
-    ("grad_freeze", "total_steps"): ("_total_steps", "gradient-freeze", "total_steps"),
-    **{("dim_reduce", key): (key, "dim-reduce", key) for key in ("rho", "gamma", "alpha", "sigma", "n_components")},
-}
-OTHER_VALUES = {int: 7, float: 0.25}
-
 
 @pytest.mark.parametrize(
     ("section", "expected"),

@@ -29,7 +29,6 @@ def compiled(changes: dict[str, str], options: str = "") -> Program:
 
 
 A1 = '%a1 = TupleGetItem(%n1, 0) primal {unique_id = "7"}'
-S1 = "%s1 = TupleGetItem(%n1, 3)"
 GRAD = "%dn1 = BatchNormGrad(%dr, %c1, %gamma1, %s1, %v1, %e1, true, 1e-05, 0)"
 KEPT = {
     "its gamma 'gamma1' serves another BatchNorm too": {

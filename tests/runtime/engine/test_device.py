@@ -14,16 +14,7 @@ from boost_compile.runtime.engine.device import Finding, machine
 from boost_compile.runtime.engine.elf import needed_libraries
 
 import boost_compile as bc
-
-LAMB = """
-state %w: float32[2] role=weight
-graph @step(%x: float32[2]) {
-  %new = Lamb(%w, %w, %w, 1.0, 1.0, 0.1, 0.9, 0.99, 1e-06, %x, umonad) : float32[2]
-  %u = UpdateState(umonad, %new)
-  %r = Depend(%x, %u)
-  return %r
-}
-"""
+from tests.passes.graphs import LAMB
 
 
 def backend(name: str) -> Path:

@@ -90,7 +90,7 @@ def test_a_dataset_goes_on_at_its_micro_batch(tmp_path: Path):
     assert_same_state(again.state(), whole.state())
 
 
-def test_other_data_is_refused(tmp_path: Path):
+def test_other_data_is_refused():
     session = bc.Session(running_mean(4))
     session.fit((rows(PER_EPOCH),), seed=1)
     for changed, fragment in (
