@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from boost_compile.ir.core.types import DType
+from boost_compile.passes import compile_program
 from boost_compile.passes.mixed_precision.labels import FULL, HALF, OUTSIDE, Rule, label
 
 from tests.graphs import program
@@ -186,3 +187,6 @@ def test_where_the_network_ends_is_not_told_by_a_step_that_returns_it() -> None:
     found = label(made, made.graphs["step"], Rule("O2", DType.FLOAT16, "cpu"))
     assert not found.told
     assert {n.name for n in found.half()} == {"y", "z", "loss", "dz", "dy", "dv"}
+    report = compile_program(made, "mixed-precision{level=O2,loss_scale=false}", reproducer_directory=None).reports[0]
+    untold = "where the network ends and the loss begins cannot be told: the loss is cast too"
+    assert [(m.site, m.reason) for m in report.misses] == [("step", untold)]

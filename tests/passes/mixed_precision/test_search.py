@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from boost_compile.ir.core.errors import PassError
+from boost_compile.passes import compile_program, parse_pipeline
+from boost_compile.passes.mixed_precision import mixed_precision
 from boost_compile.passes.mixed_precision.search import Search, cells
 
 from tests.graphs import graph
+from tests.passes.graphs import source
 
 CELLS = [f"cell{k}" for k in range(16)]
 
@@ -34,8 +38,32 @@ def test_only_what_moves_a_gradient_stays(bad: dict[str, float]) -> None:
 
 
 def test_a_bound_that_leaves_nothing_is_named() -> None:
-    with pytest.raises(PassError, match=r"leaves no cell in half precision: .*'w' is off by 0.5"):
-        search(dict.fromkeys(CELLS, 0.5)).run(CELLS)
+    """With the cell that is least off, here the last."""
+    with pytest.raises(
+        PassError, match=r"leaves no cell in half precision: with 'cell15' alone .*'w' is off by 0.35 "
+    ):
+        search({cell: 0.5 - k / 100 for k, cell in enumerate(CELLS)}).run(CELLS)
+
+
+def test_the_report_says_what_is_kept_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second layer of the network moves the gradient of its weight by half as long as it is in half precision."""
+
+    def errors_of(passes: Sequence[Any]) -> dict[str, float]:
+        (mixed,) = passes
+        assert mixed.data is None
+        return {"v": 0.001, "w": 0.002 if "net/second-Dense" in (mixed.keep or "") else 0.5}
+
+    monkeypatch.setattr(mixed_precision, "measurement", lambda program, data: errors_of)
+    asked = "mixed-precision{level=O2,loss_scale=false,error=0.01,data=x.npz}"
+    program = compile_program(source("mixed_precision/mixed_precision.ir"), asked, reproducer_directory=None)
+    (report,) = program.reports
+    kept = "stays in float32: with it in half precision the gradient of 'w' is off by 50.00%"
+    assert [(m.site, m.reason) for m in report.misses][-1] == ("net/second-Dense", kept)
+    assert report.statistics["cells kept for error"] == 1
+    assert report.statistics["gradient errors"] == {"w": "0.200%", "v": "0.100%"}
+    assert report.summary.endswith("; gradients off by at most 0.20% ('w')")
+    (recorded,) = parse_pipeline(program.pipeline)
+    assert (recorded.options()["keep"], recorded.options()["data"]) == ("net/second-Dense", None)
 
 
 def test_a_cell_around_others_is_named_by_its_own_nodes() -> None:
