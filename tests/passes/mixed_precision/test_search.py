@@ -39,9 +39,7 @@ def test_only_what_moves_a_gradient_stays(bad: dict[str, float]) -> None:
 
 def test_a_bound_that_leaves_nothing_is_named() -> None:
     """With the cell that is least off, here the last."""
-    with pytest.raises(
-        PassError, match=r"leaves no cell in half precision: with 'cell15' alone .*'w' is off by 0.35 "
-    ):
+    with pytest.raises(PassError, match=r"leaves no cell in half precision: with 'cell15' alone .*'w' is off by 0.35 "):
         search({cell: 0.5 - k / 100 for k, cell in enumerate(CELLS)}).run(CELLS)
 
 
