@@ -75,6 +75,18 @@ def test_a_tuple_is_of_the_type_that_its_takers_compute_in() -> None:
     assert types(full, "t") == ["float32[2]", "float32[2]", "(float32[2], float32[2])!"]
 
 
+def test_who_only_waits_for_a_value_casts_nothing() -> None:
+    """Neither a token nor a Depend makes a tuple or a value one that float32 takes."""
+    made = narrowed(
+        "  %a = Neg(%x) @f\n  %t = MakeTuple(%a, %a) @f\n  %s = AddN(%t) : float32[2] @f\n"
+        "  %u = UpdateState(umonad, %t)\n  %w = Exp(%x) : float32[2] @f\n  %d = Depend(%w, %a)\n"
+        "  %e = Depend(%d, %u)\n  %r = Add(%s, %e) @f\n  return %r",
+        "a", "s", "r",
+    )  # fmt: skip
+    assert sorted(n.operand(0).name for n in made if n.op.name == "Cast") == ["e", "r", "x"]
+    assert types(made, "s") == ["(float16[2], float16[2])!", "float16[2]"]
+
+
 def test_an_element_has_the_type_that_it_has_in_its_tuple() -> None:
     made = narrowed(
         "  %n = LayerNorm(%x, float32[2]<zeros>, float32[2]<zeros>) {begin_norm_axis=0, begin_params_axis=0, "
