@@ -75,9 +75,9 @@ def uses() -> dict[str, tuple[set[str], set[str]]]:
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] == "names"
             for alias in node.names
-        }
-        for node, above in parents(tree):
-            if isinstance(node, ast.Name) and node.id in imported & symbols:
+        } & symbols
+        for node, above in parents(tree) if imported else ():
+            if isinstance(node, ast.Name) and node.id in imported:
                 module = path.removesuffix(".py").replace("/", ".")
                 found[node.id][0 if path < "runtime" and writes(node, above) else 1].add(module)
     return found

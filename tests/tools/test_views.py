@@ -58,7 +58,7 @@ def compiled(lenet: Program) -> Program:
 
 @pytest.fixture(scope="module")
 def large() -> Program:
-    return layers(8_000)
+    return layers(4_000)
 
 
 # -- hostile names -----------------------------------------------------------------------------------------------

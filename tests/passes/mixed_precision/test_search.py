@@ -34,7 +34,7 @@ def test_only_what_moves_a_gradient_stays(bad: dict[str, float]) -> None:
     assert list(found.kept) == list(bad)
     assert all(off == ("w", bad[cell]) or off[1] >= bad[cell] for cell, off in found.kept.items())
     assert found.errors["w"] <= 0.01
-    assert found.measured <= 1 + 2 * 4 * len(bad)
+    assert 1 <= found.measured <= 1 + 2 * 4 * len(bad)
 
 
 def test_a_bound_that_leaves_nothing_is_named() -> None:
@@ -72,3 +72,10 @@ def test_a_cell_around_others_is_named_by_its_own_nodes() -> None:
   return %c"""
     )
     assert cells(made) == ["net/Block/one[[]0]-Dense", "net/Block/Neg-op0|net/Block/Abs-op0"]
+    # One whose name only begins like another's is not around it.
+    longer = graph(
+        """  %a = Exp(%x) : float32[2] scope("net/Block/Exp-op0")
+  %b = Neg(%a) : float32[2] scope("net/Block2/Neg-op0")
+  return %b"""
+    )
+    assert cells(longer) == ["net/Block", "net/Block2"]
