@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.data import from_numpy
+from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.core.graph import Graph
 from boost_compile.ir.core.primitives import facts
 from boost_compile.ir.core.types import TensorType, TupleType, holds_function
 from boost_compile.ir.core.walk import without_order
 from boost_compile.ir.rewrite.evaluation.network import evaluation, loss_node
+from boost_compile.ir.rewrite.evaluation.weights import check_weights, network_of, values_of
 from boost_compile.ir.verify.verifier import verify
 
 from tests.execution import Arrays, run_graph
@@ -94,6 +96,81 @@ def test_what_is_written_and_then_read_is_passed_on(write: str, expected: list[f
         np.testing.assert_array_equal(found, np.float32(expected))
         assert after.get("seen", state["seen"]).tolist() == [5, 10]
     assert ("seen" in graph.states) == ("Assign(" not in write)
+
+
+def test_the_result_of_a_write_is_what_was_written() -> None:
+    body = "%p = Mul(%w0, %x) @f2\n  %s = AssignAdd(%seen, %p, umonad) : float32[2] @f3\n  %y = Add(%s, %p) @f4"
+    graph = evaluation(program(LAYER.replace("BODY", body))).graph
+    state = {"w": np.float32([1, 2]), "seen": np.float32([5, 10])}
+    for found, after in results(graph, [np.float32([3, 5])], state):
+        np.testing.assert_array_equal(found, np.float32([11, 30]))
+        assert after["seen"].tolist() == [5, 10]
+
+
+ENDS = {
+    "a label that is counted on": ("%y = Mul(%w0, %x) @f2\n  %l = Mul(%label, float32[]<2.0>) @f3", "%label", "%l"),
+    "data that are their own labels": ("%y = Mul(%w0, %x) @f2", "%label", "%x"),
+    "a penalty on the weight": (
+        "%y = Mul(%w0, %x) @f2\n  %q = Square(%w0) @f3\n  %n = ReduceSum(%q, (), false, false) @f4",
+        "%dd = ", "%both = Add(%loss, %n) @f5\n  %dd = ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "old", "new"), ENDS.values(), ids=ENDS)
+def test_the_network_ends_where_the_loss_begins(body: str, old: str, new: str) -> None:
+    head, rest = LAYER.split("BODY")
+    rest = rest.replace(old, new, 1)
+    if "%both" in rest:
+        rest = rest.replace("Depend(%loss,", "Depend(%both,")
+    network = evaluation(program(head + body + rest))
+    assert (network.ends_at, network.inputs) == (("%y",), ("x",))
+
+
+ROWS = """
+state %w: float32[3,2] role=weight
+state %average.w: float32[3,2] role=average weight=%w
+graph @net(%x: float32[4,2], %scale: float32[3]) -> (logits) {
+  %w0 = Load(%w, umonad)
+  %y = MatMul(%x, %w0, false, true) : float32[4,3]
+  %z = Mul(%y, %scale)
+  return %z
+}"""
+
+
+def test_another_number_of_samples() -> None:
+    network = evaluation(program(ROWS))
+    same, seven, any_ = (network.resized(size, ["x"]) for size in (4, 7, None))
+    assert [n.batch for n in (same, seven, any_)] == ["4 samples", "7 samples", "any number of samples"]
+    shapes = [[str(v.type) for v in (*n.graph.inputs, n.graph.result)] for n in (same, seven, any_)]
+    assert shapes == [[f"float32[{k},2]", "float32[3]", f"float32[{k},3]"] for k in ("4", "7", "?")]
+    assert seven.per_sample == any_.per_sample == {"x", "logits"}
+    assert any_.resized(None).batch == "any number of samples"
+    assert "1 weight; 7 samples" in str(seven)
+    assert [str(v.type) for v in network.graph.inputs] == ["float32[4,2]", "float32[3]"]
+
+
+def test_the_weights_that_are_asked_for() -> None:
+    rows = program(ROWS)
+    for which in ("trained", "average"):
+        check_weights(rows, which)
+    with pytest.raises(OptionError, match="no weights are called 'best': give one of trained"):
+        check_weights(rows, "best")
+    for which in ("average", "merged"):
+        with pytest.raises(PassError):
+            check_weights(PLAIN, which)
+    given = {"w": np.full((3, 2), 2, np.float32), "average.w": np.full((3, 2), 7, np.float32)}
+    held = {
+        which: network_of(rows, which, None, given, "here").program.state["w"].initial.max()
+        for which in ("trained", "average")
+    }
+    assert held == {"trained": 2, "average": 7}
+    assert values_of(rows, "trained", given) == given
+    assert values_of(rows, "average", given)["w"].max() == 7
+    rows.state["average.w"].data = from_numpy(given["average.w"])[1]
+    assert network_of(rows, "average").program.state["w"].initial.max() == 7
+    assert network_of(rows, "trained", "y", batch=7).batch == "7 samples"
+    assert network_of(rows, "trained", batch="any").batch == "any number of samples"
 
 
 def test_a_write_that_the_output_needs_and_cannot_do_without_is_refused() -> None:
