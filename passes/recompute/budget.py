@@ -23,7 +23,7 @@ from ...ir.rewrite.cpu.as_run import as_run
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
 from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
-from .clones import run_again
+from .clones import Copies, run_again
 from .plans import Plan, blocks, cheap, kept_bytes, root_blocks
 
 MARGIN = 0.1
@@ -77,15 +77,15 @@ def least(program: Program, *, little: bool = False) -> tuple[Tried, list[Tried]
     return found, trials.tried
 
 
-def write(forward: Forward, plan: Plan) -> dict[Node, Node]:
-    """Writes a plan into a graph. Returns what runs again, and the copies."""
+def write(forward: Forward, plan: Plan) -> Copies:
+    """Writes a plan into a graph."""
     graph = forward.graph
     effects = Effects(graph)
-    copied = run_again(forward, plan(forward), effects).copied
-    if copied:
+    done = run_again(forward, plan(forward), effects)
+    if done:
         effects.list = by_readiness(graph, effects.list)
         effects.commit()
-    return copied
+    return done
 
 
 class _Trials:
@@ -102,7 +102,9 @@ class _Trials:
         program = (self._prepared if plan else self.program).copy()
         copies = 0
         if plan:
-            copies = sum(len(write(forward_of(graph, program.target), plan)) for graph in program.graphs.values())
+            copies = sum(
+                len(write(forward_of(graph, program.target), plan).copied) for graph in program.graphs.values()
+            )
         extra = self._flops(program) / max(self._before, 1) - 1
         graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
         state = program.state_bytes

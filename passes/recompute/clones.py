@@ -25,11 +25,15 @@ SCOPE = "recompute_"
 
 @dataclass(slots=True)
 class Copies:
-    """``copied``: the nodes that run again, and the copy of each. ``unguarded``: wanted nodes for whose piece the
-    backward part has no gradient to wait for."""
+    """``copied``: the nodes that run again, and the copy of each. ``starts``: what the copies are computed from.
+    ``unguarded``: wanted nodes for whose piece the backward part has no gradient to wait for."""
 
     copied: dict[Node, Node] = field(default_factory=dict)
+    starts: set[Node] = field(default_factory=set)
     unguarded: list[Node] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.copied)
 
 
 def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -> Copies:
@@ -54,6 +58,7 @@ def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -
         for user, i, node in uses:
             user.set_operand(i, copied[node])
         done.copied.update(copied)
+        done.starts.update(v for node in needed for v in forward.operands(node) if v not in needed)
     return done
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...ir.core.errors import NotApplicable, OptionError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
@@ -13,6 +11,7 @@ from ..framework.base import Pass
 from ..framework.options import option
 from .budget import fitting, least, write
 from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
+from .clones import Copies
 from .plans import Plan, cells, root_blocks
 
 POINTWISE, BLOCKS, ALL = "pointwise", "blocks", "all"
@@ -65,7 +64,7 @@ class Recompute(Pass):
             if plan is not None:
                 without_writes(graph)
                 forwards[name] = forward_of(graph, program.target)
-            _report(forwards[name], write(forwards[name], plan) if plan else {}, name, result)
+            _report(forwards[name], write(forwards[name], plan) if plan else Copies(), name, result)
         if not result.changed and self.budget is None:
             raise NotApplicable(self._nothing(result))
         saved = result.statistics["bytes not kept"]
@@ -94,23 +93,29 @@ class Recompute(Pass):
         return "nothing can run again: " + "; ".join(reasons or ("the backward part takes only what must be kept",))
 
 
-def _report(forward: Forward, copied: Mapping[Node, Node], graph: str, result: PassResult) -> None:
+def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> None:
     """Counts what runs again; each other value that the backward part takes is a miss with the reason."""
-    result.changed += len(copied)
+    result.changed += len(done.copied)
     result.matched += len(forward.wanted)
     saved = 0
     for node in forward.nodes:
         if node not in forward.wanted or is_view(node):
             continue
-        if node in copied:
+        if node in done.copied:
             saved += bytes_of(node)
         else:
-            reason = _reason(node, forward)
+            reason = _reason(node, forward, done)
             result.miss(f"{graph}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): {reason}")
     result.statistics["bytes not kept"] = result.statistics.get("bytes not kept", 0) + saved
 
 
-def _reason(node: Node, forward: Forward) -> str:
-    source = node.operand(0) if node.op.name == "TupleGetItem" else node
-    of_source = forward.obstacles.get(source) if isinstance(source, Node) else ""
-    return forward.obstacles[node] or of_source or "a piece starts from it, or it is not in what was chosen"
+def _reason(node: Node, forward: Forward, done: Copies) -> str:
+    source = node.operand(0) if node.op.name == "TupleGetItem" and node.num_operands else node
+    obstacle = forward.obstacles[node] or (forward.obstacles.get(source, "") if isinstance(source, Node) else "")
+    if obstacle:
+        return obstacle
+    if node in done.unguarded:
+        return "the backward part begins with it, and no gradient comes before, for which a copy could wait"
+    if not done:
+        return "no piece around it would save memory"
+    return "what runs again starts from it" if node in done.starts else "it is not in what was chosen"
