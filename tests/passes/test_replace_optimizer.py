@@ -26,7 +26,6 @@ SPECS = {
     "adam": "adam{lr=0.01}",
     "amsgrad": "adam{lr=0.01,use_amsgrad=true}",
     "lazy_adam": "lazy-adam{lr=0.01}",
-    "adam_offload": "adam{lr=0.01,use_offload=true}",
     "adam_weight_decay": "adam-weight-decay{lr=0.01,weight_decay=0.01}",
     "rmsprop_centered_decay": "rmsprop{lr=0.01,centered=true,weight_decay=0.001}",
     "adagrad": "adagrad{lr=0.01}",
