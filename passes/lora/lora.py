@@ -27,6 +27,10 @@ from .adapters import put_adapter
 from .sites import Adapted, Unfit, find_sites
 
 KAIMING, GAUSSIAN = "kaiming-uniform", "gaussian"
+ANOTHER_OPTIMIZER = (
+    "Ask for replace-optimizer with one that updates each number by itself (adam, momentum) in front of lora; behind "
+    "lora it gives adapters any optimizer"
+)
 
 
 class LoRA(Pass):
@@ -159,7 +163,10 @@ class LoRA(Pass):
             taken = next((name for name in _states(a) if name in program.state), None)
             if taken is not None:
                 raise PassError(f"a state is called '{taken}' already")
-        return [plan_repeat(removal, a.info, a.own) for a in adapted]
+        try:
+            return [plan_repeat(removal, a.info, a.own) for a in adapted]
+        except PassError as refusal:
+            raise PassError(f"{refusal.message}. {ANOTHER_OPTIMIZER}") from None
 
     def _put(
         self, program: Program, found: TrainingAnatomy, adapted: Sequence[Adapted], repeats: Sequence[Repeat]

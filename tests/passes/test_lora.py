@@ -184,7 +184,7 @@ def test_other_passes_keep_their_promises_behind_it(exported: Exported, name: st
 
 
 def test_an_update_that_cannot_be_repeated_is_named(exported: Exported) -> None:
-    with pytest.raises(PassError, match=r"'hidden\.weight' cannot be repeated .*its slot 'exp_avg_sq_col_hidden"):
+    with pytest.raises(PassError, match=r"'hidden\.weight' cannot be repeated .*slot 'exp_avg.* replace-optimizer"):
         lora(bc.load(exported("mlp_adafactor")))
     with pytest.raises(PassError, match=r"takes it, and that is no product of an input with it"):
         lora(bc.load(exported("gpt_tied")), "tokens.embedding_table")

@@ -49,6 +49,7 @@ def test_training_a_program(program: str, data: str, run_: Run) -> None:
     assert set(document) == {
         "program", "data", "device", "ranks", "epochs", "cycles", "losses", "skipped_updates", "flushed",
         "short_steps", "pending", "saved", "saved_weights", "saved_adapter", "weights", "restarts",
+        "findings", "logs",
     }  # fmt: skip
     epochs = document["epochs"]
     assert [e["number"] for e in epochs] == list(range(1, 9))
