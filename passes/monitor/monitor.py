@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.core.errors import OptionError, PassError
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, Node
 from ...ir.core.names import EVERY, MONITORED_CYCLES, WATCHED, monitor_of
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
@@ -99,10 +99,13 @@ class Monitor(Pass):
         of_gradients = asked & {"gradient-norm", "non-finite", "noise-scale"}
         followed = [p for by_weight in paths.values() for name, p in by_weight.items() if name in weights]
         several = {p.weight for p in followed if not p.is_sum}
-        trained = [n for n in weights if n not in several and any(p.weight == n for p in followed)]
+        hidden = {p.weight for p in followed if not _is_outside(p, updating)} - several
+        trained = [n for n in weights if n not in several | hidden and any(p.weight == n for p in followed)]
         for name in weights if of_gradients else ():
             if name in several:
                 result.miss(name, "several gradients update it one after the other: none of them is measured")
+            elif name in hidden:
+                result.miss(name, "its gradient is computed inside a function: it is not measured")
             elif name not in trained:
                 result.miss(name, "no gradient in its shape leads to its update: none is measured")
         held = accumulators(program, updating) if program.schedule.count is not None else {}
@@ -151,6 +154,11 @@ def _refuse(program: Program, what: Sequence[str]) -> None:
             "noise-scale needs the gradients of all micro-batches, and overflow-check{policy=skip-micro} or "
             f"{{detect=status}} drops some: use policy=skip-cycle, or {remedy}"
         )
+
+
+def _is_outside(path: GradientPath, updating: Sequence[Graph]) -> bool:
+    """Whether a gradient starts in a main graph, where it can be measured."""
+    return all(not isinstance(value, Node) or value.graph in updating for value in path.points[0].values)
 
 
 def _stages(program: Program, updating: Sequence[Graph], paths: Sequence[GradientPath]) -> list[str]:
