@@ -21,10 +21,10 @@ def claim_of(program: Program) -> str:
         return "each step leaves in every state, and returns, what the original's step does"
     how = {"mean": "mean", "sum": "sum", "weighted": "weighted mean"}[promises.reduction]
     alone = steps_of_one_graph(program)
-    cycle = counted(n, "micro-batch") if alone else f"any number of micro-batches (here {n})"
+    micro_batches = counted(n, "micro-batch") if alone else f"any number of micro-batches (here {n})"
     over = ", over all ranks, however many there are," if promises.over_ranks else ""
     return (
-        f"a cycle of {cycle} updates each state as the original's update side does "
+        "a cycle of " + micro_batches + " updates each state as the original's update side does "
         f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
         "the original does"
     )

@@ -14,6 +14,7 @@ from ...core.graph import Value, tensor_type
 from ...core.names import average_of
 from ...core.program import Program, StateVariable
 from ...core.types import DType, tensor
+from ...core.wording import counted
 from .rules import Rule, written
 from .statement import Stated
 
@@ -74,7 +75,7 @@ def state(program: Program, weights: tuple[str, ...]) -> list[Stated]:
     if options is None or not weights:
         return []
     every, kept = options["every"] or _EVERY[LOOKAHEAD], _decay(options)
-    says = f"after every {every} updates w' = a' = {kept:g} · a + (1 - {kept:g}) · w, a its slow weight"
+    says = f"after every {counted(every, 'update')} w' = a' = {kept:g} · a + (1 - {kept:g}) · w, a its slow weight"
     return [Stated(PASS, options, says, weights)]
 
 
