@@ -108,3 +108,34 @@ def test_adapters_of_another_program_are_refused(
     refused("match=[hidden.weight],rank=3,alpha=12", "hidden.lora_A.weight")
     found = shell(capsys, command, exported("mlp_adam"), "--data", data, "--save-adapter", tmp_path / "adapters.ckpt")
     assert_one_error(found, "boost-run", "no state file by its name; end it with one of .safetensors")
+
+
+@pytest.mark.slow
+def test_resumed_self_contained_and_over_ranks(
+    exported: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resumed training and one self-contained file have the bits of one training; ranks save adapters too."""
+    passes = f"{PASSES},gradient-accumulation{{steps=2}},overflow-check"
+    parts, whole, ranks = (tmp_path / name for name in ("parts.boost", "whole.mindir", "ranks.boost"))
+    for program, text in ((parts, passes), (whole, passes), (ranks, f"{PASSES},data-parallel")):
+        assert shell(capsys, compile_command, exported("mlp_adam"), "--passes", text, "-o", program).code == 0
+    state, adapters = tmp_path / "state.safetensors", tmp_path / "adapters.safetensors"
+
+    def trained(program: Path, *options: object) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        line = (program, "--data", data, "--save", state, "--save-adapter", adapters, *options, "-q")
+        done = shell(capsys, command, *line)
+        assert done.code == 0, done.err
+        return load_file(state), load_file(adapters)
+
+    once = trained(parts, "--epochs", 2)
+    trained(parts, "--epochs", 1)
+    resumed = trained(parts, "--epochs", 2, "--resume", state)
+    contained = trained(whole, "--epochs", 2)
+    for other in (resumed, contained):
+        for wanted, found in zip(once, other, strict=True):
+            assert sorted(wanted) == sorted(found)
+            for name, value in wanted.items():
+                np.testing.assert_array_equal(found[name], value, err_msg=name)
+    over_ranks = trained(ranks, "--epochs", 1, "--ranks", 2, "--check-replicas", 1)[1]
+    assert sorted(over_ranks) == sorted(once[1])
+    assert any(np.any(value) for name, value in over_ranks.items() if "lora_B" in name)
