@@ -43,7 +43,10 @@ LAWS: dict[str, Law] = {
         ),
         Law("logic", "and, or, not of truth values; x > y where x - y is a positive number of the proof", ""),
         Law("extremes", "Maximum and Minimum do not care which operand is first", ""),
-        Law("linear", "f(s·x) = s·f(x), and so for joint operands", "s is a scalar; f is linear by the table"),
+        Law(
+            "linear", "f(s·x) = s·f(x), and so for joint operands",
+            "s is a scalar; f is linear by the table, or goes back through a loop, by the analysis of the derivative",
+        ),
         Law("induction", "a state that every micro-batch adds t to holds the sum of t over them", "it held 0 at first"),
         Law("mean", "the sum of t over N micro-batches is N times its mean", "N is at least 1"),
         Law(

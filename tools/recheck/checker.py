@@ -52,8 +52,9 @@ class Check:
         self.document, self.original, self.program, self.seed = certificate, original, program, seed
         self.graph: Graph = next(iter(original.graphs.values()))
         own = {name: v for name, v in program.state.items() if name not in original.state}
-        self.own = [name for name, v in own.items() if v.role != "carried" or name in certificate["adds"]]
-        """The program's own states, but for those that each micro-batch sets anew."""
+        free = ("carried", "monitor")
+        self.own = [name for name, v in own.items() if v.role not in free or name in certificate["adds"]]
+        """The program's own states, but for those that each micro-batch sets anew, and what only measures."""
         self.adds, self.drops = certificate["adds"], certificate["drops"]
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, seed, "counts"))
         if certificate["ranks"] is not None and not self.drops:

@@ -239,6 +239,13 @@ def test_the_schedule_is_part_of_the_claim() -> None:
     assert [v.name for v in proof(original, program).failures] == ["accum.output.bias"]
 
 
+@pytest.mark.parametrize("cycle", ["", "gradient-accumulation{steps=2}", "overflow-check,loss-scale"])
+def test_what_is_measured_is_left_alone(cycle: str) -> None:
+    original = load("mlp")
+    found = bc.prove(original, bc.compile(original, f"{cycle},monitor".strip(",")))
+    assert found.proved, show(found.proof) or found.objection
+
+
 def test_what_has_no_law_says_so() -> None:
     original = load("mlp")
     found = proof(original, bc.compile(original, "adasum"))
