@@ -16,10 +16,12 @@ from boost_compile.tools.verification.promises import Promises
 from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import PASSED
+from boost_compile.tools.verification.states import draws_of
 from boost_compile.tools.verification.subject import Subject
 from boost_compile.tools.verification.tolerance import floors, signs
 
 import boost_compile as bc
+from tests.graphs import graph
 from tests.networks import CASES
 
 
@@ -83,6 +85,8 @@ def test_a_zero_in_a_gradient_that_is_all_noise_is_chance() -> None:
     assert (found["a"] > 3e-12).all()
     assert (found["b"] < 1e-6).all()
     assert (found["c"] > 0).tolist() == [[False, False], [True, True]]
+    halves = floors(magnitudes, layers, 2.0**-10, [unmoved, unmoved], 3e-8)
+    assert halves["c"][0].tolist() == [3e-8, 3e-8], "what vanishes in float16 does not where it is scaled"
 
 
 def test_noise_does_not_leave_with_a_mean() -> None:
@@ -142,3 +146,16 @@ def test_the_derivative_knows_the_scale_of_a_file_that_needs_other_primitives(ex
     result = bc.verify(original, program, bisect=False).result("derivative")
     assert result.status == PASSED
     assert "with the original's loss scale of" in result.detail
+
+
+def test_draws_are_the_same_with_other_seeds_and_not_with_another_chance() -> None:
+    """The graphs of a program have seeds of their own."""
+
+    def draws(attributes: str, name: str = "StandardNormal") -> list[str]:
+        return draws_of(
+            graph(f"%n = {name}((2, 2)) {{{attributes}, side_effect_hidden = true}} : float32[2,2]\nreturn %n")
+        )
+
+    assert draws("seed = 1, seed2 = 0") == draws("seed = 350, seed2 = 350")
+    assert draws("seed = 1, seed2 = 0") != draws("seed = 1, seed2 = 0", "StandardLaplace")
+    assert draws("keep_prob = 0.5") != draws("keep_prob = 0.25")

@@ -38,6 +38,7 @@ class Derivative(Property):
             raise NotApplicable("no pass makes another network")
         if c.reference.probe.unit > 2.0**-20:
             raise NotApplicable("differences of losses in half precision say nothing")
+        c.needs_forward()
         c.takes_long()
         batch = c.micro_batches(0)[0]
         slopes = measure(c.reference, batch, c.seed)

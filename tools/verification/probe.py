@@ -41,7 +41,9 @@ class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
     the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
     ``unit`` is the rounding unit of the coarsest float type that backward computes in. ``turns``: how often the cell
-    goes backward with updates in between."""
+    goes backward with updates in between. ``vanishing``: gradients up to this become zero where backward computes in
+    float16, and not where they are scaled.
+    """
 
     program: Program
     gradients: tuple[Slot, ...]
@@ -50,6 +52,7 @@ class Probe:
     served: dict[str, str]
     unit: float
     turns: int
+    vanishing: float
 
 
 def make_probe(original: Program, weight: str | None = None) -> Probe:
@@ -90,10 +93,21 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     graph.outputs = tuple(outputs)
     fx.commit(graph.create("MakeTuple", list(outputs.values())))
     served = {slot: info.name for info in found.weights for slot in info.slots}
-    return Probe(program, tuple(slots), tuple(w.name for w in found.weights), frozenset(written), served, unit, turns)
+    return Probe(
+        program,
+        tuple(slots),
+        tuple(w.name for w in found.weights),
+        frozenset(written),
+        served,
+        unit,
+        turns,
+        VANISHING if unit == _UNITS[DType.FLOAT16] else 0.0,
+    )
 
 
 _NETWORK = (FORWARD, BACKWARD)
+VANISHING = 8 * 2.0**-25
+"""Half the least positive number of float16 becomes zero; a gradient is a sum of several such numbers."""
 _UNITS = {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}
 
 

@@ -166,7 +166,7 @@ class Reference:
         """The noise floor of each gradient, up or down at random."""
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
         changes = self._near.get(state, batch, lambda: self._changes(state, batch))
-        floor = floors(magnitudes, owners, self.probe.unit, changes)
+        floor = floors(magnitudes, owners, self.probe.unit, changes, self.probe.vanishing)
         # The same signs for all summands of a weight's gradient, which would else cancel.
         drawn = {w: np.random.default_rng(i) for i, w in enumerate(self.probe.weights)}
         patterns = {w: signs(self.initial[w].shape, drawn[w]) for w in drawn}
