@@ -49,6 +49,7 @@ class RateSchedule(Pass):
     name = "schedule"
     preserves = False
     early = True
+    closing = True
     kind: str = option(COSINE, help="how the rate moves", choices=(CONSTANT, LINEAR, COSINE, ONE_CYCLE, LIST))
     total: int | None = option(None, help="the update that has the last rate", minimum=1, maximum=LONGEST)
     warmup: int | None = option(None, help="updates over which the rate grows", minimum=0, maximum=LONGEST)

@@ -142,7 +142,7 @@ class ReplaceOptimizer(Pass):
         if rate.numbers is None:
             raise PassError(
                 f"the graph computes the learning rate of weight '{next(iter(rate.weights))}' ({rate.name}), which the "
-                "new optimizer does not take: give keep_schedule=false, and the pass schedule behind this one"
+                "new optimizer does not take: give keep_schedule=false, and ask for the pass schedule"
             )
         top = max(rate.numbers)
         largest_now = top if given is None else float(given)
@@ -156,7 +156,7 @@ def _names(rates: Sequence[Rate]) -> str:
 def _graph(program: Program) -> Graph:
     """The step of a program that no pass has cut or made conditional."""
     if TABLE in program.state:
-        raise PassError("schedule has set the learning rate of the optimizer that goes: write it behind this pass")
+        raise PassError("schedule has set the learning rate of the optimizer that goes: ask for both in one pipeline")
     graphs = updating_graphs(program)
     averaged = any(report.name == "weight-average" for report in program.reports)
     if len(program.graphs) != 1 or is_fed(graphs[0]) or SKIPPED in program.state or averaged:
@@ -237,10 +237,11 @@ def _exchange(
     weights = {path.weight: program.state[path.weight] for path in paths}
     fx, n = Effects(graph), Nodes(graph, SCOPE)
     old = _old(program, graph, fx, set(weights))
-    taken = set(program.state) - set(weights) - old.states - old.counters
+    # What nothing takes (the rate of an AdaFactor) gives its name away.
+    taken = {name for name, state in graph.states.items() if state.uses} - set(weights) - old.states - old.counters
+    used = program.used_state()
     update = _update(program, spec, list(weights.values()), taken, rate)
     (source,) = update.graphs.values()
-    used = program.used_state()
     gradients = [n.cast(summed(p.at("clip", graph), scope=SCOPE), program.state[p.weight].dtype) for p in paths]
     # A result that waited for an update (the True of an optimizer) waits for none any more.
     images = passed_on(graph, [value for _, value in named_results(graph)])
@@ -257,6 +258,7 @@ def _exchange(
     for name in (name for name in update.state if name not in weights):
         variable = update.state[name]
         role = "slot" if variable.weight else "hyperparameter"
+        program.state.pop(name, None)
         program.add_state(name, variable.type, role, variable.data, variable.weight).info.update(variable.info)
     fx = Effects(graph)
     held = result_value(graph)

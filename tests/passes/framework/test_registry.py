@@ -33,8 +33,8 @@ WITH = {
 }
 ORDER = [
     # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "schedule", "replace-optimizer", "normalised-head", "lora", "less-bn", "legalize"),
-    *("freeze", "batch-size", "mixed-precision"),
+    *("tag-gradient-centralization", "replace-optimizer", "normalised-head", "lora", "less-bn", "legalize"),
+    *("freeze", "batch-size", "schedule", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
     *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),
