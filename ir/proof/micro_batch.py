@@ -92,7 +92,7 @@ def note(sides: Sides, expected: Expected, batch: MicroBatch, graph: Graph, upda
 
 
 def _growth(sides: Sides, name: str, term: int, reals: Reals, before: Mapping[str, int]) -> Polynomial | None:
-    """What a micro-batch adds to one of the program's own states; None where it does not add."""
+    """What a micro-batch adds to one of the program's own states; None where it does not add, or only measures."""
     symbol = sides.start[name]
     if term == symbol or sides.program.state[name].role == "monitor":
         return None

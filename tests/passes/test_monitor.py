@@ -9,7 +9,13 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
+from boost_compile.ir.analysis.training.gradient_path import gradient_paths
+from boost_compile.ir.builders.reduce import reduce_sum
 from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.graph import Graph, Value
+from boost_compile.ir.proof.verdict import OWN, SAME, UNPROVED
+from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.ir.rewrite.stages import put
 from boost_compile.passes.step.monitored import drop_monitors
 
 import boost_compile as bc
@@ -206,6 +212,30 @@ def test_saved_in_the_middle_of_a_cycle_or_as_one_file_it_measures_the_same(
         other.step(*batch)
     assert one.monitors().cycle == 2
     assert one.monitors() == other.monitors()
+
+
+def test_it_is_proved_that_nothing_takes_what_is_measured(exported: Exported, tmp_path: Path) -> None:
+    source = bc.load(exported("mlp_adam"))
+    alone = bc.compile(source, "monitor{every=3}")
+    kinds = {v.name: v.kind for v in bc.prove(source, alone).proof.verdicts}
+    assert {kinds[name] for name in source.state} == {SAME}
+    assert {kinds[name] for name in alone.state if name not in source.state} == {OWN}
+    whole = bc.compile(source, f"gradient-accumulation{{steps=2}},overflow-check,monitor{{what=[{ALL}]}}")
+    whole.save(tmp_path / "one.mindir")
+    for program in (whole, bc.load(tmp_path / "one.mindir")):
+        assert bc.prove(source, program), "the checker agrees too"
+
+    graph = alone.graphs["step"]
+    path, fx = gradient_paths(graph)[0], Effects(graph)
+
+    def taken(graph: Graph, gradient: Value) -> Value:
+        measured = reduce_sum(graph, fx.load(graph.state("monitor.non-finite")))
+        return graph.create("Add", [gradient, measured])
+
+    put(path, "update", taken)
+    fx.commit()
+    found = bc.prove(source, alone).proof.verdicts
+    assert {v.name for v in found if v.kind == UNPROVED} >= {path.weight}
 
 
 def test_what_cannot_be_measured_is_named(exported: Exported, tmp_path: Path) -> None:
