@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from ...ir.analysis.effects.state_access import Effect
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
-from ...ir.analysis.training.network import passed_on
+from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import OptionError, PassError, nearest
@@ -229,6 +229,22 @@ def _read(values: Iterable[Value]) -> set[str]:
     return {v.name for v in walk(values, carried_operands) if isinstance(v, State)}
 
 
+def _refuse_second_look(graph: Graph, fx: Effects, updates: set[Node]) -> None:
+    """PassError where the network reads a weight that one of ``updates`` has written before: a step of two passes."""
+    parts = network_parts(graph)
+    written: dict[Value, Node] = {}
+    for effect in fx.list:
+        if effect.node in updates:
+            written.update((state, effect.node) for state in effect.writes)
+        elif effect.node in parts:
+            for state in effect.reads & set(written):
+                raise PassError(
+                    f"the network reads '{state.name}' (by {effect.node!r}) after the same step has written it (by "
+                    f"{written[state]!r}), so what another optimizer would do there is not known: export a training "
+                    "cell that takes all gradients before it updates"
+                )
+
+
 def _exchange(
     program: Program, graph: Graph, paths: Sequence[GradientPath], spec: Spec, rate: float | None
 ) -> list[str]:
@@ -248,6 +264,7 @@ def _exchange(
     kept = old.counters - set(update.state)
     gone = [e for e in old.effects if not (e.writes and {s.name for s in e.writes} <= kept)]
     nodes = {e.node for e in gone}
+    _refuse_second_look(graph, fx, nodes)
     first = next(i for i, e in enumerate(fx.list) if e.node in nodes)
     behind = [e.node for e in fx.list[first:] if e.node not in nodes and {s.name for s in e.touched} & set(weights)]
     fx.drop(gone)

@@ -140,6 +140,12 @@ def test_a_rate_that_changes_goes_on_changing(exported: Exported, to: str, large
         ("mlp", "replace-optimizer{to=adm}", r"no optimizer is called 'adm'.*'adam'"),
         ("mlp", 'replace-optimizer{to="adam{betta1=0.5}"}', "has no option 'betta1'.*'beta1'"),
         ("mlp", 'replace-optimizer{to="adam{lr"}', "expected '='"),
+        (
+            "perturbed",
+            "replace-optimizer{to=lion}",
+            "reads 'network.*after the same step has written it",
+        ),
+        ("lookup", "replace-optimizer{to=lion}", "part of a sparse gradient"),
         ("scaled_dynamic", "replace-optimizer{to=adam}", "the file itself decides whether it updates"),
         ("mlp_momentum_rate_schedule", "replace-optimizer{to=adam}", "computes the learning rate of weight"),
     ],
