@@ -219,6 +219,26 @@ def test_a_certificate_that_says_too_much(here: Path, capsys: Capture) -> None:
     assert "the certificate does not hold" in done.err
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("updating", ["nothing"]), ("frozen", ["nothing"]), ("rules", {"count": [["nothing"], [], "", ""]}),
+        ("adds", {"nothing": []}), ("accumulating", "nothing"), ("scales", ["nothing"]),
+    ],
+)  # fmt: skip
+def test_a_certificate_that_names_what_is_not_there(key: str, value: object, here: Path, capsys: Capture) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    assert shell(capsys, command, MLP, path).code == 0
+    file = Path(path, "proof.json")
+    document = json.loads(file.read_text())
+    document["cycle"][key] = value
+    file.write_text(json.dumps(document))
+    done = shell(capsys, command, MLP, path, "--check", file)
+    assert done.code in (1, 2), done
+    assert "certificate" in done.err
+    assert done.err.count("\n") <= 3
+
+
 def test_bad_input(here: Path, capsys: Capture) -> None:
     path = made("gradient-accumulation{steps=3}")
     assert_one_error(shell(capsys, command, path, path), "boost-prove", "compiled already")

@@ -39,12 +39,14 @@ class Wrong(Error):
 def check(document: Mapping[str, Any], original: Program, program: Program, seed: int) -> None:
     """Checks a certificate; one of a program with variants holds one of each. :class:`Wrong` where it does not hold."""
     for k, part in enumerate(document.get("variants", [document])):
-        if program.schedule.choice is None:
-            Check(part, original, program, seed).check()
-        else:
+        one = program
+        if program.schedule.choice is not None:
             schedule = program.schedule.variant(k)
-            graphs = {name: program.graphs[name] for name in schedule.graphs()}
-            Check(part, original, replace(program, graphs=graphs, schedule=schedule), seed).check()
+            one = replace(program, graphs={n: program.graphs[n] for n in schedule.graphs()}, schedule=schedule)
+        try:
+            Check(part, original, one, seed).check()
+        except KeyError as error:
+            raise Wrong(f"the certificate names {error}, which these programs do not have") from None
 
 
 class Check:
@@ -247,7 +249,7 @@ class Check:
         takes, after, *texts = rule
         given = [self.terms.make(("after", name)) for name in after]
         numbers.values.update((t, wanted[name]) for t, name in zip(given, after, strict=True))
-        graph = parse_graph(texts[case is False], "rule")
+        graph = parse_graph(texts[case is False], "rule of the certificate")
         return numbers.of(self.execution.run(graph, {}, [*(self.start[name] for name in takes), *given]).result[0])
 
     def compare(

@@ -58,7 +58,7 @@ def formula_of(
     for what, weight in list(seen):
         if what == "whole" and weight not in document["at"]:
             seen["gradient", weight] = minus(seen[what, weight], seen["rest", weight])
-    graph = parse_graph(document["graph"], "formula")
+    graph = parse_graph(document["graph"], "formula of the certificate")
     inputs = [execution.terms.make(("given", i)) for i in range(len(graph.inputs))]
     taken = {t: seen[what, of] for t, (what, of) in zip(inputs, document["takes"], strict=False) if (what, of) in seen}
     result = execution.run(graph, {}, inputs).result if len(taken) == len(inputs) == len(document["takes"]) else []
