@@ -24,7 +24,8 @@ from ..core.types import DType, TensorType, TupleType, Type, is_monad
 from ..core.walk import through
 
 ADVICE = {
-    "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target.",
+    "Lamb": "What it computes is defined by its kernels only; nn.AdamWeightDecay trains on every target, and the pass "
+    "replace-optimizer{to=lamb} puts a Lamb of primitives in its place.",
     "LARSUpdate": "What it computes is defined by its kernel only; export without nn.LARS.",
     "InstanceNorm": "nn.GroupNorm with as many groups as channels runs on every target.",
     **dict.fromkeys(

@@ -136,7 +136,6 @@ def _refuse_before_rank_clip(program: Program, passes: Sequence[Pass]) -> None:
 def _for_target(program: Program, target: str) -> Program:
     if target not in EVERYWHERE:
         raise OptionError(f"no target '{target}': give one of {', '.join(sorted(EVERYWHERE))}")
-    REGISTRY[LEGALIZATION].check_target(program, target)
     program = program.copy()
     program.target = target
     return program

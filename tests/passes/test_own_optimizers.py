@@ -165,6 +165,18 @@ def test_it_verifies_with_other_passes(exported: Exported, kind: str) -> None:
     assert found.verified, [(r.name, r.status, r.detail) for r in found.results]
 
 
+def test_a_file_with_lamb_trains_on_a_cpu(exported: Exported) -> None:
+    """MindSpore's own Lamb has no kernel there."""
+    source = bc.load(exported("mlp_lamb"))
+    session = bc.Session(bc.compile(source, "replace-optimizer{to=lamb}", target="cpu"))
+    before = session.state()
+    session.step(*CASES["mlp_lamb"].batches(1)[0])
+    after = session.state()
+    trained = [n for n, v in source.state.items() if v.role == "weight"]
+    assert trained
+    assert all(not np.array_equal(before[n], after[n]) for n in trained)
+
+
 @pytest.mark.parametrize(
     ("to", "said"),
     [
