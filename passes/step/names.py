@@ -67,6 +67,6 @@ NAMES: tuple[Name, ...] = (
          "passes.step.normalisation")),
     Name(TABLE, "state", "the learning rates of a schedule, by the number of updates",
          ("passes.step.rates",), ("passes.dim_reduce.dim_reduce", "passes.replace_optimizer.replace_optimizer",
-         "passes.schedule", "passes.step.rates")),
+         "passes.schedule", "passes.step.rates", "tools.training.loading")),
 )
 # fmt: on

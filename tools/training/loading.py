@@ -10,6 +10,7 @@ import click
 
 from ...ir.core.errors import OptionError, RuntimeFailure, nearest
 from ...ir.core.wording import counted
+from ...passes.step.names import TABLE
 from .. import cli
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def settings_of(texts: Sequence[str], program: Program) -> dict[str, float]:
             what = f"is a {role}" if role not in (None, "unknown") else "is no hyperparameter that the program keeps"
             hint = nearest(name, settable) if settable else " (it keeps none: they are constants of the graph)"
             raise OptionError(f"--set {text}: '{name}' {what}{hint}")
+        if TABLE in program.state and name.rpartition(".")[2].startswith("learning_rate"):
+            raise OptionError(
+                f"--set {text}: the schedule of the program sets '{name}' in each update: compile another"
+            )
         if not program.state[name].dtype.is_float and value != int(value):
             raise OptionError(f"--set {text}: '{name}' takes whole numbers ({program.state[name].type})")
         settings[name] = value
