@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ OPTIONS = ("", "{policy=pointwise}", "{policy=all}")
 
 def compiled(program: Program, pipeline: str) -> Program:
     return compile_program(program, pipeline, reproducer_directory=None)
+
+
+@cache
+def sixteen_again() -> Program:
+    """A chain of 16 layers, recomputed. Nobody changes it."""
+    return compiled(chain(16), "recompute")
 
 
 def copies(program: Program) -> int:
@@ -76,7 +83,7 @@ def test_blocks_need_about_the_root_of_the_memory() -> None:
 
 def test_copies_wait_for_the_gradient_of_their_piece() -> None:
     """In the order in which MindSpore runs the graph no copy runs before the forward part has ended."""
-    graph = compiled(chain(16), "recompute").graphs["step"]
+    graph = sixteen_again().graphs["step"]
     order = running_order(graph)
     loss = next(at for at, node in enumerate(order) if node.name == "loss")
     assert all(at > loss for at, node in enumerate(order) if DUPLICATED in node.marks)
@@ -138,7 +145,7 @@ def test_a_mask_is_drawn_once_and_multiplied_with_again() -> None:
 
 
 def test_clean_ups_leave_the_copies_alone() -> None:
-    found = compiled(chain(16), "recompute")
+    found = sixteen_again()
     clean = compiled(found, "common-subexpression-elimination,dead-code-elimination,effect-chain-minimization")
     assert copies(clean) == copies(found)
     assert memory(clean) == memory(found)
@@ -154,8 +161,9 @@ def test_cells_are_named_by_their_scope() -> None:
 
 
 def test_each_value_that_is_kept_has_its_reason() -> None:
-    report = next(r for r in compiled(chain(16), "recompute").reports if r.name == "recompute")
-    assert report.changed == copies(compiled(chain(16), "recompute"))
+    found = sixteen_again()
+    report = next(r for r in found.reports if r.name == "recompute")
+    assert report.changed == copies(found)
     assert {miss.reason.partition(": ")[2] for miss in report.misses} == {
         "what runs again starts from it",
         "it is not in what was chosen",
@@ -199,7 +207,7 @@ def test_the_summary_and_the_anatomy_count_the_copies(tmp_path: Path, capsys: py
     source, out = tmp_path / "chain.ir", tmp_path / "x.boost"
     chain(16).save(str(source))
     assert shell(capsys, compile_, source, "--passes", "recompute", "-o", out).code == 0
-    count = copies(compiled(chain(16), "recompute"))
+    count = copies(sixteen_again())
     assert f"recomputed {count}" in shell(capsys, inspect_, out).out
     said = shell(capsys, inspect_, out, "--format", "anatomy", "--annotations").out.splitlines()
     assert sum(line.split()[0] == "recomputed" for line in said if line) == count
