@@ -6,9 +6,12 @@ import re
 
 import pytest
 from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.primitives import CPU
 from boost_compile.passes import compile_program
-from boost_compile.passes.recompute.budget import MARGIN, fitting, least
+from boost_compile.passes.recompute.budget import MARGIN, Tried, _Trials, fitting, least
+from boost_compile.passes.recompute.candidates import forward_of
 
+from tests import graphs
 from tests.passes.recompute.chain import chain
 
 
@@ -47,3 +50,19 @@ def test_the_extra_operations_of_a_cycle() -> None:
 def test_below_the_least_is_an_error_with_the_table() -> None:
     with pytest.raises(PassError, match=r"nothing fits into .*(\n.*)+all of it, in 2 pieces"):
         fitting(chain(8), 1000)
+
+
+def test_the_piece_that_saves_most_for_its_operations_runs_again_first() -> None:
+    """Four products of matrices and four functions of single elements keep as much memory: the second are cheaper."""
+    makers = [*("MatMul(%{}, %w, false, false) : float32[64,64]",) * 4, *("Exp(%{})", "Neg(%{})") * 2]
+    names = ["x", *(f"m{k}" for k in range(4)), *(f"e{k}" for k in range(4))]
+    forward = [f"%{name} = {maker.format(of)} @f" for of, name, maker in zip(names, names[1:], makers, strict=False)]
+    backward = [f"%g{name} = Mul(%{name}, %x) @b" for name in names[1:]]
+    text = "\n  ".join([*forward, *backward, f"%all = MakeTuple({', '.join(f'%g{name}' for name in names[1:])})"])
+    of = graphs.program(f"graph @step(%x: float32[64,64], %w: float32[64,64]) {{\n  {text}\n  return %all\n}}")
+    count, plan = _Trials(of).one_by_one(Tried("", None, 0, 0.0, 0))
+    assert count == 2
+    pieces = [plan(number)(forward_of(of.graphs["step"], CPU)) for number in (1, 2)]
+    found = [[sorted(n.name for n in piece) for piece in some] for some in pieces]
+    first, second = ["m0", "m1", "m2"], ["e0", "e1", "e2", "e3"]
+    assert found == [[second], [first, second]]
