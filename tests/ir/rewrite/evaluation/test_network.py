@@ -110,6 +110,10 @@ def test_the_result_of_a_write_is_what_was_written() -> None:
 ENDS = {
     "a label that is counted on": ("%y = Mul(%w0, %x) @f2\n  %l = Mul(%label, float32[]<2.0>) @f3", "%label", "%l"),
     "data that are their own labels": ("%y = Mul(%w0, %x) @f2", "%label", "%x"),
+    "a function of the output, beside it": (
+        "%y = Mul(%w0, %x) @f2\n  %s = Exp(%y) @f3", "%loss = ReduceSum(%d",
+        "%q = Mul(%d, %s) @f4\n  %loss = ReduceSum(%q",
+    ),
     "a penalty on the weight": (
         "%y = Mul(%w0, %x) @f2\n  %q = Square(%w0) @f3\n  %n = ReduceSum(%q, (), false, false) @f4",
         "%dd = ", "%both = Add(%loss, %n) @f5\n  %dd = ",
