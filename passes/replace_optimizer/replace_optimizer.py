@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ...ir.analysis.effects.state_access import Effect
+from ...ir.analysis.effects.state_access import Effect, states_behind, summarize
+from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import anatomy
-from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ...ir.analysis.training.gradient_path import PASSING, gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import OptionError, PassError, nearest
-from ...ir.core.graph import Graph, Node, State, Value, tensor_type
+from ...ir.core.graph import Graph, Input, Node, State, Value, tensor_type
+from ...ir.core.op import CALL
+from ...ir.core.predicates import written_operands
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.report import PassResult
 from ...ir.core.spec import Spec, parse_spec
@@ -104,6 +109,7 @@ class ReplaceOptimizer(Pass):
             if not any(fnmatchcase(name, glob) for name in names):
                 raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, names)}")
         chosen = [p for p in paths if any(fnmatchcase(p.weight, glob) for glob in self.match)]
+        _refuse_between(graph, {path.weight: path for path in chosen})
         limit = STAGES.index("clip")
         for path in chosen:
             if any(p.stage and STAGES.index(p.stage) <= limit and p.graph not in (graph, None) for p in path.points):
@@ -197,15 +203,26 @@ class _Old:
 
 def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str]) -> _Old:
     """The updates of these weights, and what only they need."""
-    own = {name for name, v in program.state.items() if name in weights or (v.weight in weights and v.role == "slot")}
-    gone: list[Effect] = []
-    for effect in update_effects(fx, {name: v.role for name, v in program.state.items()}):
+    updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
+    slots = {name for name, v in program.state.items() if v.weight in weights and v.role == "slot"}
+    own = set(weights)
+    while True:  # a slot that no update reads (an average that the cell keeps by itself) is none of the optimizer's
+        gone = [e for e in updating if {s.name for s in e.writes} & own]
+        more = _read([e.node for e in gone]) | {s.name for e in gone for s in e.writes}
+        if more & slots <= own:
+            break
+        own |= more & slots
+    known = summarize(graph)
+    for effect in gone:
         written = {state.name for state in effect.writes}
-        if written & own and not written <= own | _hyperparameters(program):
+        if not written <= own | _hyperparameters(program):
             other = sorted(written - own)[0]
             raise PassError(f"{effect.node!r} updates '{other}' together with the weights: name both in match")
-        if written & own:
-            gone.append(effect)
+        if effect.node.op is CALL and skips_writes(effect.node.operand(0), known) is not None:
+            raise PassError(
+                f"the file updates '{sorted(written)[0]}' under a condition of its own (by {effect.node!r}), which "
+                "another optimizer would not know: export nn.TrainOneStepCell"
+            )
     nodes = {effect.node for effect in gone}
     rest = [e for e in fx.list if not e.passive and e.node not in nodes]
     served = _read([e.node for e in gone])
@@ -227,6 +244,33 @@ def _hyperparameters(program: Program) -> set[str]:
 def _read(values: Iterable[Value]) -> set[str]:
     """The states that values are computed from."""
     return {v.name for v in walk(values, carried_operands) if isinstance(v, State)}
+
+
+def _refuse_between(graph: Graph, paths: Mapping[str, GradientPath]) -> None:
+    """PassError where something that no stage is (clipping in a function) stands between a gradient and a primitive
+    that updates by it: it would be lost."""
+    bound = bindings(graph)
+
+    def source(value: Value) -> Sequence[Value]:
+        if not isinstance(value, Node):
+            return bound.get(value, ()) if isinstance(value, Input) else ()
+        if value.op.name in PASSING:
+            return value.operands[:1]
+        at = facts(value.op).gradient  # LARS scales it: a part of the optimizer
+        return () if at is None or written_operands(value) else [value.operand(at)]
+
+    for node in graph.all_nodes():
+        at, written = facts(node.op).gradient, written_operands(node)
+        if at is None or not written:
+            continue
+        for state in states_behind(node.operand(written[0]), bound):
+            taken = list(walk([node.operand(at)], source))
+            if state.name in paths and not set(taken) & set(paths[state.name].points[-1].values):
+                between = next((v for v in reversed(taken) if isinstance(v, Node)), node)
+                raise PassError(
+                    f"{between!r} stands between the gradient of weight '{state.name}' and its optimizer, and would be "
+                    "lost: leave it out of the training cell, and let clip-gradients do that"
+                )
 
 
 def _refuse_second_look(graph: Graph, fx: Effects, updates: set[Node]) -> None:

@@ -145,6 +145,8 @@ def test_a_rate_that_changes_goes_on_changing(exported: Exported, to: str, large
             "replace-optimizer{to=lion}",
             "reads 'network.*after the same step has written it",
         ),
+        ("clip_by_norm", "replace-optimizer{to=lion}", "stands between the gradient of weight"),
+        ("skip_large_norm", "replace-optimizer{to=lion}", "under a condition of its own"),
         ("lookup", "replace-optimizer{to=lion}", "part of a sparse gradient"),
         ("scaled_dynamic", "replace-optimizer{to=adam}", "the file itself decides whether it updates"),
         ("mlp_momentum_rate_schedule", "replace-optimizer{to=adam}", "computes the learning rate of weight"),
@@ -160,6 +162,18 @@ def test_a_program_that_was_compiled_is_refused(exported: Exported) -> None:
         source = bc.compile(bc.load(exported("mlp")), earlier)
         with pytest.raises(PassError, match="in one pipeline"):
             bc.compile(source, "replace-optimizer{to=adam}")
+
+
+def test_what_the_cell_keeps_beside_its_optimizer_stays(exported: Exported) -> None:
+    """An average of the weights that the training cell itself moves after each update."""
+    source = bc.load(exported("weight_average"))
+    one, other = bc.Session(source, seed=0), bc.Session(replaced(source, "momentum{momentum=0.9}"), seed=0)
+    for batch in CASES["weight_average"].batches(3):
+        one.step(*batch)
+        other.step(*batch)
+    averages = [n for n in source.state if n.startswith("average.")]
+    assert averages
+    assert_equal(other.state(), one.state())
 
 
 def test_the_report_says_what_went(exported: Exported) -> None:
