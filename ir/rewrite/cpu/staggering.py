@@ -11,7 +11,7 @@ from ...analysis.effects.tokens import orders_only
 from ...core.graph import Constant, Graph, Node, State, Value
 from ...core.inference import infer
 from ...core.predicates import is_effect, is_pure, written_operands
-from ...core.primitives import CPU, facts
+from ...core.primitives import CPU, Family, facts
 from ...core.wording import counted
 from .target import Target
 
@@ -24,9 +24,11 @@ def run(graph: Graph, context: Target) -> str:
     depth = _depths(graph)
     ends = _overwritten(depth)
     delayed = 0
+    row = _row(graph)
     waiting: dict[Node, None] = {}
     for find in (_source, _zeros):
         previous: Node | None = None
+        needed = -1
         for node in sorted((n for n in graph if n in depth), key=depth.__getitem__):
             chain = find(node)
             if chain is None:
@@ -37,12 +39,16 @@ def run(graph: Graph, context: Target) -> str:
             # The token waits for who reads the accumulator; it may wait for the update instead if that comes first.
             if find is _source and ends.get(state, depth[node] + 1) <= depth[node]:
                 continue
-            if previous is not None:
+            # A sum over ranks that comes earlier in their row must not wait for an update that needs a later one.
+            if previous is not None and needed < min((row[n] for n, _ in chain if _is_collective(n)), default=len(row)):
+                needed = max(needed, row[node])
                 for taker, _ in chain:
                     waiting.update(dict.fromkeys(_wait_no_more(graph, taker)))
                 with graph.inserting_before(bottom):
                     bottom.set_operand(i, graph.create("Depend", [read, previous]))
                 delayed += 1
+            else:
+                needed = row[node]
             previous = node
     if not delayed:
         return ""
@@ -100,6 +106,23 @@ def _depths(graph: Graph) -> dict[Node, int]:
         elif is_effect(node) and node.num_operands:
             depth[node] = tokens.get(node.operand(node.num_operands - 1), 0)
     return depth
+
+
+def _row(graph: Graph) -> dict[Node, int]:
+    """By node, the last collective that it needs, counted in the row in which they stand (see
+    :mod:`..ranks.ownership`): all before it are needed, too. -1 where they stand in none."""
+    found: dict[Node, int] = {}
+    placed = any(node.op.name == "Depend" and _is_collective(node.operand(1)) for node in graph)
+    number = 0
+    for node in graph:
+        found[node] = max((found[v] for v in node.operands if isinstance(v, Node)), default=-1)
+        if placed and _is_collective(node):
+            found[node], number = number, number + 1
+    return found
+
+
+def _is_collective(value: Value) -> bool:
+    return isinstance(value, Node) and facts(value.op).family is Family.COLLECTIVE
 
 
 def _overwritten(depth: dict[Node, int]) -> dict[Value | None, int]:
