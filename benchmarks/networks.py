@@ -14,41 +14,43 @@ VOCABULARY, LENGTH, WIDTH, HEADS, DEPTH = 4096, 128, 256, 4, 4
 
 
 class Block(nn.Cell):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm((WIDTH,)), nn.LayerNorm((WIDTH,))
-        self.query, self.key, self.value = (nn.Dense(WIDTH, WIDTH) for _ in range(3))
-        self.output = nn.Dense(WIDTH, WIDTH)
-        self.up, self.down = nn.Dense(WIDTH, 4 * WIDTH), nn.Dense(4 * WIDTH, WIDTH)
+        self.width = width
+        self.norm1, self.norm2 = nn.LayerNorm((width,)), nn.LayerNorm((width,))
+        self.query, self.key, self.value = (nn.Dense(width, width) for _ in range(3))
+        self.output = nn.Dense(width, width)
+        self.up, self.down = nn.Dense(width, 4 * width), nn.Dense(4 * width, width)
         self.gelu = nn.GELU()
         self.mask = ms.Tensor(np.triu(np.full((LENGTH, LENGTH), -1e4, np.float32), k=1))
 
     def heads(self, x):
-        return x.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3)
+        return x.reshape(-1, LENGTH, HEADS, self.width // HEADS).transpose(0, 2, 1, 3)
 
     def construct(self, x):
         y = self.norm1(x)
         query, key, value = self.heads(self.query(y)), self.heads(self.key(y)), self.heads(self.value(y))
-        scores = ops.matmul(query, key.transpose(0, 1, 3, 2)) * (WIDTH // HEADS) ** -0.5 + self.mask
-        mixed = ops.matmul(ops.softmax(scores, -1), value).transpose(0, 2, 1, 3).reshape(-1, LENGTH, WIDTH)
+        scores = ops.matmul(query, key.transpose(0, 1, 3, 2)) * (self.width // HEADS) ** -0.5 + self.mask
+        mixed = ops.matmul(ops.softmax(scores, -1), value).transpose(0, 2, 1, 3).reshape(-1, LENGTH, self.width)
         x = x + self.output(mixed)
         return x + self.down(self.gelu(self.up(self.norm2(x))))
 
 
-class MediumGPT(nn.Cell):
-    """5.3 million weights; returns its next-token loss."""
+class GPT(nn.Cell):
+    """Returns its next-token loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH, depth: int = DEPTH) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = ms.Parameter(ms.Tensor(np.random.randn(LENGTH, WIDTH).astype(np.float32) * 0.02), name="places")
-        self.blocks = nn.SequentialCell(*(Block() for _ in range(DEPTH)))
-        self.norm = nn.LayerNorm((WIDTH,))
-        self.head = nn.Dense(WIDTH, VOCABULARY, has_bias=False)
+        self.width = width
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.places = ms.Parameter(ms.Tensor(np.random.randn(LENGTH, width).astype(np.float32) * 0.02), name="places")
+        self.blocks = nn.SequentialCell(*(Block(width) for _ in range(depth)))
+        self.norm = nn.LayerNorm((width,))
+        self.head = nn.Dense(width, VOCABULARY, has_bias=False)
         self.loss = nn.CrossEntropyLoss()
 
     def construct(self, tokens, targets):
-        x = self.norm(self.blocks(self.tokens(tokens) + self.places)).reshape(-1, WIDTH)
+        x = self.norm(self.blocks(self.tokens(tokens) + self.places)).reshape(-1, self.width)
         return self.loss(self.head(x), targets.reshape(-1))
 
 
@@ -81,7 +83,8 @@ def text(rng: np.random.Generator, size: int) -> Batch:
 
 
 _CASES = (
-    Case("gpt_medium", MediumGPT, adam_weight_decay, text),
+    Case("gpt_medium", GPT, adam_weight_decay, text),  # 5.3 million weights
+    Case("gpt_large", lambda: GPT(512, 6), adam_weight_decay, text),  # 23 million
     Case("deep_mlp", DeepMLP, momentum, pairs, nn.MSELoss),
     Case("deep_mlp_recomputed", lambda: DeepMLP(recomputed=True), momentum, pairs, nn.MSELoss),
 )

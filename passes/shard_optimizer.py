@@ -158,7 +158,9 @@ class ShardOptimizer(Pass):
         what = "slots and sums" if any(v.role == "accumulator" for v in states) else "slots"
         result.summary = (
             f"the {what} of {counted(len(owned), 'weight')} ({print_bytes(nbytes)}) dealt out: one of {SHOWN[1]} ranks "
-            f"holds at most {print_bytes(of_four)}; a cycle sends {print_bytes(sent)} of new weights"
+            f"holds at most {print_bytes(of_four)}"
+            + (f" ({100 * (of_four * SHOWN[1] / nbytes - 1):.0f} % over the mean)" if nbytes else "")
+            + f"; a cycle sends {print_bytes(sent)} of new weights"
         )
         if after != before:
             result.summary += (

@@ -262,7 +262,8 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     (
         # two slots of 16 bytes: one rank of two holds one of them, and of more ranks two hold one and the others none
         "freeze.ir", "data-parallel,shard-optimizer", 2, 2,
-        "the slots of 2 weights (32 B) dealt out: one of 4 ranks holds at most 16 B; a cycle sends 32 B of new weights",
+        "the slots of 2 weights (32 B) dealt out: one of 4 ranks holds at most 16 B (100 % over the mean); a cycle "
+        "sends 32 B of new weights",
         {
             "weights": 2, "states": 2, "bytes of them": 32, "bytes of gradients a cycle before": 36,
             "bytes of gradients a cycle": 36, "bytes of new weights a cycle": 32, "bytes a rank holds, 2 ranks": 16,

@@ -10,8 +10,10 @@ import pytest
 from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.core.names import OWNED
 from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.types import TupleType
+from boost_compile.ir.rewrite.ranks import ownership
 from boost_compile.ir.rewrite.ranks.collectives import WORLD, collectives
-from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks, dealt_states, keep_own
+from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks, dealt_states, keep_own, owned_states
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes import compile_program
@@ -77,6 +79,10 @@ def overflowing(given: list[list[np.ndarray]], at: int) -> list[list[np.ndarray]
     ],
 )
 def test_states_have_the_bits_of_data_parallel(name: str, pipeline: str, bad: int | None, ranks: int) -> None:
+    check_bits(name, pipeline, bad, ranks)
+
+
+def check_bits(name: str, pipeline: str, bad: int | None, ranks: int) -> None:
     others = [pipeline] if pipeline else []
     plain = compiled(name, ",".join([*others, "data-parallel"]))
     sharded = compiled(name, ",".join([*others, FIRST]))
@@ -94,6 +100,24 @@ def test_states_have_the_bits_of_data_parallel(name: str, pipeline: str, bad: in
                     np.testing.assert_array_equal(value, wanted[rank][1][state_name], err_msg=state_name)
                 missing = {n for n in plain.state if n not in memory}
                 assert missing == {n for n, holder in holders.items() if holder != rank}
+
+
+def test_weights_travel_in_messages_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CPU a connection keeps a buffer for its largest message. Other targets send a weight as a whole."""
+    monkeypatch.setattr(ownership, "MESSAGE", 40)
+    program = compiled("mlp_adam_decay", FIRST)
+
+    def sizes(target: str) -> list[int]:
+        graph = program.copy().graphs["step"]
+        keep_own(graph, program, 0, 2, WORLD[target])
+        sent = [node.operand(0).type for node in collectives(graph) if node.op.name == "Broadcast"]
+        return sorted(type_.elements[0].nbytes for type_ in sent if isinstance(type_, TupleType))
+
+    weights = {name: program.state[name].nbytes for name in owned_states(program)}
+    assert max(weights.values()) > 40
+    assert sum(sizes("cpu")) == sum(sizes("ascend")) == sum(weights.values())
+    assert max(sizes("cpu")) == 40
+    check_bits("mlp_adam_decay", "", None, 2)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -27,17 +27,21 @@ from ...builders.cast import cast
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, State, Value, tensor_type
 from ...core.names import OWNED
+from ...core.primitives import CPU
 from ...core.program import Program
 from ...core.types import DType, TensorType
 from ..effects.editing import Effects
 from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
-from .collectives import broadcast, is_collective
+from .collectives import WORLD, broadcast, is_collective
 from .owned_numbers import Number, exchange, merged_numbers, silence
 
 SCOPE = "ownership"
 BUCKET = 4 * 2**20
 """Weights of fewer bytes travel together, in buckets of at most that many."""
+MESSAGE, MESSAGES = 2**19, 128
+"""On CPU weights travel in messages of that many bytes, and larger ones where these were more than so many a cycle:
+each connection of MindSpore's keeps a buffer for the largest message that it ever took, two for each other rank."""
 
 
 def owned_states(program: Program) -> dict[str, list[str]]:
@@ -176,21 +180,34 @@ def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node
     fx = Effects(graph)
     written: dict[Node, Node] = {}
     news: dict[str, Value] = {name: fx.load(graph.states[name], scope=SCOPE, initial=False) for name in owner}
+    total = sum(tensor_type(value).nbytes for value in news.values())
+    limit = max(MESSAGE, total // MESSAGES) if group == WORLD[CPU] else 0
     for rank in sorted(set(owner.values())):
         names = [name for name in owner if owner[name] == rank]
         values = {name: _wide(graph, news[name]) for name in names}
         types = {name: tensor_type(value) for name, value in values.items()}
         items = [Item(i, types[name].dtype, types[name].nbytes) for i, name in enumerate(names)]
-        for bucket in plan_buckets(items, BUCKET):
+        for bucket in plan_buckets(items, limit or BUCKET):
             chosen = {names[i]: values[names[i]] for i in bucket}
-            received = broadcast(graph, _joined(graph, list(chosen.values())), group, rank, scope=SCOPE)
-            for name, part in zip(chosen, _parts(graph, received, list(chosen.values())), strict=True):
+            messages = _messages(graph, _joined(graph, list(chosen.values())), limit)
+            received = [broadcast(graph, message, group, rank, scope=SCOPE) for message in messages]
+            sent = [node for part in received for node in part.operands if isinstance(node, Node)]
+            written |= dict(zip(sent, sent, strict=True))
+            for name, part in zip(chosen, _parts(graph, _joined(graph, received), list(chosen.values())), strict=True):
                 new = cast(graph, part, tensor_type(news[name]).dtype, scope=SCOPE)
-                collective = received.operand(0)
-                assert isinstance(collective, Node)
-                written[collective] = fx.append("Assign", [graph.states[name], new], scope=SCOPE)
+                written[sent[-1]] = fx.append("Assign", [graph.states[name], new], scope=SCOPE)
     fx.commit()
     return written
+
+
+def _messages(graph: Graph, value: Value, limit: int) -> list[Value]:
+    """``value`` in flat parts of at most ``limit`` bytes (0: any)."""
+    type_ = tensor_type(value)
+    if not limit or type_.nbytes <= limit:
+        return [value]
+    count = limit // type_.dtype.itemsize
+    sizes = [min(count, type_.size - begin) for begin in range(0, type_.size, count)]
+    return _cut(graph, _reshaped(graph, value, (type_.size,)), sizes)
 
 
 def _wide(graph: Graph, value: Value) -> Value:
@@ -209,20 +226,27 @@ def _joined(graph: Graph, values: Sequence[Value]) -> Value:
 
 def _parts(graph: Graph, joined: Value, like: Sequence[Value]) -> list[Value]:
     """What :func:`_joined` has put together."""
-    if len(like) == 1:
-        return [joined]
-    found, begin = [], 0
-    for value in like:
-        type_ = tensor_type(value)
-        bounds = [graph.constant((begin,)), graph.constant((type_.size,))]
-        part = graph.create("Slice", [joined, *bounds], TensorType(type_.dtype, (type_.size,)), scope=SCOPE)
-        found.append(_reshaped(graph, part, type_.shape))
-        begin += type_.size
+    types = [tensor_type(value) for value in like]
+    parts = [joined] if len(like) == 1 else _cut(graph, joined, [type_.size for type_ in types])
+    return [_reshaped(graph, part, type_.shape) for part, type_ in zip(parts, types, strict=True)]
+
+
+def _cut(graph: Graph, value: Value, sizes: Sequence[int]) -> list[Value]:
+    """Slices of a vector that follow each other."""
+    found: list[Value] = []
+    begin = 0
+    for size in sizes:
+        type_ = TensorType(tensor_type(value).dtype, (size,))
+        bounds = [graph.constant((begin,)), graph.constant((size,))]
+        found.append(graph.create("Slice", [value, *bounds], type_, scope=SCOPE))
+        begin += size
     return found
 
 
 def _reshaped(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
     type_ = TensorType(tensor_type(value).dtype, shape)
+    if type_ == value.type:
+        return value
     return graph.create("Reshape", [value, graph.constant(shape)], type_, scope=SCOPE)
 
 

@@ -1,0 +1,118 @@
+"""Ranks whose optimizer's state is dealt out, next to ranks that hold all of it, on CPU: memory and time of a step.
+
+A GPT of 23 million weights with AdamWeightDecay. Every rank is a process. What it holds is its own anonymous memory
+(``Anonymous`` in ``/proc/self/smaps_rollup``): libraries and the mapped program are no part of it. It is read when
+MindSpore is loaded, and after some cycles. Times are of one job that trains both programs in turns.
+
+    python -m benchmarks.rank_memory          # prints the tables
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks
+
+import boost_compile as bc
+from benchmarks.memory import MB, _random, export_at
+from benchmarks.tables import table
+from tests.ranks import report, run_ranks
+
+NETWORK, BATCH, CYCLES, TIMED = "gpt_large", 1, 4, 12
+RANKS = 4
+TIMED_RANKS = 2
+"""As many as there are cores."""
+PLAIN = "data-parallel"
+PIPELINES = (PLAIN, f"{PLAIN},shard-optimizer")
+ACCUMULATED = tuple(f"gradient-accumulation{{steps=4}},{pipeline}" for pipeline in PIPELINES)
+STAGE_2 = f"{ACCUMULATED[1]}{{stage=2}}"
+
+
+def anonymous() -> int:
+    """Bytes of this process that are no file's."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("no Anonymous in /proc/self/smaps_rollup: this benchmark needs Linux")
+
+
+def main() -> None:
+    """A rank: trains the programs, and reports what it holds and how long a cycle of each takes."""
+    import mindspore
+
+    mindspore.set_device("CPU")
+    before = anonymous()
+    sessions = [bc.Session(bc.load(path)) for path in sys.argv[1:]]
+    rng = np.random.default_rng(0)
+    times: list[list[float]] = [[] for _ in sessions]
+    for _ in range(CYCLES if len(sessions) == 1 else TIMED):
+        for session, taken in zip(sessions, times, strict=True):
+            start = time.perf_counter()
+            for _ in range(session.cycle_length):
+                batch = [_random(rng, value.type) for value in session.consumer.inputs]
+                np.asarray(session.step(*batch).loss)
+            taken.append(time.perf_counter() - start)
+    report({"memory": np.array(anonymous() - before), "times": np.array([median(taken[2:]) for taken in times])})
+
+
+def compiled(pipeline: str, folder: Path) -> tuple[bc.Program, str]:
+    program = bc.compile(bc.load(str(export_at(NETWORK, BATCH, folder))), pipeline)
+    path = folder / f"{abs(hash(pipeline))}.boost"
+    program.save(path)
+    return program, str(path)
+
+
+def memory_rows(folder: Path) -> list[Sequence[str]]:
+    """(pass, MB that a rank grew by: the mean and the most, MB less than data-parallel, MB of state less, part)."""
+    rows: list[Sequence[str]] = []
+    for pipelines in (PIPELINES, (ACCUMULATED[0], STAGE_2)):
+        base = np.zeros(())
+        for pipeline in pipelines:
+            program, path = compiled(pipeline, folder)
+            grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, path)]) / MB
+            held = np.array(bytes_of_ranks(program, RANKS)) / MB
+            row = [f"`{pipeline}`", f"{grown.mean():.1f}", f"{grown.max():.1f}"]
+            if held.any():
+                less, dealt = base.mean() - grown.mean(), held.sum() - held.mean()
+                off = f"{100 * (held.max() / held.mean() - 1):.1f} %"
+                row += [f"{less:.1f}", f"{dealt:.1f}", f"{100 * less / dealt:.0f} %", off]
+            else:
+                base = grown
+                row += ["", "", "", ""]
+            rows.append(row)
+            print(row, file=sys.stderr)
+    return rows
+
+
+def time_rows(folder: Path) -> list[Sequence[str]]:
+    """(micro-batches a cycle, ms a cycle with data-parallel, with its optimizer dealt out, ratio): the slowest rank."""
+    rows: list[Sequence[str]] = []
+    for steps, pipelines in (("1", PIPELINES), ("4", ACCUMULATED)):
+        paths = [compiled(pipeline, folder)[1] for pipeline in pipelines]
+        times = np.array([r["times"] for r in run_ranks("benchmarks.rank_memory", TIMED_RANKS, *paths)])
+        plain, shared = 1e3 * times.max(axis=0)
+        rows.append([steps, f"{plain:.0f}", f"{shared:.0f}", f"{shared / plain:.2f}"])
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def run(parts: Sequence[str]) -> str:
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        if "memory" in parts:
+            heads = ["pass", "MB, mean", "most", "less", "state less", "part", "most state over the mean"]
+            lines += [f"{RANKS} ranks:", "", *table(heads, memory_rows(Path(scratch))), ""]
+        if "time" in parts:
+            heads = ["micro-batches", "ms a cycle, data-parallel", "shard-optimizer", "ratio"]
+            lines += [f"{TIMED_RANKS} ranks:", "", *table(heads, time_rows(Path(scratch)))]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(run(sys.argv[1:] or ("memory", "time")))
