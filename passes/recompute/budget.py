@@ -1,20 +1,20 @@
-"""The plan that fits into a budget for the least extra operations.
+"""The plan that fits into a budget for the least extra time.
 
-Plans form a ladder. It begins with nothing and goes on with what costs little time, chosen in pieces of several sizes.
-Then more and more pieces run again as a whole, those first that save most bytes for an operation. At the end stands
-everything, in pieces of several sizes. Each plan is written into a copy of the program and judged by the estimate of a
-session's memory. Among those that fit the one with the fewest extra operations is taken; of the ladder's long middle
-only the first that fits is looked for, by halving.
+A plan says in how many pieces the forward part is cut, and what it may cost to save a byte: a minimum cut of each piece
+(:mod:`.choice`) finds what runs again for less. For each number of pieces the lowest price that fits is looked for by
+halving, then how many pieces need it, while the others take the price below. Each plan that is tried is written into a
+copy of the program and judged by the estimate of a session's memory. Of those that fit the one that takes least time is
+taken, by the times of primitives (``ir/analysis/cost/times.py``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.cost.footprint import footprint
+from ...ir.analysis.cost.times import picoseconds
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
@@ -22,20 +22,23 @@ from ...ir.core.wording import print_bytes
 from ...ir.rewrite.cpu.as_run import as_run
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
-from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
+from .candidates import Forward, forward_of, without_writes
 from .clones import Copies, run_again
-from .plans import Plan, blocks, cheap, kept_bytes, root_blocks
+from .plans import Plan, Priced, blocks, cheap, kept_bytes
 
-MARGIN = 0.1
+MARGIN = 0.05
 """By how much a session may grow beyond the estimate (docs/memory.md)."""
+COUNTS = (2, 4, 8, 16, 32)
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Into how many pieces the forward part is cut."""
+"""Into how many pieces the forward part is cut, where a budget is looked for, and where everything runs again."""
+PRICES = (0, *(125 << k for k in range(11)), 1 << 40)
+"""Picoseconds that it may cost to save a byte: from nothing to anything. Adding two float32 costs 250."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A plan as it was judged: the estimate for a session in bytes, operations of a cycle beyond those before, and how
-    many nodes run again."""
+    """A plan as it was judged: the estimate for a session in bytes, the time of a cycle beyond that before as a share
+    of it, and how many nodes run again."""
 
     text: str
     plan: Plan | None
@@ -55,16 +58,17 @@ def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
     nothing = trials.judge("nothing", None)
     if nothing.bytes <= limit:
         return nothing, trials.tried
-    little = trials.of_little_time()
-    trials.first_that_fits(limit, *trials.one_by_one(little))
-    trials.of_everything()
+    for count in COUNTS:
+        trials.lowest_price(limit, count)
+    if not any(tried.bytes <= limit for tried in trials.tried):
+        trials.of_everything()
     good = [tried for tried in trials.tried if tried.bytes <= limit]
     if not good:
         least = min(trials.tried, key=lambda tried: tried.bytes)
         lines = "\n".join(f"  {tried.line()}" for tried in trials.tried)
         raise PassError(
             f"nothing fits into {print_bytes(budget)}; what was tried, with the estimate for a session and the extra "
-            f"operations:\n{lines}\n  The smallest budget that works is {-(-int(least.bytes * (1 + MARGIN)) // 10**6)}"
+            f"time:\n{lines}\n  The smallest budget that works is {-(-int(least.bytes * (1 + MARGIN)) // 10**6)}"
             " MB. Smaller micro-batches need less."
         )
     return min(good, key=lambda tried: (tried.extra, tried.bytes)), trials.tried
@@ -83,6 +87,7 @@ def write(forward: Forward, plan: Plan) -> Copies:
     effects = Effects(graph)
     done = run_again(forward, plan(forward), effects)
     if done:
+        graph.sort()
         effects.list = by_readiness(graph, effects.list)
         effects.commit()
     return done
@@ -92,10 +97,11 @@ class _Trials:
     def __init__(self, program: Program):
         self.program = program
         self.tried: list[Tried] = []
-        self._before = self._flops(program)
+        self._before = self._time(program)
         self._prepared = program.copy()
         for graph in self._prepared.graphs.values():
             without_writes(graph)
+        self._prices = Priced({name: forward_of(g, program.target) for name, g in self._prepared.graphs.items()})
 
     def judge(self, text: str, plan: Plan | None) -> Tried:
         """``plan``: None for what is there."""
@@ -105,7 +111,7 @@ class _Trials:
             copies = sum(
                 len(write(forward_of(graph, program.target), plan).copied) for graph in program.graphs.values()
             )
-        extra = self._flops(program) / max(self._before, 1) - 1
+        extra = self._time(program) / max(self._before, 1) - 1
         graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
         state = program.state_bytes
         found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
@@ -127,46 +133,40 @@ class _Trials:
         found = [self.judge(f"{text}, in {count} pieces", of_size(count)) for count in SIZES]
         return min(found, key=lambda tried: (not tried.copies, tried.bytes, tried.extra))
 
-    def one_by_one(self, little: Tried) -> tuple[int, Callable[[int], Plan]]:
-        """How many pieces there are, and the plan that runs so many of them again as a whole, and of the others what
-        the plan ``little`` does."""
-        graphs, target = self._prepared.graphs.values(), self.program.target
-        forward = max((forward_of(graph, target) for graph in graphs), key=kept_bytes)
-        count = len(root_blocks(forward))
-
-        def ranked(pieces: Sequence[set[Node]], forward: Forward) -> list[int]:
-            def worth(i: int) -> float:
-                saved = sum(bytes_of(n) for n in pieces[i] if n in forward.wanted and not is_view(n))
-                return -saved / (1 + estimated_flops(pieces[i]))
-
-            return sorted(range(len(pieces)), key=worth)
-
-        def plan(number: int) -> Plan:
-            def pieces(forward: Forward) -> list[set[Node]]:
-                whole = root_blocks(forward)
-                chosen = set(ranked(whole, forward)[:number])
-                again = {node for i in chosen for node in whole[i]}
-                rest = [piece - again for piece in little.plan(forward)] if little.plan else []
-                return [*(whole[i] for i in chosen), *rest]
-
-            return pieces
-
-        return count, plan
-
-    def first_that_fits(self, limit: int, count: int, plan: Callable[[int], Plan]) -> None:
-        """Halves the ladder from 1 to ``count`` pieces."""
-        low, high = 1, count
+    def lowest_price(self, limit: int, count: int) -> None:
+        """Tries prices for a number of pieces, by halving, and how many pieces need the lowest that fits."""
+        low, high = 1, len(PRICES) - 1
+        if self._priced(count, high, 0).bytes > limit:
+            return
         while low < high:
             middle = (low + high) // 2
-            if self.judge(f"{middle} of {count} pieces", plan(middle)).bytes <= limit:
+            if self._priced(count, middle, 0).bytes <= limit:
                 high = middle
             else:
                 low = middle + 1
-        if count:
-            self.judge(f"{low} of {count} pieces", plan(low))
+        first, last = 1, self._prices.number(count)
+        while first < last:
+            middle = (first + last) // 2
+            if self._priced(count, high - 1, middle).bytes <= limit:
+                last = middle
+            else:
+                first = middle + 1
 
-    def _flops(self, program: Program) -> int:
+    def _priced(self, count: int, price: int, first: int) -> Tried:
+        """A plan by the places of its price among all; the ``first`` pieces have the price above."""
+        of_all, higher = PRICES[price], PRICES[min(price + 1, len(PRICES) - 1)]
+        text = f"{count} pieces, {_price(of_all)} a byte" + (
+            f", {_price(higher)} in the first {first}" if first else ""
+        )
+        return self.judge(text, self._prices.plan(count, of_all, higher, first))
+
+    def _time(self, program: Program) -> int:
         return sum(
-            entry.repeat * estimated_flops(node for body in program.graphs[entry.graph].all_graphs() for node in body)
+            entry.repeat
+            * picoseconds((n for body in program.graphs[entry.graph].all_graphs() for n in body), program.target)
             for entry in program.schedule.cycle
         )
+
+
+def _price(picoseconds: int) -> str:
+    return "any time" if picoseconds == PRICES[-1] else f"{picoseconds / 1000:g} ns"

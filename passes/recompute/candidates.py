@@ -38,6 +38,7 @@ class Forward:
     ``phase``: the updates before each (:mod:`ir.analysis.training.phases`)."""
 
     graph: Graph
+    target: str
     parts: Mapping[Node, str]
     nodes: list[Node]
     replaced: set[Node]
@@ -68,7 +69,7 @@ def forward_of(graph: Graph, target: str) -> Forward:
     for node in nodes:
         if phase[node] and any(isinstance(v, State) for v in node.operands):
             obstacles[node] = "it reads a state that was updated before"
-    return Forward(graph, parts, nodes, replaced, wanted, obstacles, order, phase)
+    return Forward(graph, target, parts, nodes, replaced, wanted, obstacles, order, phase)
 
 
 def without_writes(graph: Graph) -> None:

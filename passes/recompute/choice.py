@@ -1,59 +1,86 @@
-"""What of a piece runs again: all of it, or only what costs little time."""
+"""What of a piece runs again: all of it, or what a minimum cut finds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ...ir.analysis.cost.memory import nbytes
+from ...ir.analysis.cost.times import picoseconds
 from ...ir.core.graph import Node
 from ...ir.core.primitives import VIEWS
 from ...ir.core.types import TupleType
-from .candidates import Forward, is_cheap, is_view
+from .candidates import Forward, bytes_of, is_cheap, is_view
 
 
 def everything(forward: Forward, piece: Sequence[Node]) -> set[Node]:
     """All nodes of a piece that can run again."""
-    return _without_bare_views(forward, {node for node in piece if not forward.obstacles[node]})
+    return _without_bare_views(forward, [node for node in piece if not forward.obstacles[node]])
 
 
 def what_is_cheap(forward: Forward, piece: Sequence[Node]) -> set[Node]:
     """The cheap nodes of a piece that save most when they run again: what they are computed from, down to products of
-    matrices, convolutions and what enters the piece, is kept, in the fewest bytes.
+    matrices, convolutions and what enters the piece, is kept, in the fewest bytes."""
+    return _cut(forward, piece, 1, lambda node: 0 if is_cheap(node) else None)
 
-    A minimum cut between what must be there and what the backward part takes, a value being an edge of its bytes; of
-    equal cuts the one nearest to the backward part, which runs least again.
+
+def what_is_worth(forward: Forward, piece: Sequence[Node], price: int) -> set[Node]:
+    """The nodes of a piece that run again where a byte that is kept costs as much as ``price`` picoseconds."""
+    return _cut(forward, piece, price, lambda node: picoseconds((node,), forward.target))
+
+
+def _cut(forward: Forward, piece: Sequence[Node], price: int, cost: Callable[[Node], int | None]) -> set[Node]:
+    """A minimum cut between what must be there and what the backward part takes. Each node stands in it twice: is its
+    value there in the backward part, and does it run again for that? If it is there without, its bytes are kept. If it
+    runs again, that costs its time (None: it cannot), and its operands are there. Of equal cuts the one nearest to the
+    backward part, which runs least again.
+
+    Source: Jain et al., Checkmate, 2020, has the costs; the cut is that of PyTorch's partitioner, with them.
     """
     import networkx as nx
 
     inside = set(piece)
-    wanted = [node for node in piece if node in forward.wanted]
     network = nx.DiGraph()
+    costs = {node: None if forward.obstacles[node] else 0 if is_view(node) else cost(node) for node in piece}
+    worst = 1 + sum(costs[node] or 0 for node in piece) + price * sum(nbytes(node.type) for node in piece)
     for node in piece:
-        # A tuple's elements stand for themselves, unless the backward part takes the tuple as it is.
+        known = costs[node]
+        network.add_edge("given", (node, "again"), capacity=worst if known is None else known)
+        # A view is kept with what it shows; a tuple's elements stand for themselves, unless the tuple itself is taken.
         whole = isinstance(node.type, TupleType) and node not in forward.wanted
-        network.add_edge((node, "in"), (node, "out"), **({} if whole else {"capacity": nbytes(node.type)}))
-        operands = forward.operands(node)
-        if forward.obstacles[node] or not operands or not (is_cheap(node) or is_view(node)):
-            network.add_edge("given", (node, "in"))
-            continue
-        for operand in operands:
-            network.add_edge((operand, "out"), (node, "in"))
-            if operand not in inside:  # it is kept anyway
-                network.add_edge("given", (operand, "out"), capacity=0)
-    for node in wanted:
-        network.add_edge((node, "out"), "wanted")
-    if "given" not in network or "wanted" not in network:
+        kept = worst if whole or (known is not None and is_view(node)) else price * nbytes(node.type)
+        network.add_edge((node, "again"), (node, "there"), capacity=kept)
+        for operand in forward.operands(node) if known is not None else ():
+            network.add_edge((operand, "there"), (node, "again"), capacity=worst)
+            if operand not in inside:
+                taken = operand in forward.wanted or is_view(operand)
+                network.add_edge("given", (operand, "there"), capacity=0 if taken else price * bytes_of(operand))
+        if node in forward.wanted:
+            network.add_edge((node, "there"), "wanted", capacity=worst)
+    if "wanted" not in network:
         return set()
     # networkx gives the cut nearest to its target.
     _, (_, near) = nx.minimum_cut(network, "given", "wanted")
-    return _without_bare_views(forward, {node for node in piece if (node, "in") in near})
+    return _without_bare_views(forward, [n for n in piece if costs[n] is not None and (n, "again") in near])
 
 
-def _without_bare_views(forward: Forward, chosen: set[Node]) -> set[Node]:
-    """Without views of what is kept: they take no memory."""
-    left = set(chosen)
-    for node in forward.nodes:
-        bare = node.op.name in VIEWS and not any(operand in left for operand in forward.operands(node))
-        if node in left and bare:
-            left.discard(node)
+def _without_bare_views(forward: Forward, chosen: Sequence[Node]) -> set[Node]:
+    """Nodes, in order, without views of what is kept: they take no memory."""
+    left: set[Node] = set()
+    for node in chosen:
+        if node.op.name not in VIEWS or any(operand in left for operand in forward.operands(node)):
+            left.add(node)
     return left
+
+
+def parts(forward: Forward, chosen: Collection[Node]) -> list[set[Node]]:
+    """What is chosen, in as many sets as do not compute from each other: each waits for a gradient of its own."""
+    found: dict[Node, set[Node]] = {}
+    for node in (node for node in forward.nodes if node in chosen):
+        joined = {node}
+        for operand in forward.operands(node):
+            if operand in found and found[operand] is not joined:
+                small, joined = sorted((found[operand], joined), key=len)
+                joined |= small
+                found.update(dict.fromkeys(small, joined))
+        found[node] = joined
+    return list({id(part): part for part in found.values()}.values())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isqrt
 
 from ...ir.core.graph import Node
 from ..step.cells import named_cell
 from .candidates import Forward, bytes_of, is_cheap, is_view
-from .choice import everything, what_is_cheap
+from .choice import everything, parts, what_is_cheap, what_is_worth
 from .segments import inner, segments
 
 Plan = Callable[[Forward], list[set[Node]]]
@@ -46,3 +46,64 @@ def cells(forward: Forward, glob: str) -> list[set[Node]]:
     named = {node for nodes in found.values() for node in nodes}
     rest = [[node] for node in forward.nodes if node not in named]
     return [everything(forward, piece) for piece in inner(forward, [*found.values(), *rest])[: len(found)]]
+
+
+class Priced:
+    """Plans by what a byte that is kept costs, for copies of the graphs that they were made of. Pieces that look the
+    same are planned once."""
+
+    def __init__(self, forwards: Mapping[str, Forward]):
+        self._forwards = forwards
+        self._position = {name: {n: at for at, n in enumerate(f.graph)} for name, f in forwards.items()}
+        self._pieces: dict[tuple[str, int], list[list[Node]]] = {}
+        self._known: dict[object, list[int]] = {}
+
+    def number(self, count: int) -> int:
+        """How many pieces ``count`` makes of the graph with the most."""
+        return max((len(self._of(name, count)) for name in self._forwards), default=0)
+
+    def plan(self, count: int, price: int, higher: int, first: int) -> Plan:
+        """The forward part in about ``count`` pieces, in the ``first`` of which a byte costs the ``higher`` price."""
+        chosen: dict[str, list[list[int]]] = {}
+        for name, forward in self._forwards.items():
+            again = (
+                self._again(forward, piece, higher if k < first else price)
+                for k, piece in enumerate(self._of(name, count))
+            )
+            chosen[name] = [[self._position[name][n] for n in part] for one in again for part in parts(forward, one)]
+
+        def pieces(forward: Forward) -> list[set[Node]]:
+            nodes = list(forward.graph)
+            return [{nodes[at] for at in part} for part in chosen[forward.graph.name]]
+
+        return pieces
+
+    def _of(self, name: str, count: int) -> list[list[Node]]:
+        if (name, count) not in self._pieces:
+            forward = self._forwards[name]
+            self._pieces[name, count] = inner(forward, segments(forward, kept_bytes(forward) // count))
+        return self._pieces[name, count]
+
+    def _again(self, forward: Forward, piece: list[Node], price: int) -> list[Node]:
+        look = (price, _look(forward, piece))
+        if look not in self._known:
+            again = what_is_worth(forward, piece, price)
+            self._known[look] = [at for at, node in enumerate(piece) if node in again]
+        return [piece[at] for at in self._known[look]]
+
+
+def _look(forward: Forward, piece: list[Node]) -> tuple[object, ...]:
+    """What a cut of a piece depends on."""
+    at = {node: i for i, node in enumerate(piece)}
+    outside: dict[Node, int] = {}
+
+    def operand(value: Node) -> object:
+        if value in at:
+            return at[value]
+        known = value in forward.wanted or is_view(value)
+        return outside.setdefault(value, len(outside)), 0 if known else bytes_of(value)
+
+    return tuple(
+        (node.op, node.type, node in forward.wanted, not forward.obstacles[node], *map(operand, forward.operands(node)))
+        for node in piece
+    )

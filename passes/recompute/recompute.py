@@ -27,7 +27,8 @@ class Recompute(Pass):
     ``pointwise`` and ``all`` several sizes of pieces are tried; the one is taken that needs least by the estimate.
     ``match`` runs the cells again whose scope a glob names, as ``Cell.recompute`` does. ``budget`` finds what to run
     again so that a session stays below so many bytes, estimated for CPU as ``boost-inspect --memory`` does, for the
-    least extra operations; a budget below what is possible is an error that says what is.
+    least extra time, by the measured times of primitives; a budget below what is possible is an error that says what
+    is.
 
     Never run again: what draws random numbers, changes state, exchanges values with other ranks, or calls a function.
     Dropouts and BatchNorms are crossed all the same: a Dropout's mask is kept, and multiplied with again; a BatchNorm

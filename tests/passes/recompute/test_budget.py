@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
+import networkx as nx
 import pytest
 from boost_compile.ir.core.errors import PassError
-from boost_compile.ir.core.primitives import CPU
 from boost_compile.passes import compile_program
-from boost_compile.passes.recompute.budget import MARGIN, Tried, _Trials, fitting, least
+from boost_compile.passes.recompute.budget import COUNTS, MARGIN, PRICES, fitting, least
 from boost_compile.passes.recompute.candidates import forward_of
+from boost_compile.passes.recompute.plans import Priced
 
-from tests import graphs
 from tests.passes.recompute.chain import chain
 
 
@@ -25,9 +26,8 @@ def test_a_smaller_budget_never_costs_less_nor_needs_more() -> None:
         budget = int((nothing + (smallest - nothing) * k / 3) * (1 + MARGIN)) + 1
         chosen, tried = fitting(program, budget)
         assert chosen.bytes * (1 + MARGIN) <= budget
-        halved = [match for plan in tried if (match := re.fullmatch(r"(\d+) of 6 pieces", plan.text))]
-        assert len(halved) <= 4, "pieces are halved"
-        assert all(1 <= int(match[1]) <= 6 for match in halved)
+        halved = [plan for plan in tried if re.match(r"\d+ pieces, ", plan.text)]
+        assert len(halved) <= len(COUNTS) * 10, "prices are halved, and so are pieces"
         found.append((chosen.extra, -chosen.bytes))
     assert found == sorted(found)
     assert found[0][0] == 0 < found[-1][0]
@@ -52,17 +52,16 @@ def test_below_the_least_is_an_error_with_the_table() -> None:
         fitting(chain(8), 1000)
 
 
-def test_the_piece_that_saves_most_for_its_operations_runs_again_first() -> None:
-    """Four products of matrices and four functions of single elements keep as much memory: the second are cheaper."""
-    makers = [*("MatMul(%{}, %w, false, false) : float32[64,64]",) * 4, *("Exp(%{})", "Neg(%{})") * 2]
-    names = ["x", *(f"m{k}" for k in range(4)), *(f"e{k}" for k in range(4))]
-    forward = [f"%{name} = {maker.format(of)} @f" for of, name, maker in zip(names, names[1:], makers, strict=False)]
-    backward = [f"%g{name} = Mul(%{name}, %x) @b" for name in names[1:]]
-    text = "\n  ".join([*forward, *backward, f"%all = MakeTuple({', '.join(f'%g{name}' for name in names[1:])})"])
-    of = graphs.program(f"graph @step(%x: float32[64,64], %w: float32[64,64]) {{\n  {text}\n  return %all\n}}")
-    count, plan = _Trials(of).one_by_one(Tried("", None, 0, 0.0, 0))
-    assert count == 2
-    pieces = [plan(number)(forward_of(of.graphs["step"], CPU)) for number in (1, 2)]
-    found = [[sorted(n.name for n in piece) for piece in some] for some in pieces]
-    first, second = ["m0", "m1", "m2"], ["e0", "e1", "e2", "e3"]
-    assert found == [[second], [first, second]]
+def test_the_first_pieces_may_cost_more_and_equal_ones_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of 32 equal layers in 8 pieces: where nothing is worth anything only the pieces that cost more run again,
+    each but for what it hands on; the inner pieces are the same to a cut, and the ends differ from them."""
+    cuts = []
+    cut = nx.minimum_cut
+    monkeypatch.setattr(nx, "minimum_cut", lambda *given: cuts.append(given) or cut(*given))
+    forward = forward_of(chain(32).graphs["step"], "cpu")
+    priced = Priced({"step": forward})
+    found = [priced.plan(8, 0, PRICES[-1], first)(forward) for first in range(priced.number(8) + 1)]
+    assert found[0] == []
+    assert all(bigger[: len(smaller)] == smaller for smaller, bigger in pairwise(found))
+    assert len({node for piece in found[-1] for node in piece}) > 32
+    assert len(cuts) <= 6

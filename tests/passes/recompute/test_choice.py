@@ -6,7 +6,7 @@ from boost_compile.ir.core.primitives import CPU
 from boost_compile.ir.text import parse_program
 from boost_compile.passes import compile_program
 from boost_compile.passes.recompute.candidates import forward_of
-from boost_compile.passes.recompute.choice import everything, what_is_cheap
+from boost_compile.passes.recompute.choice import everything, parts, what_is_cheap, what_is_worth
 
 BODY = """graph @step(%x: float32[64,64], %w: float32[64,64]) {
   %p = MatMul(%x, %w, false, false) : float32[64,64] primal {unique_id = "1"}
@@ -50,3 +50,42 @@ def test_an_element_of_what_cannot_run_again_has_the_reason_of_that() -> None:
     report = compile_program(parse_program(BODY), "recompute", reproducer_directory=None).reports[0]
     reasons = {miss.site: miss.reason.partition(": ")[2] for miss in report.misses}
     assert reasons["step: %d"] == "it draws random numbers, which would be others"
+
+
+DEAR = """graph @step(%x: float32[512,64], %w: float32[64,512]) {
+  %p = MatMul(%x, %w, false, false) : float32[512,512] primal {unique_id = "1"}
+  %g = GeLU(%p) : float32[512,512] primal {unique_id = "2"}
+  %t = Tanh(%g) : float32[512,512] primal {unique_id = "3"}
+  %n = Neg(%x) : float32[512,64] primal {unique_id = "4"}
+  %l = OnesLike(%t) : float32[512,512] scope("Gradients/Default")
+  %g1 = TanhGrad(%t, %l) : float32[512,512] scope("Gradients/Default")
+  %g2 = GeLUGrad(%g1, %p, %g) : float32[512,512] scope("Gradients/Default")
+  %g3 = Mul(%n, %x) : float32[512,64] scope("Gradients/Default")
+  %m = MakeTuple(%g2, %g3) : (float32[512,512], float32[512,64])
+  return %m
+}
+"""
+
+
+def test_what_takes_long_is_kept_until_a_byte_is_worth_it() -> None:
+    """On CPU a GeLU takes far longer than a product with 64 columns inside, and a Tanh of the same size least. A Neg
+    is as cheap as a Tanh. Nothing is worth nothing."""
+    found = [names(DEAR, lambda forward, piece, p=price: what_is_worth(forward, piece, p)) for price in PRICED]
+    assert found == [set(), {"t", "n"}, {"p", "t", "n"}, {"p", "g", "t", "n"}]
+
+
+PRICED = (0, 300, 1200, 1 << 40)
+
+
+def test_a_price_counts_what_must_be_kept_besides() -> None:
+    """Without %p in the backward part %g would be computed from a value that is as large."""
+    text = DEAR.replace("GeLUGrad(%g1, %p, %g)", "Mul(%g1, %g)")
+    assert names(text, lambda forward, piece: what_is_worth(forward, piece, 1 << 40)) == {"p", "g", "t", "n"}
+    without = text.replace("MatMul(%x, %w, false, false)", "Multinomial(%x, %w)")
+    assert names(without, lambda forward, piece: what_is_worth(forward, piece, 1 << 40)) == {"t", "n"}
+
+
+def test_what_does_not_compute_from_each_other_waits_by_itself() -> None:
+    forward = forward_of(parse_program(DEAR).graphs["step"], CPU)
+    found = parts(forward, everything(forward, forward.nodes))
+    assert [{node.name for node in part} for part in found] == [{"p", "g", "t"}, {"n"}]

@@ -1,0 +1,34 @@
+"""How long nodes take on CPU, for comparing plans: not for predicting seconds of another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...core.graph import Node
+from ...core.primitives import CPU, Family, named
+from .flops import estimated_flops
+
+PICOSECONDS = {
+    "BatchNorm": 3600, "BiasAddGrad": 16000, "Cos": 18000, "Erf": 6100, "GeLU": 31000, "GeLUGrad": 65000,
+    "LayerNorm": 3900, "LogSoftmax": 2600, "MaskedFill": 3600, "MaxPool": 22000, "Pow": 55000, "Rsqrt": 5000,
+    "Sin": 19000, "Softplus": 4000, "SoftmaxBackward": 6000, "Transpose": 8200,
+}  # fmt: skip
+"""An operation (:mod:`.flops`) of the primitives that are more than twice as slow as others, by ``python -m
+benchmarks.kernel_time``, MindSpore 2.10, 2026-11-23, on 2 cores of an AMD EPYC that had other work too."""
+_PRODUCT, _OTHER = 20, 1000
+"""An operation of any other primitive, and on other devices than CPU: it computes, or it moves memory. Products and
+convolutions took 15 to 28, most elementwise primitives 300 to 2000."""
+_PRODUCTS = named(
+    Family.MATMUL, Family.AFFINE, Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION, Family.FILTER_GRADIENT,
+    Family.RECURRENT,
+)  # fmt: skip
+
+
+def picoseconds(nodes: Iterable[Node], target: str = CPU) -> int:
+    """The sum over nodes, one after another."""
+    return sum(estimated_flops((node,)) * _for_one(node.op.name, target) for node in nodes)
+
+
+def _for_one(name: str, target: str) -> int:
+    default = _PRODUCT if name in _PRODUCTS else _OTHER
+    return PICOSECONDS.get(name, default) if target == CPU else default
