@@ -210,6 +210,7 @@ def test_nothing_of_a_file_is_run() -> None:
         "boost_compile/__init__.py",
         "runtime/differentiation/differentiate.py",  # what ir/python wrote, and ir/formats/python/check.py has read
         "runtime/engine/device.py",  # looks where MindSpore lies, and runs nothing of it
+        "runtime/training/log_files.py",  # looks whether tensorboardX is installed
     }  # fmt: skip
     banned = {"eval", "exec", "__import__", "compile", "os.system", "os.popen"}
     modules_banned = {"pickle", "marshal", "shelve", "dill", "yaml", "code"}

@@ -25,6 +25,7 @@ EPOCH = {"number": 1, "loss": 0.5, "samples": 8, "seconds": 1.0, "evaluation": N
 REPORT = {
     "ranks": 1, "restarts": 0, "epochs": [EPOCH], "losses": [0.5], "cycles": 1, "skipped_updates": 0, "flushed": 0,
     "short_steps": 0, "pending": 0, "saved": "run.ckpt", "saved_weights": None, "saved_adapter": None,
+    "findings": [],
 }  # fmt: skip
 
 
