@@ -145,6 +145,7 @@ def test_every_optimizer(ranks: int) -> None:
                 assert_same(part(values, f"{key}/state/"), plain)
 
 
+@pytest.mark.slow
 def test_four_ranks_train_a_transformer_with_a_quarter_of_the_slots_each() -> None:
     run, _ = described(4)["gpt"]
     program = compiled(run, SHARD)

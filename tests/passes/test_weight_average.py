@@ -24,8 +24,8 @@ Exported = Callable[[str], Path]
 Rule = Callable[[int], tuple[float, float] | None]
 """The shares of the old average and of the weight after update n; None where the average does not move."""
 
-FEW = ["mlp_adam", "lenet_bn_decay", "mlp_half_weights", "branch_state", "gpt_sgd"]
-MANY = [n for n in names("optimizer", runs_on_cpu=True)[:20] if n not in FEW]
+FEW = ["mlp_adam", "lenet_bn_decay", "mlp_half_weights", "branch_state"]
+MANY = [n for n in ["gpt_sgd", *names("optimizer", runs_on_cpu=True)[:20]] if n not in FEW]
 STEPS = 3
 
 

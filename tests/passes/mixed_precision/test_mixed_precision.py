@@ -26,8 +26,8 @@ from tests.tools.support import shell
 Exported = Callable[[str], Path]
 QUICK = {
     "O1": ("mlp_adam", "lenet_bn", "shared_weights"),
-    "O2": ("mlp", "lenet_bn", "gpt", "clip_each", "branch", "dropout", "residual_in_place", "recomputed", "lstm"),
-    "O3": ("lenet_bn", "gpt_sgd"),
+    "O2": ("mlp", "lenet_bn", "gpt", "branch", "residual_in_place", "recomputed"),
+    "O3": ("lenet_bn",),
 }
 DIFFERENT = {
     "O1": {
