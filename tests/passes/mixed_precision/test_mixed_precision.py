@@ -91,7 +91,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(("level", "name"), [(level, name) for level, cases in QUICK.items() for name in cases])
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [
+        *((level, name) for level, cases in QUICK.items() for name in cases),
+        pytest.param("O3", "gpt_sgd", marks=pytest.mark.slow),
+    ],
+)
 def test_training_is_that_of_a_file_with_native_mixed_precision(
     level: str, name: str, exported: Exported, tmp_path: Path
 ) -> None:
