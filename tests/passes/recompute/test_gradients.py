@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from boost_compile.ir.core.graph import Graph
 from boost_compile.ir.core.primitives import CPU
 from boost_compile.ir.rewrite.effects.editing import Effects
@@ -11,7 +13,7 @@ from boost_compile.passes.recompute.clones import Copies, run_again
 from tests.graphs import graph, node
 
 
-def _copied(of: Graph, *pieces: str) -> Copies:
+def _copied(of: Graph, *pieces: Iterable[str]) -> Copies:
     """The pieces, each a few names, run again; committing finds an order of all nodes, or is an error."""
     effects = Effects(of)
     done = run_again(forward_of(of, CPU), [{node(of, name) for name in piece} for piece in pieces], effects)
@@ -92,5 +94,5 @@ graph @step(%x: float32[64]) {
   %r = Depend(%t2, %u2)
   return %r
 }""")
-    done = _copied(g, ["f1"], ["f2"])  # type: ignore[arg-type]
+    done = _copied(g, ["f1"], ["f2"])
     assert [_waits_for(done, g, name) for name in ("f1", "f2")] == ["g1", "g2"]
