@@ -19,7 +19,7 @@ ALIKE, SHARE = 3, 0.6
 both), and this share of the family, or of the smaller collection."""
 
 ON_ITS_OWN = {
-    "ir/proof/reals.py:_compared": "what is true of two numbers, by the sign of their difference",
+    "ir/proof/conditions.py:compared": "what is true of two numbers, by the sign of their difference",
     "ir/proof/reals.py:_operation": "which law looks at a primitive; the laws stand in the functions that it calls",
     "ir/symbolic/numbers.py:_interpreted": "the checker shares no law with the prover, so it has rules of its own",
     "ir/symbolic/numbers.py:_logic": "the checker shares no law with the prover, so it has rules of its own",

@@ -16,7 +16,7 @@ from . import formulas
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .polynomial import ONE
 from .reals import Reals
-from .updates import Moved, by_many, rewritten, updates
+from .weight_updates import Moved, by_many, rewritten, updates
 
 
 @dataclass

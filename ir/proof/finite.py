@@ -27,13 +27,14 @@ class Tests:
 
 def tests_of(terms: Terms, reals: Reals, known: Collection[int]) -> Tests | None:
     """The tests that ``reals`` met, but for those that are ``known`` of the original, and what they lead to."""
-    whole = {t for t in reals.tests if terms.name(t) == "ReduceAll" or terms.shapes[t] == ()}
+    tested = reals.conditions.tests
+    whole = {t for t in tested if terms.name(t) == "ReduceAll" or terms.shapes[t] == ()}
     own = whole.difference(known)
     if not own:
         return None
     joined = {f: _leaves(terms, f) for f in {*reals.forms.values(), *own} if f in own or terms.name(f) == "LogicalAnd"}
     roots = [f for f, of in joined.items() if of & own and not any(of < other for other in joined.values())]
-    return Tests(own, dict.fromkeys(own, True), [{f: False} for f in roots], {t: reals.tests[t] for t in whole})
+    return Tests(own, dict.fromkeys(own, True), [{f: False} for f in roots], {t: tested[t] for t in whole})
 
 
 def _leaves(terms: Terms, form: int) -> frozenset[int]:

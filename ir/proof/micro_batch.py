@@ -12,7 +12,7 @@ from .expected import Expected
 from .finite import Tests, tests_of, untested
 from .polynomial import Polynomial, add
 from .reals import Reals
-from .results import compare_results
+from .returned import compare_results
 from .sides import Sides
 from .verdict import STATE, UNPROVED, Added, Proof, Verdict
 

@@ -26,11 +26,6 @@ class Promises:
             return None
         return "sum" if self.options["data-parallel"].get("mean") is False else "mean"
 
-    @property
-    def changes(self) -> bool:
-        """Whether gradients are to reach the update side changed."""
-        return False
-
 
 def promises_of(program: Program) -> Promises:
     return Promises({r.name: r.options for r in program.reports})

@@ -15,16 +15,17 @@ from ..core.graph import Graph
 from ..core.program import Program
 from ..symbolic.execution import Unproved
 from ..symbolic.terms import Terms
-from . import anatomy, formulas
+from . import formulas
 from .before import compare_order, compare_start
 from .claim import claim_of
+from .cycle_end import Scenario, end_of_cycle, judge
 from .expected import Expected, expect
 from .formulas import rounding
 from .micro_batch import micro_batch, note
 from .polynomial import Polynomial
 from .reals import Reals
 from .sides import Sides
-from .update import Scenario, judge, update
+from .trust import trusted
 from .variants import Frozen, prove_variants
 from .verdict import ORDER, STATE, UNPROVED, Proof, Verdict
 
@@ -50,7 +51,7 @@ def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tu
         expected = expect(sides, proof)
         frozen = expected.frozen
         if sides.averaged or expected.changed.statement is not None:
-            proof.trusted.append(anatomy.trusted(sides.graph, sides.parts))
+            proof.trusted.append(trusted(sides.graph, sides.parts))
         _cycle(sides, expected, proof)
     except Unproved as reason:
         _give_up(original, proof, str(reason))
@@ -92,7 +93,7 @@ def _cycle(sides: Sides, expected: Expected, proof: Proof) -> None:
     batch = micro_batch(sides, expected, taking, sides.run(taking, sides.start), proof, {})
     note(sides, expected, batch, taking, updating, proof)
     for name in updating:
-        update(sides, expected, graphs[name], batch, proof)
+        end_of_cycle(sides, expected, graphs[name], batch, proof)
 
 
 def _self_contained(sides: Sides, expected: Expected, graph: Graph, proof: Proof) -> None:
@@ -109,4 +110,4 @@ def _self_contained(sides: Sides, expected: Expected, graph: Graph, proof: Proof
         raise Unproved("a self-contained program that drops micro-batches has no law")
     note(sides, expected, batch, graph, [graph.name], proof)
     proof.counted = (count, steps)
-    update(sides, expected, graph, batch, proof)
+    end_of_cycle(sides, expected, graph, batch, proof)

@@ -13,31 +13,36 @@ from fractions import Fraction
 from math import isfinite
 
 from ..analysis.derivative.calls import LinearCall
-from ..analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
+from ..analysis.derivative.linear_operands import ZEROS, linear_in
 from ..core.attributes import Number, TensorValue
 from ..core.data import to_numpy
-from ..core.primitives import Family
+from ..core.primitives import PRIMITIVES, Family, named
 from ..core.types import DType, TensorType
 from ..symbolic.execution import ite
 from ..symbolic.terms import REAL, Shape, Terms
+from .conditions import CONDITIONS, Conditions
 from .laws import LAWS
-from .polynomial import ONE, Monomial, Polynomial, plus, power, product, times
-from .ranks import Ranks, laid_out
+from .polynomial import ONE, Polynomial, plus, power, product, times
+from .rank_sums import Ranks, laid_out
+from .scale_factors import ScaleFactors
 
 _FLOATS = {REAL, *(d.value for d in DType if d.is_float)}
 _MOST = 400
 """Monomials that products are taken of: of more, the product is an atom."""
 _SUMMANDS = 20_000
 """Monomials of a polynomial at most: more, and it is an atom. The norm of all gradients has one for each weight."""
-_COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual")
-_DEEPEST = 60
-"""Nodes through which a zero is followed."""
+_FAMILIES = {
+    name: PRIMITIVES[name].family
+    for name in named(Family.SUM, Family.DIFFERENCE, Family.PRODUCT, Family.QUOTIENT, Family.CAST)
+}
+_BITS = {law: 1 << i for i, law in enumerate(LAWS)}
 
 
 class Reals:
     """The normal forms of one case. ``opaque``: terms that are atoms. ``positive``: numbers of the proof that are at
-    least 1, and ``nonzero`` others that are not 0. ``truths``: what the case says of conditions, in normal form.
-    ``scales``: the loss scales that leave the network as factors; ``calls``: functions that are linear."""
+    least 1, ``natural`` those that are at least 0, and ``nonzero`` others that are not 0. ``truths``: what the case
+    says of conditions, in normal form. ``scales``: the loss scales that leave the network as factors; ``calls``:
+    functions that are linear."""
 
     def __init__(
         self,
@@ -49,29 +54,19 @@ class Reals:
         nonzero: Collection[int] = (),
         truths: Mapping[int, bool] | None = None,
         scales: Collection[int] = (),
-        replaced: Mapping[int, int] | None = None,
         ranks: Ranks | None = None,
         calls: Mapping[int, LinearCall] | None = None,
     ):
         self.terms = terms
         self.opaque = opaque
-        self.positive = frozenset(positive)
-        self.natural = frozenset(natural)
         self.nonzero = frozenset((*positive, *nonzero))
-        self.truths = dict(truths or {})
-        self.scales = frozenset(scales)
-        self.replaced = dict(replaced or {})
+        self.conditions = Conditions(terms, truths or {}, positive, natural)
+        self.scales = ScaleFactors(terms, scales, calls or {}) if scales else None
         self.ranks = ranks
-        self.calls = calls or {}
         self._taken = 0
         self._masks: dict[int, int] = {}
         self._polynomials: dict[int, Polynomial] = {}
         self._forms: dict[int, int] = {}
-        self._factored: dict[int, tuple[Monomial, int]] = {}
-        self._scaled: dict[int, bool] = {}
-        self._zeros: dict[int, bool] = {}
-        self.tests: dict[int, int] = {}
-        """Tests for finite values that were met, in normal form, and what they test."""
 
     # -- the normal form of a term -----------------------------------------------------------------------------
 
@@ -100,7 +95,7 @@ class Reals:
     def is_nothing(self, number: int) -> bool:
         """Whether a term is 0, or false."""
         form = self.form(number)
-        return not self._polynomials[number] or self._truth(form) is False
+        return not self._polynomials[number] or self.conditions.truth(form) is False
 
     def laws(self, numbers: Iterable[int]) -> set[str]:
         """The laws that the normal forms of these terms take."""
@@ -122,19 +117,15 @@ class Reals:
             if t in found or t in forms:
                 continue
             found.add(t)
-            if t not in opaque and not (self.scales and self._factor(t)[1] in opaque):
+            if t not in opaque and not (self.scales and self.scales.of(t)[1] in opaque):
                 stack.extend(a for a in arguments[t] if a not in forms)
         return sorted(found)
 
     def _settle(self, t: int) -> None:
         if t in self._forms:
             return
-        replaced = self.replaced.get(t)
-        if replaced is not None:
-            self._polynomials[t], self._forms[t] = {((replaced, 1),): Fraction(1)}, replaced
-            return
         self._taken = 0
-        scale, base = self._factor(t) if self.scales else (ONE, t)
+        scale, base = self.scales.of(t) if self.scales else (ONE, t)
         if base in self.opaque:
             p: Polynomial = {times(scale, ((base, 1),)): Fraction(1)}
             if scale:
@@ -251,8 +242,8 @@ class Reals:
         arguments = terms.arguments[t]
         said = head[3]
         dtype = said[0] if said else ""  # type: ignore[index]
-        if name in ("LogicalNot", "LogicalAnd", "LogicalOr", "ReduceAll", "IsFinite", *_COMPARISONS):
-            return self._logic(t, name, arguments)
+        if name in CONDITIONS:
+            return self._condition(t)
         if terms.shapes[t] is None:
             return None
         if name in ("Select",) and len(arguments) == 3:
@@ -270,7 +261,7 @@ class Reals:
                 return self.ranks.total(self._forms[arguments[0]], self)
             if name in ("Reshape", "Slice"):
                 plain = self._linear(t) or self._atom(self._rebuilt(t))
-                return self._in_place(plain)
+                return self._laid_out(plain)
         found = self._arithmetic(t, name, arguments, str(dtype))
         return self._linear(t) if found is None else found
 
@@ -286,12 +277,12 @@ class Reals:
                 if p[0] != self._atom(arguments[0]) or source.dtype.value != dtype:
                     self._use("cast")
                 return p[0]
-            truth = self._truth(self._forms[arguments[0]])
+            truth = self.conditions.truth(self._forms[arguments[0]])
             if truth is not None:
                 self._use("logic")
                 return {ONE: Fraction(1)} if truth else {}
             return None
-        if name in ("ZerosLike", "ZerosLikeExt"):
+        if name in ZEROS:
             self._use("zeros")
             return {}
         if name == "OnesLike":
@@ -370,7 +361,7 @@ class Reals:
         atom = terms.make(terms.heads[t], new, terms.shapes[t], node)
         return {times(scalars, ((atom, 1),)): coefficient}
 
-    def _in_place(self, p: Polynomial) -> Polynomial:
+    def _laid_out(self, p: Polynomial) -> Polynomial:
         """A rearrangement without what undoes itself."""
         (monomial, c), *others = p.items()
         atoms = [a for a, _ in monomial if self.terms.shapes[a] != ()]
@@ -385,26 +376,19 @@ class Reals:
 
     # -- conditions --------------------------------------------------------------------------------------------
 
-    def _truth(self, form: int) -> bool | None:
-        known = self.truths.get(form)
-        if known is not None:
-            return known
-        head = self.terms.heads[form]
-        if head[0] == "sum" and head[2] == ((1, (1,)),):  # one truth for each element
-            form = self.terms.arguments[form][0]
-        value = self.terms.values.get(form)
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, TensorValue) and value.type.dtype is DType.BOOL and value.data.nbytes == 1:
-            return not value.data.is_zero()
-        return None
-
-    def _said(self, truth: bool) -> Polynomial:
-        self._use("logic")
-        return self._atom(self.terms.constant(truth))
+    def _condition(self, t: int) -> Polynomial:
+        arguments = self.terms.arguments[t]
+        forms, polynomials = [self._forms[a] for a in arguments], [self._polynomials[a] for a in arguments]
+        found = self.conditions.of(t, forms, polynomials)
+        if isinstance(found, bool):
+            self._use("logic")
+            return self._atom(self.terms.constant(found))
+        if found != self._rebuilt(t):
+            self._use("logic")
+        return self._atom(found)
 
     def _branch(self, t: int, condition: int, yes: int, no: int) -> Polynomial:
-        truth = self._truth(self._forms[condition])
+        truth = self.conditions.truth(self._forms[condition])
         if truth is not None:
             self._use("select")
             return self._polynomials[yes if truth else no]
@@ -420,235 +404,3 @@ class Reals:
         if terms.heads[t][0] == "ite" or terms.shapes[condition] == ():
             return self._atom(ite(terms, *new))
         return self._atom(terms.make(terms.heads[t], new, terms.shapes[t], terms.nodes[t]))
-
-    def _logic(self, t: int, name: str, arguments: tuple[int, ...]) -> Polynomial:
-        forms = [self._forms[a] for a in arguments]
-        truths = [self._truth(f) for f in forms]
-        if name == "LogicalNot":
-            if truths[0] is not None:
-                return self._said(not truths[0])
-            if self.terms.name(forms[0]) == "LogicalNot":
-                self._use("logic")
-                return self._atom(self.terms.arguments[forms[0]][0])
-        elif name in ("LogicalAnd", "LogicalOr"):
-            absorbing = name == "LogicalOr"
-            if absorbing in truths:
-                return self._said(absorbing)
-            unknown = [f for f, known in zip(forms, truths, strict=True) if known is None]
-            nested = [self.terms.arguments[f] if self.terms.name(f) == name else (f,) for f in unknown]
-            rest = sorted({f for of in nested for f in of})
-            if not rest:
-                return self._said(not absorbing)
-            if len(rest) == 1:
-                self._use("logic")
-                return self._atom(rest[0])
-            return self._known(
-                self.terms.make(self.terms.heads[t], tuple(rest), self.terms.shapes[t], self.terms.nodes[t])
-            )
-        elif name in ("ReduceAll", "IsFinite"):
-            if truths[0] is not None and name == "ReduceAll":
-                return self._said(truths[0])
-            rebuilt = self._rebuilt(t)
-            if name == "IsFinite" and not self.terms.arguments[forms[0]] and self.terms.heads[forms[0]][0] == "sum":
-                return self._said(True)  # a number, and over the reals it is finite
-            if name == "IsFinite":
-                self.tests.setdefault(rebuilt, forms[0])
-            elif forms[0] in self.tests:
-                self.tests.setdefault(rebuilt, self.tests[forms[0]])
-            return self._known(rebuilt)
-        elif len(arguments) == 2:
-            decided = self._compared(name, *(self._polynomials[a] for a in arguments))
-            if decided is not None:
-                return self._said(decided)
-        return self._known(self._rebuilt(t))
-
-    def _known(self, form: int) -> Polynomial:
-        truth = self.truths.get(form)
-        return self._atom(form) if truth is None else self._said(truth)
-
-    def _compared(self, name: str, a: Polynomial, b: Polynomial) -> bool | None:
-        difference = plus(a, {m: -c for m, c in b.items()})
-        if not difference:
-            return name in ("Equal", "GreaterEqual", "LessEqual")
-        least = 0
-        signs = set()
-        for monomial, c in difference.items():
-            if any(x not in self.positive and x not in self.natural for x, _ in monomial):
-                return None
-            if all(x in self.positive for x, _ in monomial):
-                least = 1
-            signs.add(c > 0)
-        if len(signs) > 1:
-            return None
-        up = signs.pop()
-        if least:  # strictly above, or strictly below
-            return {"Greater": up, "GreaterEqual": up, "Less": not up, "LessEqual": not up, "Equal": False,
-                    "NotEqual": True}[name]  # fmt: skip
-        return True if name == ("GreaterEqual" if up else "LessEqual") else False if name == (
-            "Less" if up else "Greater") else None  # fmt: skip
-
-    # -- factors of the network --------------------------------------------------------------------------------
-
-    def _depends(self, root: int) -> bool:
-        """Whether a loss scale is part of the term."""
-        known = self._scaled
-        if root not in known:
-            for t in self.terms.below([root], known):
-                known[t] = t in self.scales or any(known[a] for a in self.terms.arguments[t])
-        return known[root]
-
-    def _factor(self, root: int) -> tuple[Monomial, int]:
-        """A term as a product of loss scales and what is left: f(s·x) = s·f(x) from the scaled seeds on."""
-        found = self._factored.get(root)
-        if found is None:
-            if not self._depends(root):
-                return ONE, root
-            for t in self.terms.below([root], self._factored):
-                self._factored[t] = self._factor_one(t) if self._depends(t) else (ONE, t)
-            found = self._factored[root]
-        return found
-
-    def _factor_one(self, t: int) -> tuple[Monomial, int]:
-        terms = self.terms
-        head, arguments = terms.heads[t], terms.arguments[t]
-        if t in self.scales:
-            return ((t, 1),), self._one()
-        parts = [self._factored.get(a, (ONE, a)) for a in arguments]
-        kind, name = head[0], terms.name(t)
-        node = terms.nodes[t]
-        if kind == "op" and node is not None:
-            family = _FAMILIES.get(name, Family.OTHER)
-            one = self._one()
-            if family in (Family.PRODUCT, Family.QUOTIENT) and len(arguments) == 2:
-                sign = 1 if family is Family.PRODUCT else -1
-                for at, other in ((1, 0), (0, 1)):
-                    if parts[at][1] == one and (at == 1 or sign == 1):
-                        scale = times(parts[other][0], power(parts[at][0], sign if at == 1 else 1))
-                        if parts[other][1] == one or terms.shapes[parts[other][1]] == terms.shapes[t]:
-                            return scale, parts[other][1]
-            if family is Family.CAST:
-                return parts[0][0], self._cast(t, parts[0][1])
-            if name in SHAPE_ONLY:
-                return ONE, self._with(t, parts)
-        if (kind == "op" or (kind == "written" and head[3] == 0)) and node is not None:
-            return self._factor_linear(t, parts)
-        if kind == "apply" and arguments[0] in self.calls:
-            return self._factor_jointly(t, parts, self.calls[arguments[0]].operands) or (ONE, t)
-        scales = {s for s, base in parts if not self._zero(base)}
-        if kind == "tuple" and len(scales) == 1:
-            return scales.pop(), self._with(t, parts)
-        if kind == "item":
-            call = self.calls.get(next(iter(terms.arguments[arguments[0]]), -1))
-            scaled = call is None or head[1] in call.items or parts[0][0] == ONE
-            return (parts[0][0], self._with(t, parts)) if scaled else (ONE, t)
-        if kind == "ite" and parts[0][0] == ONE:
-            joint = {s for s, base in parts[1:] if not self._zero(base)}
-            if len(joint) == 1:
-                return joint.pop(), ite(terms, parts[0][1], parts[1][1], parts[2][1])
-        if scales == {ONE}:
-            return ONE, self._with(t, parts)
-        return ONE, t
-
-    def _one(self) -> int:
-        return self.terms.make(("one",), (), ())
-
-    def _with(self, t: int, parts: Iterable[tuple[Monomial, int]]) -> int:
-        terms = self.terms
-        return terms.make(terms.heads[t], tuple(base for _, base in parts), terms.shapes[t], terms.nodes[t])
-
-    def _cast(self, t: int, base: int) -> int:
-        """Cast(Cast(x)) is x where the inner one widens and the outer one goes back."""
-        terms = self.terms
-        if base == self._one():
-            return base
-        said = terms.heads[t][3]
-        if terms.name(base) == "Cast":
-            inner = terms.arguments[base][0]
-            node = terms.nodes[base]
-            source = node.operand(0).type if node is not None else None
-            if isinstance(source, TensorType) and said and source.dtype.value == said[0]:  # type: ignore[index]
-                between = terms.heads[base][3]
-                if source.dtype.is_float and DType(between[0]).is_float:  # type: ignore[index]
-                    return inner
-        return terms.make(terms.heads[t], (base, *terms.arguments[t][1:]), terms.shapes[t], terms.nodes[t])
-
-    def _factor_linear(self, t: int, parts: list[tuple[Monomial, int]]) -> tuple[Monomial, int]:
-        terms = self.terms
-        if all(s == ONE for s, _ in parts):
-            return ONE, self._with(t, parts)
-        node = terms.nodes[t]
-        one = self._one()
-        if any(base == one for _, base in parts) or node is None:
-            return ONE, t
-        alternatives = linear_in(node)
-        if alternatives is None:
-            return ONE, t
-        products = len(alternatives) > 1 and all(len(a) == 1 for a in alternatives)
-        if products:
-            scale: Monomial = ONE
-            places = {a[0] for a in alternatives}
-            if any(s != ONE for i, (s, _) in enumerate(parts) if i not in places):
-                return ONE, t
-            for s, _ in parts:
-                scale = times(scale, s)
-            return scale, self._with(t, parts)
-        found = (self._factor_jointly(t, parts, places_) for places_ in alternatives)
-        return next((f for f in found if f is not None), (ONE, t))
-
-    def _factor_jointly(
-        self, t: int, parts: list[tuple[Monomial, int]], places: Collection[int]
-    ) -> tuple[Monomial, int] | None:
-        """The factor of what is linear in these places together; None where they do not have one."""
-        inside = [parts[i] for i in places if i < len(parts) and not self._zero(parts[i][1])]
-        outside = [parts[i] for i in range(len(parts)) if i not in places]
-        if inside and len({s for s, _ in inside}) == 1 and all(s == ONE for s, _ in outside):
-            return inside[0][0], self._with(t, parts)
-        return None
-
-    def _zero(self, root: int) -> bool:
-        """Whether a term is zero everywhere: a constant, zeros like something, or such elements moved about."""
-        known = self._zeros
-        if root in known:
-            return known[root]
-        stack = [root]
-        while stack:
-            t = stack[-1]
-            needed = self._zero_if(t)
-            open_ = [a for a in needed or () if a not in known]
-            if open_ and len(stack) < _DEEPEST:
-                stack.append(open_[0])
-                continue
-            known[t] = needed is not None and all(known.get(a, False) for a in needed)
-            stack.pop()
-        return known[root]
-
-    def _zero_if(self, t: int) -> tuple[int, ...] | None:
-        """The terms that make this one zero if they are; None where it is not zero."""
-        terms = self.terms
-        value = terms.values.get(t)
-        if isinstance(value, TensorValue):
-            return () if value.data.is_zero() else None
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return None if value else ()
-        if terms.heads[t][0] != "op":
-            return None
-        name, node, arguments = terms.name(t), terms.nodes[t], terms.arguments[t]
-        if name in ZEROS:
-            return ()
-        if name in FILLS:
-            return arguments[1:2]
-        alternatives = linear_in(node) if node is not None else None
-        if alternatives is None or len(alternatives) != 1:
-            return None
-        return tuple(arguments[i] for i in alternatives[0] if i < len(arguments)) or None
-
-
-def _families() -> dict[str, Family]:
-    from ..core.primitives import PRIMITIVES
-
-    wanted = (Family.SUM, Family.DIFFERENCE, Family.PRODUCT, Family.QUOTIENT, Family.CAST)
-    return {n: f.family for n, f in PRIMITIVES.items() if f.family in wanted and not f.writes}
-
-
-_FAMILIES = _families()
-_BITS = {law: 1 << i for i, law in enumerate(LAWS)}

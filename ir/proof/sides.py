@@ -18,7 +18,7 @@ from ..symbolic.terms import VARIES, Terms
 from . import formulas
 from .formulas.rules import Rule
 from .promises import promises_of
-from .ranks import Ranks
+from .rank_sums import Ranks
 from .reals import Reals
 
 

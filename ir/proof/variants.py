@@ -14,8 +14,8 @@ from ..symbolic.execution import Execution, Outcome
 from ..symbolic.terms import Terms
 from .formulas import freeze
 from .reals import Reals
-from .updates import MEANS, Moved, updates
 from .verdict import STATE, UNPROVED, Proof, Verdict
+from .weight_updates import MEANS, Moved, updates
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Runs a graph on terms: what it leaves in each state and what it returns, as functions of states, inputs and draws.
 
-Nodes run in the order of the list. That is the order of their effects where no two of them race (:mod:`.races`), so
-tokens say nothing more and drop out. A random primitive gets a serial number among the draws with the same operands.
-A branch runs both ways, and what comes of it is joined by its condition. A function that calls itself is a term of its
-body, with its arguments as formal ones.
+Nodes run in the order of the list. That is the order of their effects where no two of them race
+(:mod:`..analysis.effects.races`), so tokens say nothing more and drop out. A random primitive gets a serial number
+among the draws with the same operands. A branch runs both ways, and what comes of it is joined by its condition. A
+function that calls itself is a term of its body, with its arguments as formal ones.
 """
 
 from __future__ import annotations

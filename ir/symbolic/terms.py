@@ -15,7 +15,7 @@ loop        a function that calls itself, by the terms of its body; ``again`` is
 mean        the mean of a term over the micro-batches of the cycle
 all         the mean of a term over the micro-batches of the cycle on all ranks; ``over ranks``: another sum over ranks
 symbol      a number of the proof: how many micro-batches a cycle has
-sum         a sum of products with rational coefficients: the normal form of :mod:`.reals`
+sum         a sum of products with rational coefficients: a normal form
 =========== ==========================================================================================================
 """
 

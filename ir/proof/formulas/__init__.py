@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.program import Program
 from ...core.types import Type
-from ..updates import Update
+from ..weight_updates import Update
 from . import average, centralize, clip, freeze, groups, less_bn, rounding
 from .statement import Stated, Statement
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...builders.nodes import Nodes
 from ...core.graph import Graph, Value
 from ...core.types import Type
-from ..updates import Update
+from ..weight_updates import Update
 
 GRADIENT, REST, RATE, WEIGHT = "gradient", "rest", "rate", "weight"
 """What an input is of a weight: its gradient, the decay that is added to it, its learning rate, its value."""

@@ -17,7 +17,7 @@ from boost_compile.ir.core.primitives import CPU, GPU, Family
 from boost_compile.ir.core.types import tensor
 from boost_compile.ir.proof import reals
 from boost_compile.ir.proof.laws import LAWS
-from boost_compile.ir.proof.ranks import Ranks
+from boost_compile.ir.proof.rank_sums import Ranks
 from boost_compile.ir.proof.reals import Reals
 from boost_compile.ir.symbolic.execution import Execution
 from boost_compile.ir.symbolic.terms import VARIES, Terms

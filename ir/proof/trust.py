@@ -1,8 +1,9 @@
-"""Which values of the original are gradients: those that leave nodes which MindSpore's autodiff marked as backward.
+"""What a proof trusts: which values of the original are gradients. They are those that leave nodes which MindSpore's
+autodiff marked as backward.
 
 The marks are not believed alone. A gradient is linear in the derivative that begins at the loss. So each value that
 leaves the marked part is followed up to there, primitive by primitive: a clip or a norm on the way would show. Whose
-gradient it is follows from the terms (:mod:`.updates`).
+gradient it is follows from the terms (:mod:`.weight_updates`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .micro_batch import MicroBatch
 from .own_states import compare_own_states
 from .polynomial import Polynomial, add, times
 from .reals import Reals
-from .results import compare_results
+from .returned import compare_results
 from .sides import Sides
 from .verdict import Proof
 
@@ -49,7 +49,7 @@ class Scenario:
         return tuple(n for n in (self.kept, self.gone) if n is not None)
 
 
-def update(sides: Sides, expected: Expected, graph: Graph, batch: MicroBatch, proof: Proof) -> None:
+def end_of_cycle(sides: Sides, expected: Expected, graph: Graph, batch: MicroBatch, proof: Proof) -> None:
     """Runs the graph at the end of a cycle, in each way that it may have gone."""
     takes, adding = bool(graph.inputs), batch.adding
     for scenario in _scenarios(sides, batch, takes):
@@ -130,7 +130,7 @@ def judge(
         wanted.form(term)
     for term in (*found.states.values(), *found.result):
         mine.form(term)
-    tests = tests_of(sides.terms, mine, set(wanted.tests))
+    tests = tests_of(sides.terms, mine, set(wanted.conditions.tests))
     if tests is None:
         case(scenario.truths, scenario.still, scenario.where, True if scenario.still else None)
         return
