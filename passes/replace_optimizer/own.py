@@ -11,6 +11,8 @@ from . import lamb, lion, muon, schedule_free
 from .composed import Composed, options_of
 
 OWN: dict[str, ModuleType] = {"lion": lion, "muon": muon, "schedule-free-adamw": schedule_free, "lamb": lamb}
+BESIDES = tuple(name for name in OWN if name != "lamb")
+"""Those that MindSpore does not have; its Lamb lacks a kernel for a CPU."""
 Make = Callable[[Spec, Sequence[StateVariable], Collection[str], float | None], Program]
 
 

@@ -36,7 +36,7 @@ from ..step.rates import NAME, Rate, find_rates, set_rates
 from ..step.results import named_results, with_results
 from ..step.split import forget_unused, refuse_sparse, sparse_gradients
 from ..step.update_side import update_effects
-from .own import OWN, find_own
+from .own import BESIDES, find_own
 
 SCOPE = "replace-optimizer"
 
@@ -186,7 +186,7 @@ def _update(
         update: Program = exported(spec, weights, taken, rate)
     except OptionError as error:
         if "is called" in str(error):
-            error.postscript += f"\n  replace-optimizer has these besides: {', '.join(OWN)}"
+            error.postscript += f"\n  replace-optimizer has these besides: {', '.join(BESIDES)}"
         raise
     return update
 
