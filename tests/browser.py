@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="Chromium or chromedriver is not installed")
@@ -75,7 +77,7 @@ class Browser:
     def _call(self, path: str, *, post: bool = False, **body: Any) -> Any:
         data = json.dumps(body).encode() if body or post else None
         request = urllib.request.Request(f"{self.session}/{path}", data, {"Content-Type": "application/json"})
-        with _OPENER.open(request, timeout=120) as answer:
+        with _OPENER.open(request, timeout=PATIENCE) as answer:
             return json.load(answer)["value"]
 
 
@@ -96,10 +98,10 @@ def browser() -> Iterator[Browser]:
             try:
                 yield window
             finally:
-                _OPENER.open(urllib.request.Request(window.session, method="DELETE"), timeout=60).close()
+                _OPENER.open(urllib.request.Request(window.session, method="DELETE"), timeout=PATIENCE).close()
         finally:
             driver.terminate()
-            driver.wait(60)
+            driver.wait(PATIENCE)
 
 
 def main() -> None:

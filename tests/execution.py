@@ -103,7 +103,7 @@ class Job:
     given: dict[int, tuple[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.barrier = threading.Barrier(self.ranks, timeout=20)
+        self.barrier = threading.Barrier(self.ranks, timeout=120)
 
     def gathered(self, what: str, value: Any) -> list[Any]:
         """What every rank gives to the collective that this thread has come to, by rank."""

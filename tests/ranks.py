@@ -10,8 +10,8 @@ import contextlib
 import gc
 import importlib
 import os
+import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,21 +20,24 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from boost_compile.tools.jobs.hosts import is_free
+
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 RESULTS = "BOOST_COMPILE_TEST_RESULTS"
 
 
-def run_ranks(module: str, ranks: int, *arguments: str, timeout: float = 300.0) -> list[dict[str, np.ndarray]]:
+def run_ranks(module: str, ranks: int, *arguments: str) -> list[dict[str, np.ndarray]]:
     """Runs the `main` of a module on `ranks` ranks, with the arguments in `sys.argv[1:]`.
 
     Returns what each reported, in their order.
-    A rank that fails or a job that takes longer than `timeout` seconds is an AssertionError with the end of the logs;
-    no process of the job outlives the call.
+    A rank that fails or a job that hangs is an AssertionError with the end of the logs; no process of the job outlives
+    the call.
     """
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
-        ended = _run([module, *arguments], ranks, folder, timeout)
+        ended = _run([module, *arguments], ranks, folder)
         reports = [folder / f"rank_{rank}.npz" for rank in range(ranks)]
         if ended != 0 or not all(path.exists() for path in reports):
             how = "did not end in time" if ended is None else f"ended with {ended}"
@@ -60,7 +63,7 @@ def _rank() -> None:
     job.main()
 
 
-def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | None:
+def _run(command: list[str], ranks: int, folder: Path) -> int | None:
     """The exit code of msrun; None where it had to be stopped."""
     binaries = Path(sys.executable).parent
     environment = {
@@ -70,6 +73,8 @@ def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | 
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
         "OMP_NUM_THREADS": "1",
+        # How long a rank waits in a collective: others may still compile (MindSpore: 30 s).
+        "MS_CPU_COMM_OP_TIMEOUT": str(int(PATIENCE)),
     }
     arguments = ["--worker_num", str(ranks), "--local_worker_num", str(ranks), "--master_port", str(free_port())]
     arguments += ["--join", "True", "--log_dir", str(folder / "logs"), "python", "-m", "tests.ranks", *command]
@@ -83,7 +88,7 @@ def _run(command: list[str], ranks: int, folder: Path, timeout: float) -> int | 
             start_new_session=True,
         )
         try:
-            return job.wait(timeout)
+            return job.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -104,11 +109,9 @@ def _kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    """A port of this machine that nothing listens on. It is below those that systems hand out by themselves (Linux:
+    from 32768 on), or another process could get it before the job listens there."""
+    return next(port for port in iter(lambda: random.SystemRandom().randrange(20_000, 32_768), None) if is_free(port))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

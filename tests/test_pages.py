@@ -17,6 +17,7 @@ from boost_compile.tools import cli
 from .advice import COMMANDS
 from .pages.reading import Item, items
 from .pages.references import spans
+from .waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -99,7 +100,9 @@ def typed(item: Item, where: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *arguments = item.arguments
     if "--ranks" in arguments:
         module = f"boost_compile.tools.{name.removeprefix('boost-')}"
-        done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=PATIENCE
+        )
         code, said = done.returncode, done.stdout + done.stderr
     else:
         capsys.readouterr()

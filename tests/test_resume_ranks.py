@@ -38,7 +38,7 @@ def test_each_rank_goes_on_with_its_own(exported, tmp_path: Path):
         "case": "dropout", "program": str(tmp_path / "search.boost"), "steps": [2], "suffix": ".safetensors"
     }  # fmt: skip
     (tmp_path / "runs.json").write_text(json.dumps(runs))
-    reports = run_ranks("tests.resume_job", 2, str(tmp_path / "runs.json"), timeout=900)
+    reports = run_ranks("tests.resume_job", 2, str(tmp_path / "runs.json"))
     differing = set()
     for rank, values in enumerate(reports):
         for name, run in runs.items():

@@ -24,6 +24,7 @@ from tests.conftest import export_once, zoo_folder
 from tests.data_parallel_job import Run, Values
 from tests.networks import CASES, build, names
 from tests.ranks import run_ranks
+from tests.waiting import PATIENCE
 
 SHARD, SHARD_TWO = "data-parallel,shard-optimizer", "data-parallel,shard-optimizer{stage=2}"
 OVERFLOW = "overflow-check,loss-scale{init=1024,window=2}"
@@ -64,7 +65,7 @@ def started(ranks: int, wanted: dict[str, tuple[Run, str]]) -> list[Values]:
             compiled(run, passes).save(str(path))
             runs.append(asdict(run) | {"key": key, "program": str(path)})
         (folder / "runs.json").write_text(json.dumps(runs))
-        found = run_ranks("tests.shard_job", ranks, str(folder), timeout=900)
+        found = run_ranks("tests.shard_job", ranks, str(folder))
         if "resumed" in wanted:
             for suffix in ("ckpt", "safetensors"):
                 found[0].update({f"{suffix}/{n}": v for n, v in read_state(folder / f"middle.{suffix}").items()})
@@ -185,7 +186,7 @@ def test_saved_in_the_middle_of_a_cycle_it_goes_on_there() -> None:
 
 def tool(*arguments: object, here: Path, tool: str = "run") -> str:
     line = [sys.executable, "-m", f"boost_compile.tools.{tool}", *map(str, arguments)]
-    done = subprocess.run(line, cwd=here, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(line, cwd=here, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -6,12 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from .browser import browser, needs_browser
+from .waiting import wait_until
 
 pytest.importorskip("material", reason="mkdocs-material is not installed")
 
@@ -78,10 +78,7 @@ def test_the_search_works_from_a_disk_and_no_page_is_wider_than_its_window(site:
         window.open(site / "index.html", 1400, 900)
         window.type(".md-search__input", "adasum")
         found = "return [...document.querySelectorAll('.md-search-result__item a')].map(a => a.pathname).join(' ')"
-        until = time.monotonic() + 30
-        while "distributed.html" not in window.run(found) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert "/distributed.html" in window.run(found)
+        wait_until(lambda: "/distributed.html" in window.run(found), "the search finds the page", pause=0.1)
         for page in ("promises.html", "ten-nodes.html", "benchmarks.html"):
             window.open(site / page, 420, 900)
             assert window.run("return document.documentElement.scrollWidth") == 420, page

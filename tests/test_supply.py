@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests import offline
 from tests.networks import CASES
+from tests.tools.support import write_data
+from tests.waiting import PATIENCE
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -82,7 +83,7 @@ guarded = pytest.mark.skipif(not offline.SUPPORTED, reason="system calls are fil
 
 def run_in(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{GUARD}{code}"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @guarded
@@ -101,8 +102,7 @@ def test_the_guard_sees_sockets(child: bool, tmp_path: Path) -> None:
 def test_commands_reach_for_no_network(exported: Callable[[str], Path], tmp_path: Path) -> None:
     """Compiled, looked at, trained and verified, in one process that its first socket would end."""
     (tmp_path / "mlp.mindir").write_bytes(exported("mlp").read_bytes())
-    batches = CASES["mlp"].batches(2)
-    np.savez(tmp_path / "data.npz", *(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+    write_data(tmp_path / "data.npz", CASES["mlp"].batches(2))
     done = run_in(tmp_path, COMMANDS)
     assert done.returncode == 0, done.stdout + done.stderr
     made = {"mlp.boost", "report.html", "mlp.onnx", "trained.safetensors"}

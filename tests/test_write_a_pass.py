@@ -13,6 +13,7 @@ import pytest
 from boost_compile.ir.text import parse_program, print_program
 
 import boost_compile as bc
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "write-a-pass.md"
@@ -53,7 +54,7 @@ def test_from_nothing_to_a_tested_pass(tmp_path: Path) -> None:
     outputs = []
     for line in [offline, *lines[1:]]:
         done = subprocess.run(
-            line, shell=True, cwd=package, env=environment, capture_output=True, text=True, timeout=300
+            line, shell=True, cwd=package, env=environment, capture_output=True, text=True, timeout=PATIENCE
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         outputs.append(done.stdout)

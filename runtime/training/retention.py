@@ -50,14 +50,16 @@ def save_and_retain(session: Trainee, path: str | os.PathLike[str], keep: int, s
 
 
 def previous_states(path: Path) -> list[Path]:
-    """The states that were kept under ``path``, the newest first, which may be the same as ``path``."""
-    pattern = re.compile(re.escape(path.stem) + r"\.cycle-\d+" + re.escape(path.suffix))
+    """The states that were kept under ``path``, the newest first, which may be the same as ``path``. Of one moment
+    (clocks of file systems have ticks of milliseconds) the later cycle is the newer."""
+    pattern = re.compile(re.escape(path.stem) + r"\.cycle-(\d+)" + re.escape(path.suffix))
     try:
         with os.scandir(path.parent) as entries:
-            found = [(e.stat().st_mtime_ns, Path(e.path)) for e in entries if pattern.fullmatch(e.name) and e.is_file()]
+            kept = [(e, found) for e in entries if (found := pattern.fullmatch(e.name)) and e.is_file()]
+            times = [(e.stat().st_mtime_ns, int(found[1]), Path(e.path)) for e, found in kept]
     except OSError:
         return []
-    return [place for _, place in sorted(found, reverse=True)]
+    return [place for *_, place in sorted(times, reverse=True)]
 
 
 def load_newest(session: Trainee, path: str | os.PathLike[str]) -> Path:

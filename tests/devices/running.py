@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 from . import ascend, gpu
 from .programs import Job
 from .worker import KEEP
@@ -47,7 +49,7 @@ def run(
     jobs: Iterable[Job],
     source: Callable[[str], Path],
     *,
-    limit: float = 100.0,
+    limit: float = 300.0,
     processes: int = 1,
     worker: str = WORKER,
     cycles: int = 2,
@@ -55,8 +57,9 @@ def run(
 ) -> list[Outcome]:
     """What became of each job on a device; `source(network)` is the exported file.
 
-    `limit` is in seconds for one program. In `keep` worker.py leaves the losses and the final state of each, and
-    the file STUBS there names what was called that does nothing. Raises NotPossible where nothing can be built.
+    `limit` is in seconds for one program; a process may take longer to come to its first. In `keep` worker.py leaves
+    the losses and the final state of each, and the file STUBS there names what was called that does nothing. Raises
+    NotPossible where nothing can be built.
     """
     environment = ENVIRONMENTS[device]()
     if keep is not None:
@@ -124,7 +127,7 @@ def _run_process(
 
 def _wait(process: subprocess.Popen[bytes], outcomes: Path, limit: float) -> int | None:
     """The exit code; None where a program took longer than `limit` seconds."""
-    size, since = -1, time.monotonic()
+    size, since = 0, time.monotonic()
     while True:
         try:
             return process.wait(0.5)
@@ -132,7 +135,7 @@ def _wait(process: subprocess.Popen[bytes], outcomes: Path, limit: float) -> int
             now = outcomes.stat().st_size
             if now != size:
                 size, since = now, time.monotonic()
-            elif time.monotonic() - since > limit:
+            elif time.monotonic() - since > (limit if size else max(limit, PATIENCE)):
                 return None
 
 

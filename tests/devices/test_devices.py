@@ -54,7 +54,7 @@ def test_what_has_no_kernel_is_found(exported: Exported) -> None:
 
 def test_a_process_that_ends_badly_is_told_and_the_others_go_on(exported: Exported) -> None:
     jobs = [Job("mlp", pipeline) for pipeline in ("abort", "endless", "exit", "legalize")]
-    outcomes = run(built("GPU"), jobs, exported, limit=2, worker="tests.devices.bad_worker")
+    outcomes = run(built("GPU"), jobs, exported, limit=10, worker="tests.devices.bad_worker")
     assert [outcome.end for outcome in outcomes] == ["crashed", "no end", "crashed", "ran"]
     assert "ended with -6" in outcomes[0].message
     assert "last words" in outcomes[0].message

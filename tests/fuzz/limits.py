@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 SECONDS = 10.0
-"""Far above what a machine under load needs for an input of some kilobytes."""
+"""Of the processor, whatever else the machine does: far above what an input of some kilobytes takes."""
 MEMORY = 128 << 20
 """What every input may take: caches, modules loaded late, stacks of threads."""
 PER_BYTE = 200
@@ -29,17 +29,17 @@ class Greed(BaseException):
 def limited(size: int) -> Iterator[None]:
     """Runs the block with the limits for an input of ``size`` bytes. In the main thread, on Linux."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    before = signal.signal(signal.SIGALRM, _over)
+    before = signal.signal(signal.SIGPROF, _over)
     resource.setrlimit(resource.RLIMIT_AS, (_taken() + MEMORY + PER_BYTE * size, hard))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     except MemoryError:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         raise Greed from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         if not gc.isenabled():
             gc.enable()

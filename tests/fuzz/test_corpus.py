@@ -61,7 +61,7 @@ def test_what_is_valid_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_mutations_of_the_structure(name: str) -> None:
-    @settings(max_examples=12, deadline=None, derandomize=True)
+    @settings(max_examples=12)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         random = Random(seed)

@@ -22,11 +22,7 @@ from boost_compile.ir.core.types import (
     TensorType,
     TupleType,
 )
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-
-# No time limits: a busy machine is no defect.
-untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Any text that UTF-8 can hold, with the characters that matter to the text form more often than chance would give.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.text('a:"\\%@ ,(){}\n▸✓/-.', max_size=8)

@@ -18,6 +18,7 @@ from tests.compare import assert_equal
 from tests.native import train_steps
 from tests.networks import CASES
 from tests.networks.optimizers import groups
+from tests.passes.two_compilations import assert_found_later
 from tests.reference import overflowing
 
 Exported = Callable[[str], Path]
@@ -130,14 +131,7 @@ LATER = ["parameter-groups{match=[*.bias],lr_factor=0.5}", "overflow-check", "gr
 
 @pytest.mark.parametrize("later", [LATER[0], *slow(*LATER[1:], "gradient-freeze{groups=2,type=interval}")])
 def test_passes_of_a_later_compilation_find_the_same_training(exported: Exported, later: str) -> None:
-    schedule = "schedule{kind=table,table=[0.3,0.1,0.2]}"
-    source = bc.load(exported("mlp_adam"))
-    together = bc.Session(bc.compile(source, f"{later},{schedule}"))
-    one_by_one = bc.Session(bc.compile(bc.compile(source, schedule), later))
-    for batch in CASES["mlp_adam"].batches(4):
-        together.step(*batch)
-        one_by_one.step(*batch)
-    assert_equal(one_by_one.state(), together.state())
+    assert_found_later(exported("mlp_adam"), "schedule{kind=table,table=[0.3,0.1,0.2]}", later)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.boundary import slow
 from tests.compare import State, assert_equal
 from tests.native import initial_state, train_steps
 from tests.networks import CASES, names
+from tests.passes.two_compilations import assert_found_later
 from tests.reference import overflowing
 
 Exported = Callable[[str], Path]
@@ -149,14 +150,7 @@ def test_lookahead_goes_on_from_the_slow_weights(exported: Exported) -> None:
 )
 @pytest.mark.parametrize("options", ["decay=0.9", "kind=swa,warmup=1,every=2", "kind=lookahead,every=2"])
 def test_passes_of_a_later_compilation_find_the_same_training(exported: Exported, later: str, options: str) -> None:
-    average = f"weight-average{{{options}}}"
-    source = bc.load(exported("mlp_adam"))
-    together = bc.Session(bc.compile(source, f"{later},{average}"))
-    one_by_one = bc.Session(bc.compile(bc.compile(source, average), later))
-    for batch in CASES["mlp_adam"].batches(6):
-        together.step(*batch)
-        one_by_one.step(*batch)
-    assert_equal(one_by_one.state(), together.state())
+    assert_found_later(exported("mlp_adam"), f"weight-average{{{options}}}", later)
 
 
 def test_what_cannot_be_averaged_is_named(exported: Exported) -> None:

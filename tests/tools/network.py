@@ -3,18 +3,20 @@ outside, and nothing stays."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from boost_compile.tools.jobs.lifeline import end_with_parent
 
 SHELL = Path(__file__).with_name("remote_shell.py")
-_numbers = itertools.count()
+PREFIX = "boost-test-"
 
 
 class Network:
@@ -24,13 +26,14 @@ class Network:
     rsh = f"{sys.executable} {SHELL}"
 
     def __init__(self, hosts: int):
-        self.name = f"boost-{os.getpid()}-{next(_numbers)}"
+        self.name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.addresses = [f"10.77.0.{k}" for k in range(1, hosts + 1)]
         self._servers: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Network:
         if shutil.which("ip") is None:
             pytest.skip("makes network namespaces, and this system has no command ip")
+        _clear_leftovers()
         try:
             for name in (self.name, *map(self._namespace, self.addresses)):
                 ip("netns", "add", name)
@@ -70,12 +73,19 @@ class Network:
     def start(self, number: int, *command: str, **options: Any) -> subprocess.Popen[str]:
         """Starts a command on a host."""
         there = self._namespace(self.addresses[number - 1])
-        return subprocess.Popen(["ip", "netns", "exec", there, *command], **options)
+        return subprocess.Popen(["ip", "netns", "exec", there, *command], preexec_fn=end_with_parent, **options)
 
     def unplug(self, number: int) -> None:
         """No packet comes from the host or reaches it any more."""
         ip("-n", self.name, "link", "set", f"port{number - 1}", "down")
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
+def ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], capture_output=True, text=True, check=True).stdout
+
+
+def _clear_leftovers() -> None:
+    """Removes what tests that were killed have left; the name says of which process it was."""
+    for name in (line.split()[0] for line in ip("netns", "list").splitlines()):
+        if name.startswith(PREFIX) and not psutil.pid_exists(int(name.removeprefix(PREFIX).partition("-")[0])):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)

@@ -6,14 +6,18 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from boost_compile.tools import cli
 
 from tests.advice import wrong_advice
+from tests.waiting import PATIENCE
 
 PYTHON_ARGUMENTS = re.compile(r"\b(strict|allow_nonfinite|resume|batch_size|allow_no_match|dimensions|evaluate)=")
 
@@ -40,10 +44,16 @@ def shell(capsys: pytest.CaptureFixture[str], command: click.Command, *arguments
     return Shell(code, out, err)
 
 
+def write_data(path: Path, batches: Iterable[tuple[np.ndarray, ...]]) -> Path:
+    """The micro-batches one after the other, as a file for ``--data``; returns its path."""
+    np.savez(path, *(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+    return path
+
+
 def process(module: str, *arguments: object, stdin: str = "") -> Shell:
     """The same in a process of its own."""
     command = [sys.executable, "-m", f"boost_compile.tools.{module}", *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE)
     return Shell(done.returncode, done.stdout, done.stderr)
 
 

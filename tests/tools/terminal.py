@@ -14,6 +14,8 @@ import termios
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -52,4 +54,4 @@ def on_terminal(command: str, *arguments: object, width: int = 80, folder: Path 
             raise
     finally:
         os.close(outer)
-    return Screen(process.wait(120), taken.decode().replace("\r\n", "\n"))
+    return Screen(process.wait(PATIENCE), taken.decode().replace("\r\n", "\n"))

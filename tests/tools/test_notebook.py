@@ -16,6 +16,7 @@ from boost_compile.ir.text import parse_program
 import boost_compile as bc
 from tests.browser import browser, needs_browser
 from tests.tools.pages import EVIL, HOSTILE, Page, assert_loads_nothing
+from tests.waiting import PATIENCE
 
 CELLS = (
     "import boost_compile as bc\noriginal = bc.load('net.mindir')\n"
@@ -45,7 +46,7 @@ def test_a_notebook_shows_summaries_and_drawings(tmp_path: Path, exported: Calla
     (tmp_path / "net.ipynb").write_text(json.dumps(notebook))
     command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "html", "net.ipynb"]
     quiet = {**os.environ, "JUPYTER_PLATFORM_DIRS": "1", "HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     page = tmp_path / "net.html"
     # What Jupyter's own page loads from the network is not there, and is not ours.

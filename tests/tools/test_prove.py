@@ -14,6 +14,7 @@ from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.prove import command
 
 import boost_compile as bc
+from tests.waiting import PATIENCE
 
 from .support import assert_one_error, shell
 
@@ -258,5 +259,5 @@ def test_another_value_at_the_start(here: Path, capsys: Capture) -> None:
 def test_the_page_shows_what_the_code_does() -> None:
     """docs/proof.md with its proof, step by step."""
     made_by = Path(__file__).parents[2] / "docs" / "make_proof.py"
-    done = subprocess.run([sys.executable, str(made_by), "--check"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(made_by), "--check"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from boost_compile.tools.verification.report import (
 from boost_compile.tools.verification.table import store
 
 from tests.browser import Browser, browser, needs_browser
+from tests.waiting import wait_until
 
 from .support import assert_one_error, shell
 
@@ -120,10 +120,7 @@ def test_a_panel_takes_the_whole_screen_and_gives_it_back(window: Browser, repor
 
 
 def wait(window: Browser, condition: str) -> None:
-    end = time.monotonic() + 30
-    while not window.run(condition):
-        assert time.monotonic() < end, condition
-        time.sleep(0.1)
+    wait_until(lambda: window.run(condition), condition, pause=0.1)
 
 
 @needs_browser

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 import boost_compile as bc
 from tests.networks import CASES
-from tests.tools.support import assert_one_error, shell
+from tests.tools.support import assert_one_error, shell, write_data
 
 LAYERS = ("hidden", "output")
 PASSES = "lora{match=[*.weight],rank=2,alpha=4,train=[*.bias]}"
@@ -24,9 +24,7 @@ PASSES = "lora{match=[*.weight],rank=2,alpha=4,train=[*.bias]}"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "data.npz"
-    np.savez(path, *(np.concatenate(arrays) for arrays in zip(*CASES["mlp_adam"].batches(4), strict=True)))
-    return path
+    return write_data(tmp_path_factory.mktemp("data") / "data.npz", CASES["mlp_adam"].batches(4))
 
 
 def test_adapters_are_saved_alone_loaded_and_merged(

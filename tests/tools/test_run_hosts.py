@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from safetensors.numpy import load_file
 
 import boost_compile as bc
 from tests.ranks import environ
+from tests.waiting import PATIENCE, wait_until
 
 from .network import Network
 from .support import assert_one_error, shell
@@ -63,8 +63,8 @@ class Cluster:
     def end(self) -> tuple[int, str, str]:
         """Waits for the end; then no process of the job is left on any host, and no file beside what was asked for."""
         assert self.process is not None
-        out, err = self.process.communicate(timeout=300)
-        wait_until(lambda: not self.members(), "all processes of the job end")
+        out, err = self.process.communicate(timeout=PATIENCE)
+        wait_until(lambda: not self.members(), "all processes of the job end", pause=0.05)
         assert list(self.temporary.iterdir()) == [], err
         assert [p.name for p in self.here.iterdir() if p.name.startswith(".")] == []
         return self.process.returncode, out, err
@@ -78,20 +78,11 @@ class Cluster:
         return found
 
     def wait_for(self, there: Callable[[], bool], what: str) -> None:
-        process = self.process
-        assert process is not None
-        wait_until(lambda: there() or process.poll() is not None, what)
-        assert process.poll() is None, process.communicate()
+        assert self.process is not None
+        wait_until(there, what, self.process, pause=0.05)
 
     def _is_ours(self, process: psutil.Process) -> bool:
         return str(self.temporary) in environ(process).get("TMPDIR", "")
-
-
-def wait_until(there: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 300
-    while not there():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 @pytest.fixture

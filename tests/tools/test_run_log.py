@@ -16,7 +16,7 @@ from boost_compile.tools.run import command
 
 import boost_compile as bc
 from tests.networks import CASES
-from tests.tools.support import assert_one_error, process, shell
+from tests.tools.support import assert_one_error, process, shell, write_data
 
 PIPELINE = (
     "gradient-accumulation{steps=2},loss-scale{init=8},monitor{what=[gradient-norm,weight-norm,noise-scale],every=2}"
@@ -25,9 +25,7 @@ PIPELINE = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "data.npz"
-    np.savez(path, *(np.concatenate(arrays) for arrays in zip(*CASES["mlp_adam"].batches(6), strict=True)))
-    return path
+    return write_data(tmp_path_factory.mktemp("data") / "data.npz", CASES["mlp_adam"].batches(6))
 
 
 @pytest.fixture
@@ -125,7 +123,7 @@ def test_what_the_monitors_find_is_said_and_reported(
     assert shell(capsys, compile_command, exported("mlp_adam"), *passes, "-o", program).code == 0
     batches = CASES["mlp_adam"].batches(3)
     batches[1] = (np.full_like(batches[1][0], np.inf), *batches[1][1:])
-    np.savez(path, *(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+    write_data(path, batches)
     line = (program, "--data", path, "--no-shuffle", "--log", f"jsonl:{log}")
     done = shell(capsys, command, *line, "-q")
     assert done.code == 0, done.err

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,9 @@ from safetensors.numpy import load_file
 
 import boost_compile as bc
 from tests.ranks import environ
+from tests.waiting import PATIENCE, wait_until
 
+from . import holding
 from .support import assert_one_error, shell
 
 SAMPLES, SIZE, PASSES = 52, 4, "gradient-accumulation{steps=2},data-parallel"
@@ -47,17 +49,8 @@ def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Pat
     np.savez(folder / "data.npz", images, labels)
     images[SIZE, 0] = np.inf  # without shuffling it is the second rank that takes this row, in the first step
     np.savez(folder / "bad.npz", images, labels)
-    (folder / "evaluation.py").write_text(EVALUATION)
+    shutil.copy(holding.__file__, folder / "evaluation.py")
     return folder
-
-
-EVALUATION = """
-import time
-
-def show(session):
-    time.sleep(0.2)  # so as not to be through before it is stopped
-    print("evaluated on rank", session.ranks.rank)
-"""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -75,8 +68,8 @@ class Job:
     process: subprocess.Popen[str]
     temporary: Path
 
-    def end(self, timeout: float = 120) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=timeout)
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=PATIENCE)
         assert members(self.temporary) == [], "no process outlives the job"
         assert list(self.temporary.iterdir()) == [], "nothing is left in the folder for temporary files"
         return self.process.returncode, out, err
@@ -126,14 +119,6 @@ def start(here: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
             process.kill()
 
 
-def wait_until(there: Callable[[], bool], job: Job, seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not there():
-        assert job.process.poll() is None, job.process.communicate()
-        assert time.monotonic() < until, "what is waited for does not come"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def whole(here: Path) -> dict[str, np.ndarray]:
     """The state after an uninterrupted job of two ranks."""
@@ -141,7 +126,7 @@ def whole(here: Path) -> dict[str, np.ndarray]:
     line = ["mlp.boost", "--data", "data.npz", "--epochs", "60", "--ranks", "2", "--check-replicas", "50"]
     done = subprocess.run(
         [sys.executable, "-m", "boost_compile.tools.run", *line, "--save", saved.name],
-        cwd=here, capture_output=True, text=True, timeout=200,
+        cwd=here, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^epoch (\d+)/60  loss", done.stderr, re.M) == [str(n) for n in range(1, 61)]
@@ -173,8 +158,9 @@ def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
     """One training by three jobs: all ranks are asked to stop, then one is killed, and the job starts itself again."""
     line = ("mlp.boost", "--data", "data.npz", "--epochs", 60, "--ranks", 2, "--eval", "evaluation.py:show")
     interrupted = here / "interrupted.ckpt"
+    (here / holding.HELD).write_text("interrupted.cycle-*.ckpt 2")
     job = start(*line, "--save", interrupted.name, "--save-every", 1)
-    wait_until(lambda: len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2, job)
+    wait_until(lambda: len(list(here.glob("interrupted.cycle-*.ckpt"))) == 2, "two states are there", job.process)
     job.process.send_signal(signal.SIGINT)
     code, out, err = job.end()
     assert code == 75
@@ -185,13 +171,15 @@ def test_interrupted_and_then_killed_it_goes_on_from_the_last_state(
 
     saved = here / "killed.safetensors"
     again = ("--save", saved.name, "--save-every", 2, "--resume", interrupted.name, "--restarts", 1)
+    (here / holding.HELD).write_text(f"{saved.name} 1")
     job = start(*line, *again, "--log-dir", "logs")
-    wait_until(saved.exists, job)
+    wait_until(saved.exists, "a state is saved", job.process)
     with safe_open(saved, framework="numpy") as file:
         position = DataPosition.from_text(file.metadata()[NOTE], "")
     assert position.cycle % 2 == 0
     assert position.cycle < 180, "it is killed before its end"
     job.rank(1).kill()
+    (here / holding.HELD).unlink()
     code, after, err = job.end()
     assert code == 0, err
     assert "boost-run: rank 1 of 2 was ended by SIGKILL after" in err
@@ -252,16 +240,17 @@ def test_another_port_is_taken_where_one_is_lost_to_somebody_else(
 
 def test_ranks_end_with_the_process_that_watches_them(start: Callable[..., Job]) -> None:
     job = start("mlp.boost", "--data", "data.npz", "--epochs", 100000, "--ranks", 2)
-    until = time.monotonic() + 120
-    while len(found := connections(job)) < 3:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    found: list[Any] = []
+
+    def connected() -> bool:
+        found[:] = connections(job)
+        return len(found) >= 3
+
+    wait_until(connected, "ranks and scheduler are connected", job.process, pause=0.05)
     # Nothing of a job can be reached from another machine.
     assert {end.ip for each in found for end in (each.laddr, each.raddr) if end} == {"127.0.0.1"}
     job.process.kill()
-    while members(job.temporary):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not members(job.temporary), "all of the job end", pause=0.05)
 
 
 def test_one_rank_is_no_job(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

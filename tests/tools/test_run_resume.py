@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from boost_compile.tools import inspect
 from safetensors.numpy import load_file
@@ -19,8 +17,10 @@ from safetensors.numpy import load_file
 import boost_compile as bc
 from tests.exact_resume import assert_same_bits
 from tests.networks import CASES
+from tests.waiting import PATIENCE, wait_until
 
-from .support import assert_one_error, shell
+from . import holding
+from .support import assert_one_error, shell, write_data
 
 MICRO_BATCHES, EPOCHS = 7, 40
 
@@ -29,9 +29,8 @@ MICRO_BATCHES, EPOCHS = 7, 40
 def here(tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str], Path]) -> Path:
     folder = tmp_path_factory.mktemp("run")
     bc.compile(bc.load(exported("dropout")), "gradient-accumulation{steps=4}").save(folder / "p.boost")
-    batches = CASES["dropout"].batches(MICRO_BATCHES)
-    np.savez(folder / "data.npz", *(np.concatenate(a) for a in zip(*batches, strict=True)))
-    (folder / "nap.py").write_text("import time\ndef nap(session):\n    time.sleep(0.1)\n")
+    write_data(folder / "data.npz", CASES["dropout"].batches(MICRO_BATCHES))
+    shutil.copy(holding.__file__, folder / "evaluation.py")
     return folder
 
 
@@ -41,23 +40,20 @@ def start(here: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=PATIENCE)
     return process.returncode, err
 
 
 def test_stopped_by_a_signal_and_resumed_from_the_state_before_a_damaged_one(here: Path):
     assert end(start(here, "--save", "whole.safetensors"))[0] == 0
-    job = start(here, "--save", "x.safetensors", "--save-every", "1", "--keep", "3", "--eval", "nap.py:nap")
-    until = time.monotonic() + 120
-    while len(list(here.glob("x.cycle-*.safetensors"))) < 3:
-        assert job.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    (here / holding.HELD).write_text("x.cycle-*.safetensors 3")
+    job = start(here, "--save", "x.safetensors", "--save-every", "1", "--keep", "3", "--eval", "evaluation.py:show")
+    wait_until(lambda: len(list(here.glob("x.cycle-*.safetensors"))) == 3, "three states are there", job)
     job.send_signal(signal.SIGTERM)
     code, err = end(job)
     assert code == 75
     assert "boost-run: error: training was asked to stop, and x.safetensors holds its state" in err
-    kept = sorted(here.glob("x.cycle-*.safetensors"), key=os.path.getmtime)
+    kept = sorted(here.glob("x.cycle-*.safetensors"), key=lambda path: int(re.findall(r"\d+", path.name)[0]))
     assert len(kept) == 3
     newest = here / "x.safetensors"
     assert newest.samefile(kept[-1])

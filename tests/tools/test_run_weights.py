@@ -16,14 +16,12 @@ from onnx.numpy_helper import to_array
 
 import boost_compile as bc
 from tests.networks import CASES, build
-from tests.tools.support import assert_one_error, shell
+from tests.tools.support import assert_one_error, shell, write_data
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "data.npz"
-    np.savez(path, *(np.concatenate(arrays) for arrays in zip(*CASES["lenet_bn_adam"].batches(4), strict=True)))
-    return path
+    return write_data(tmp_path_factory.mktemp("data") / "data.npz", CASES["lenet_bn_adam"].batches(4))
 
 
 def test_averages_are_evaluated_saved_and_exported(

@@ -29,7 +29,7 @@ from boost_compile.tools.verify import command
 import boost_compile as bc
 from tests.networks import CASES, names
 
-from .support import assert_one_error, shell
+from .support import assert_one_error, shell, write_data
 
 Load = Callable[[str], bc.Program]
 
@@ -318,7 +318,7 @@ def test_data_of_the_user(
 ) -> None:
     path = save(bc.compile(load("mlp"), "gradient-accumulation{steps=2}"), "mlp.boost")
     batches = CASES["mlp"].batches(4)
-    np.savez("good.npz", *(np.concatenate(a) for a in zip(*batches, strict=True)))
+    write_data(Path("good.npz"), batches)
     assert shell(capsys, command, exported("mlp"), path, "--data", "good.npz").code == 0
     images, labels = batches[0]
     for name, images_, fragment in (

@@ -29,6 +29,7 @@ from boost_compile.tools.views.shown import shown
 import boost_compile as bc
 from tests.synthetic import layers, wide
 from tests.tools.pages import HOSTILE, Page, assert_loads_nothing
+from tests.waiting import PATIENCE
 
 from .support import Shell, shell
 
@@ -88,7 +89,7 @@ def test_page_of_hostile_names_draws_in_a_browser(hostile: Program, tmp_path: Pa
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
     page = (tmp_path / "page.html").as_uri()
-    done = subprocess.run([str(CHROMIUM), *flags, page], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([str(CHROMIUM), *flags, page], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "<svg" in done.stdout
     assert "HACKED" not in re.findall("<title>(.*?)</title>", done.stdout)
     assert 'class="uplot' in done.stdout

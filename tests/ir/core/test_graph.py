@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.equality import structurally_equal
-from tests.ir import strategies
 
 F = tensor("float32", 2)
 
@@ -123,7 +122,7 @@ def test_replace_is_one_batch() -> None:
     verify(g)
 
 
-@settings(strategies.untimed, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_use_lists_stay_right_under_any_edits(data: st.DataObject) -> None:
     g, x, nodes = chain(3)
@@ -311,7 +310,7 @@ def test_sort_of_deep_and_wide_graphs() -> None:
     verify(g)
 
 
-@settings(strategies.untimed, max_examples=60)
+@settings(max_examples=60)
 @given(st.permutations(range(8)), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
 def test_sort_agrees_with_networkx(order: list[int], edges: list[tuple[int, int]]) -> None:
     g = Graph("g")

@@ -55,13 +55,11 @@ def through_text(value: Any) -> Any:
 # -- round trips -----------------------------------------------------------------------------------------------
 
 
-@strategies.untimed
 @given(strategies.values)
 def test_values_round_trip_by_bits(value: Any) -> None:
     assert bits(through_text(value)) == bits(value)
 
 
-@strategies.untimed
 @given(strategies.types)
 def test_types_round_trip(type_: Type) -> None:
     scanner = LiteralScanner(str(type_))
@@ -69,7 +67,7 @@ def test_types_round_trip(type_: Type) -> None:
     assert scanner.at_end()
 
 
-@settings(strategies.untimed, max_examples=50)
+@settings(max_examples=50)
 @given(strategies.programs())
 def test_programs_round_trip(program: Program) -> None:
     text = print_program(program)
@@ -78,7 +76,7 @@ def test_programs_round_trip(program: Program) -> None:
     assert print_program(read) == text
 
 
-@settings(strategies.untimed, max_examples=50)
+@settings(max_examples=50)
 @given(strategies.programs())
 def test_display_form_is_readable_again(program: Program) -> None:
     text = print_program(program, annotations=False, resources=False)

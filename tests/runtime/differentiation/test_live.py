@@ -23,6 +23,7 @@ from tests.networks.case import seed_everything, state_of
 from tests.networks.lenet import LeNetBatchNorm
 from tests.networks.mlp import MLP, cross_entropy, momentum
 from tests.runtime.training.support import dataset
+from tests.waiting import PATIENCE
 
 MLP_BATCH = CASES["mlp"].batches(1)[0]
 
@@ -286,6 +287,7 @@ class MyNetwork(nn.Cell):
         return self.output(nn.ReLU()(self.hidden(x)))
 
 
+ms.set_seed(1)
 rng = np.random.default_rng(0)
 train_images = rng.standard_normal((256, 8)).astype(np.float32)
 train_labels = train_images[:, :4].argmax(1).astype(np.int32)
@@ -312,7 +314,7 @@ def test_a_script_with_the_lines_of_the_readme_trains_its_network(tmp_path: Path
     assert "bc.capture" in lines
     (tmp_path / "train.py").write_text(SCRIPT.replace("{readme}", lines), encoding="utf-8")
     command = [sys.executable, "train.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     # 5 epochs of 4 steps; one of four would be right untrained.
     assert float(re.search(r"right: (\S+)", done.stdout)[1]) > 0.4, done.stdout  # type: ignore[index]

@@ -47,6 +47,14 @@ def test_the_last_states_stay_and_the_name_is_the_newest(suffix: str, tmp_path: 
     assert path.samefile(tmp_path / f"x.cycle-6{suffix}")
 
 
+def test_of_states_of_one_moment_the_later_cycle_is_the_newer(tmp_path: Path):
+    for cycle in (9, 10, 100):
+        (tmp_path / f"x.cycle-{cycle}.ckpt").touch()
+        os.utime(tmp_path / f"x.cycle-{cycle}.ckpt", (1, 1))
+    names = [path.name for path in previous_states(tmp_path / "x.ckpt")]
+    assert names == ["x.cycle-100.ckpt", "x.cycle-10.ckpt", "x.cycle-9.ckpt"]
+
+
 def test_without_links_the_newest_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def refused(*_: object) -> None:
         raise PermissionError

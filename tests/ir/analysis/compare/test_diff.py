@@ -25,9 +25,9 @@ from boost_compile.passes.framework.manager import compile_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ir.strategies import programs, untimed
+from tests.ir.strategies import programs
 
-few = settings(untimed, max_examples=24)
+few = settings(max_examples=24)
 
 
 def renamed(program: Program, seed: int) -> Program:

@@ -283,7 +283,7 @@ def test_a_deep_chain_of_forward_references(tmp_path):
     assert len(read_mindir(write(tmp_path, model)).graphs["step"]) == 20_003
 
 
-fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")
