@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.core.display import Displayed
 from ..ir.core.errors import Error, OptionError, PassError
-from ..ir.core.wording import counted
+from ..ir.core.wording import counted, print_budget
 
 if TYPE_CHECKING:
     from ..ir.core.program import Program
@@ -88,10 +88,12 @@ def plan_memory(program: Program, budget: int, batch: int | None = None, passes:
                 found.append(_judged(program, replace(plain, recompute=True), own, budget, others))
     fitting = [c for c in found if not c.refused and c.bytes <= budget]
     if not fitting:
+        possible = [c.bytes for c in found if not c.refused]
+        advice = f"{-(-min(possible) // 10**6):,} MB or more" if possible else "a batch with other divisors"
         raise PassError(
-            f"nothing fits into {budget} bytes; a batch of {counted(wanted, 'sample')} was tried as\n"
+            f"nothing fits into {print_budget(budget)}; a batch of {counted(wanted, 'sample')} was tried as\n"
             + "\n".join(f"  {line}" for line in lines_of(found))
-            + "\n  Give more memory, or a batch with smaller divisors."
+            + f"\n  Give {advice}."
         )
     chosen = min(fitting, key=lambda c: c.work)
     return Plan(budget, tuple(found), chosen, pipeline_of(own, chosen, budget))

@@ -32,6 +32,11 @@ def print_bytes(n: float) -> str:
     raise AssertionError
 
 
+def print_budget(n: float) -> str:
+    """50,500,000 as ``50.5 MB``: in the unit in which budgets are given."""
+    return f"{n / 1e6:,.1f}".removesuffix(".0") + " MB"
+
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30,
          "TIB": 2**40}  # fmt: skip
 

@@ -18,7 +18,7 @@ from ...ir.analysis.cost.times import picoseconds
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
-from ...ir.core.wording import print_bytes
+from ...ir.core.wording import print_budget
 from ...ir.rewrite.cpu.as_run import as_run
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
@@ -47,7 +47,7 @@ class Tried:
     copies: int
 
     def line(self) -> str:
-        return f"{self.text:<34} {print_bytes(self.bytes):>10} {100 * self.extra:>+6.0f} %"
+        return f"{self.text:<34} {print_budget(self.bytes):>11} {100 * self.extra:>+6.0f} %"
 
 
 def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
@@ -67,9 +67,9 @@ def fitting(program: Program, budget: int) -> tuple[Tried, list[Tried]]:
         least = min(trials.tried, key=lambda tried: tried.bytes)
         lines = "\n".join(f"  {tried.line()}" for tried in trials.tried)
         raise PassError(
-            f"nothing fits into {print_bytes(budget)}; what was tried, with the estimate for a session and the extra "
-            f"time:\n{lines}\n  The smallest budget that works is {-(-int(least.bytes * (1 + MARGIN)) // 10**6)}"
-            " MB. Smaller micro-batches need less."
+            f"nothing fits into {print_budget(budget)}; what was tried, with the estimate for a session and the extra "
+            f"time:\n{lines}\n  A session may grow {100 * MARGIN:.0f} % beyond the estimate. The smallest budget that "
+            f"works is {-(-int(least.bytes * (1 + MARGIN)) // 10**6)} MB. Smaller micro-batches need less."
         )
     return min(good, key=lambda tried: (tried.extra, tried.bytes)), trials.tried
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_why_a_size_is_not_possible_is_said_in_full_and_once(
 
 
 def test_nothing_fits(exported: Exported) -> None:
-    with pytest.raises(PassError, match=r"nothing fits into 1000000 bytes") as caught:
+    with pytest.raises(PassError, match=r"nothing fits into 1 MB") as caught:
         bc.plan_memory(bc.load(str(exported("mlp"))), 10**6, 8)
     assert "micro-batch   steps" in str(caught.value)
 
@@ -100,8 +101,11 @@ def test_command(exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert batch_size(bc.load(str(out))) == 8
     wrong = shell(capsys, compile_, source, "--memory-budget", "1kB", "-o", none)
     assert wrong.code == 2
-    assert "nothing fits" in wrong.err
+    assert "nothing fits into 0 MB" in wrong.err
     assert not none.exists()
+    (enough,) = re.findall(r"Give (\d+) MB or more\.", wrong.err)
+    assert shell(capsys, compile_, source, "--memory-budget", f"{int(enough) - 1}MB", "-o", none).code == 2
+    assert shell(capsys, compile_, source, "--memory-budget", f"{enough}MB", "-o", none).code == 0
     assert shell(capsys, compile_, source, "--memory-budget", "1GB", "--accumulate", 2).code == 2
     assert shell(capsys, compile_, source, "--batch", 8).code == 2
 

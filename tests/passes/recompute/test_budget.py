@@ -48,8 +48,10 @@ def test_the_extra_operations_of_a_cycle() -> None:
 
 
 def test_below_the_least_is_an_error_with_the_table() -> None:
-    with pytest.raises(PassError, match=r"nothing fits into .*(\n.*)+all of it, in 2 pieces"):
-        fitting(chain(8), 1000)
+    with pytest.raises(PassError, match=r"nothing fits into 0\.5 MB(.*\n)+.*all of it, in 2 pieces") as caught:
+        fitting(chain(8), 500_000)
+    (works,) = re.findall(r"The smallest budget that works is (\d+) MB", str(caught.value))
+    assert fitting(chain(8), int(works) * 10**6)
 
 
 def test_the_first_pieces_may_cost_more_and_equal_ones_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
