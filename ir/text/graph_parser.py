@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.attributes import type_of
@@ -13,13 +14,23 @@ from ..core.naming import BARE_NAME
 from ..core.op import CALL, NO_ATTRIBUTES, Op
 from ..core.primitives import make_op
 from ..core.program import StateVariable
-from ..core.types import UNKNOWN, FunctionType, TensorType, TupleType
+from ..core.types import UNKNOWN, FunctionType, TensorType, TupleType, Type
 from .literals import LiteralScanner
 
 _GRAPH_START = re.compile(r"^[ \t]*(?:graph|func)\b", re.MULTILINE)
 _OPERAND = re.compile(rf"[ \t\r\n]*%({BARE_NAME})[ \t\r\n]*([,)])")
 _OP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INT = re.compile(r"[0-9]+")
+_SIMPLE = r"[A-Za-z0-9_.$\-]+(?::[A-Za-z0-9_.$\-]+)*"
+_TAKEN = rf'%(?:{_SIMPLE}|"[^"\\\n%,]*")'
+_FLAT = r'\{[^"\n{}/]*(?:"[^"\\\n]*"[^"\n{}/]*)*\}'
+_LINE = re.compile(
+    rf"[ \t\r\n]*%({_SIMPLE}) = ([A-Za-z_][A-Za-z0-9_]*)\(((?:{_TAKEN}(?:, {_TAKEN})*)?)\)( {_FLAT}(?: exact)?)?"
+    r' : ([^\s"(/]+|\([^()"/\n]*\)[!*]?)((?: instance\("[^"\\\n]*"\))?(?: kind\([0-9]+\))?)'
+    rf'(?: scope\("([^"\\\n]*)"\))?(?: marks ({_FLAT}))?(?: primal ({_FLAT}))?[ \t]*\r?\n'
+)
+"""A node as the printer writes it: name, primitive, operands, attributes, type, the record of the primitive, scope,
+marks, primal marks. A part that may hold a comment, an escape or a bracket in a bracket is not taken."""
 INFERRED, PER_CHARACTER = 100_000, 10
 """How much the types that a text leaves out may say: a tuple of a tuple twice, and so on, doubles in each line."""
 _NOTES = ("marks", "primal", "scope", "instance", "kind", "origin")
@@ -41,6 +52,10 @@ class GraphParser(LiteralScanner):
         super().__init__(text, source)
         self.state: dict[str, StateVariable] = {}
         self._ops: dict[str, Op] = {}
+        self._ops_of: dict[tuple[str | Any, ...], Op] = {}
+        self._types_of: dict[str, Type] = {}
+        self._notes_of: dict[str | None, Mapping[str, Any]] = {None: NO_ATTRIBUTES}
+        """What parts of lines mean, by their text (:meth:`whole_line`)."""
         self._functions: dict[str, None] = {}
         """Functions of the graph at hand, in the order of the text."""
         self._inferred = 0
@@ -97,9 +112,14 @@ class GraphParser(LiteralScanner):
 
     def statement(self, body: _Body) -> None:
         graph = body.graph
+        line = _LINE.match(self.text, self.pos)
+        if line is not None and self.whole_line(body, line):
+            return
         if self.peek("%"):
-            self.node(body)
+            node = self.node(body)
             self.end_of_line()
+            if line is not None:
+                self._ops_of[line.group(2, 4, 6)] = node.op
             return
         at = self.pos
         word = self.peek_word()
@@ -208,7 +228,45 @@ class GraphParser(LiteralScanner):
                 return found
             self.expect(",", "or ')' after an operand")
 
-    def node(self, body: _Body) -> None:
+    def whole_line(self, body: _Body, line: re.Match[str]) -> bool:
+        """Takes a node whose line matches as a whole, in a third of the time of reading part by part; False, and
+        nothing is done, where its primitive is new or something is wrong."""
+        name, primitive, taken, attributes, type_, recorded, scope, marks, primal = line.groups()
+        values = body.values
+        op = self._ops_of.get((primitive, attributes, recorded))
+        if op is None or name in values:
+            return False
+        operands: list[Value] = []
+        for operand in taken[1:].split(", %") if taken else ():
+            value = values.get(operand if operand[0] != '"' else operand[1:-1])
+            if value is None:
+                return False
+            operands.append(value)
+        known_type = self._types_of.get(type_)
+        if known_type is None:
+            before, self.pos = self.pos, line.start(5)
+            known_type = self.type()
+            if self.pos != line.end(5):
+                self.pos = before
+                return False
+            self._types_of[type_] = known_type
+        node = values[name] = Node(name, known_type, op, scope or "")
+        node.marks = self.noted(line, 8, marks)
+        node.primal = self.noted(line, 9, primal)
+        body.graph.insert(node)
+        node.set_operands(operands)
+        self.pos = line.end()
+        return True
+
+    def noted(self, line: re.Match[str], group: int, text: str | None) -> Mapping[str, Any]:
+        """The marks in a group of a line; one object for all nodes that have the same."""
+        found = self._notes_of.get(text)
+        if found is None:
+            self.pos = line.start(group)
+            found = self._notes_of[text] = self.mapping() or NO_ATTRIBUTES
+        return found
+
+    def node(self, body: _Body) -> Node:
         at = self.pos
         self.expect("%")
         name = self.name("a node's name")
@@ -243,6 +301,7 @@ class GraphParser(LiteralScanner):
         self.define(body, name, node, at)
         body.graph.insert(node)
         node.set_operands(operands)
+        return node
 
     def notes(self, node: Node) -> tuple[str, int | None]:
         """Reads all that may follow a node's type, in any order; returns the primitive's instance name and kind."""

@@ -11,6 +11,7 @@ from typing import Any
 from ..core.attributes import STRUCT, MonadValue, Number, Opaque, TensorValue
 from ..core.data import BytesData, Data, ZeroData
 from ..core.errors import FormatError
+from ..core.naming import BARE_NAME
 from ..core.types import (
     MAX_RANK,
     SIMPLE_TYPES,
@@ -32,6 +33,7 @@ _BITS = re.compile(r"<0x([0-9a-f]{16})>")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{16,64})")
 _COUNT = re.compile(r"[0-9]+")
+_TEXT_ENTRY = re.compile(rf'[ \t\r\n]*({BARE_NAME})[ \t]*=[ \t]*"([^"\\\n]*)"[ \t]*([,}}])')
 _LITERAL_WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -181,6 +183,15 @@ class LiteralScanner(Scanner):
         self.expect("{")
         self.enter()
         values: dict[str, Any] = {}
+        while entry := _TEXT_ENTRY.match(self.text, self.pos):  # as most of a file's notes are
+            key, text, closing = entry.groups()
+            if key in values:
+                raise self.error(f"'{key}' is given twice", entry.start(1))
+            values[key] = text
+            self.pos = entry.end()
+            if closing == "}":
+                self.leave()
+                return values
         for _ in self.listed("}"):
             at = self.pos
             key = self.name("a name")

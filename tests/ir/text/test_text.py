@@ -76,6 +76,40 @@ def test_programs_round_trip(program: Program) -> None:
     assert print_program(read) == text
 
 
+def in_parts(text: str) -> str:
+    """The same text with a comment behind each line, so that no line is read in one piece."""
+    return text.replace("\n", "  // its end\n")
+
+
+@settings(max_examples=50)
+@given(strategies.programs())
+def test_a_line_reads_the_same_in_one_piece_and_in_parts(program: Program) -> None:
+    text = print_program(program)
+    assert print_program(parse_program(in_parts(text))) == text == print_program(parse_program(text))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%y = Neg(%x) : float32[2]xyz", "found 'xyz'"),
+        ("%y = Neg(%x, %z) : float32[2]", "%z is not defined"),
+        ("%first = Neg(%x) : float32[2]", "%first is defined twice"),
+        ('%y = Neg(%x) : float32[2] marks {a = "1", a = "2"}', "'a' is given twice"),
+        ('%y = Neg(%x) : float32[2] primal {a = }', "expected a value"),
+        ('%y = Neg(%x) : float99[2] scope("s")', "unknown element type"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_told_the_same_in_one_piece_and_in_parts(line: str, message: str) -> None:
+    text = f"graph @g(%x: float32[2]) {{\n  %first = Neg(%x) : float32[2]\n  {line}\n  return %first\n}}\n"
+    told = []
+    for written in (text, in_parts(text)):
+        with pytest.raises(FormatError) as error:
+            parse_graph(written)
+        told.append(str(error.value).partition("\n")[0])
+    assert message in told[0]
+    assert told[0] == told[1]
+
+
 @settings(max_examples=50)
 @given(strategies.programs())
 def test_display_form_is_readable_again(program: Program) -> None:
