@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits, type_of
@@ -36,6 +37,12 @@ class Origin:
 
     sources: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+
+
+@cache
+def _origin_of(passes: tuple[str, ...]) -> Origin:
+    """The origin of what passes made from no node: one for all."""
+    return Origin((), passes)
 
 
 class Value:
@@ -149,16 +156,25 @@ class Node(Value):
 
     __slots__ = ("_next", "_operands", "_prev", "graph", "marks", "op", "origin", "primal", "scope")
 
-    def __init__(self, name: str, type: Type, op: Op, scope: str = ""):
+    def __init__(
+        self,
+        name: str,
+        type: Type,
+        op: Op,
+        scope: str = "",
+        marks: Mapping[str, Attribute] = NO_ATTRIBUTES,
+        primal: Mapping[str, Attribute] = NO_ATTRIBUTES,
+        origin: Origin | None = None,
+    ):
         # Not through super(): a graph of 100,000 nodes makes as many of these.
         self.name = name
         self.type = type
         self.uses = {}
         self.op = op
         self.scope = scope
-        self.marks: Mapping[str, Attribute] = NO_ATTRIBUTES
-        self.primal: Mapping[str, Attribute] = NO_ATTRIBUTES
-        self.origin: Origin | None = None
+        self.marks = marks
+        self.primal = primal
+        self.origin = origin
         self.graph: Graph | None = None
         self._operands: list[Value] = []
         self._prev: Node | None = None
@@ -225,9 +241,7 @@ class Node(Value):
 
     def twin(self) -> Node:
         """A node like this one, with its notes, that takes nothing and stands nowhere yet."""
-        twin = Node(self.name, self.type, self.op, self.scope)
-        twin.marks, twin.primal, twin.origin = self.marks, self.primal, self.origin
-        return twin
+        return Node(self.name, self.type, self.op, self.scope, self.marks, self.primal, self.origin)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"%{v.name}" for v in self._operands[:8])
@@ -439,7 +453,8 @@ class Graph(Displayed):
             for source in sources:
                 origin = source.origin if isinstance(source, Node) else None
                 names.extend(origin.sources if origin and origin.sources else (source.name,))
-            node.origin = Origin(tuple(dict.fromkeys(names)), (self.editor,) if self.editor else ())
+            passes = (self.editor,) if self.editor else ()
+            node.origin = Origin(tuple(dict.fromkeys(names)), passes) if names else _origin_of(passes)
         self.insert(node, self._before)
         node.set_operands(operands)
         return node
@@ -500,12 +515,17 @@ class Graph(Displayed):
         """Removes nodes that only each other use (a dead region, cycles included). Checks first, then changes."""
         doomed = dict.fromkeys(nodes)
         for node in doomed:
-            for user in node.uses:
-                if user not in doomed:
-                    raise VerifyError(f"cannot erase {node!r}: used by %{user.name}, which stays")
+            if not doomed.keys() >= node.uses.keys():
+                user = next(user for user in node.uses if user not in doomed)
+                raise VerifyError(f"cannot erase {node!r}: used by %{user.name}, which stays")
         for node in doomed:
-            node.set_operands(())
+            for i, operand in enumerate(node._operands):
+                if operand not in doomed:
+                    operand._drop_use(node, i)
             self._unlink(node)
+        for node in doomed:
+            node._operands = []
+            node.uses = {}
         return len(doomed)
 
     def forget_unused_states(self) -> list[str]:
@@ -531,6 +551,9 @@ class Graph(Displayed):
                 f"reorder of graph '{self.name}': {counted(len(nodes), 'node')} given, not each of its "
                 f"{self._count} once"
             )
+        self._relink(nodes)
+
+    def _relink(self, nodes: Sequence[Node]) -> None:
         previous: Node | None = None
         for node in nodes:
             node._prev = previous
@@ -543,11 +566,18 @@ class Graph(Displayed):
 
     def sort(self) -> None:
         """Restores a valid order after operands were rewired: stable, linear. Of a cycle, an error names a node."""
-        done: set[Node] = set()
+        done: set[Value] = set()
         open_: set[Node] = set()
         order: list[Node] = []
         for root in self:
             if root in done:
+                continue
+            for operand in root._operands:
+                if operand not in done and isinstance(operand, Node) and operand.graph is self:
+                    break
+            else:  # it stands right already, as nearly all do
+                done.add(root)
+                order.append(root)
                 continue
             stack: list[tuple[Node, int]] = [(root, 0)]
             open_.add(root)
@@ -569,7 +599,7 @@ class Graph(Displayed):
                     done.add(node)
                     open_.discard(node)
                     order.append(node)
-        self.reorder(order)
+        self._relink(order)
 
     def clone(self, name: str | None = None) -> tuple[Graph, dict[Value, Value]]:
         """A copy with copies of its functions, and the map from old values to new. Data and ops are shared."""
@@ -612,7 +642,8 @@ class Graph(Displayed):
         for node in self:
             mapping[node] = copy.insert(node.twin())
         for node in self:
-            mapping[node].set_operands([of(v) for v in node._operands])  # type: ignore[attr-defined]
+            operands = [mapping[v] if v in mapping else of(v) for v in node._operands]
+            mapping[node].set_operands(operands)  # type: ignore[attr-defined]
         if self.has_result:
             copy.result = of(self.result)
 

@@ -166,7 +166,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Assign", "AssignAdd", "AssignSub"), _in_place),
     **dict.fromkeys(("ReduceAll", "ReduceAny", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
     **dict.fromkeys(("Broadcast", "Depend", "Partial"), lambda op, v: v[0].type),
-    "MakeTuple": lambda op, v: TupleType(tuple(operand.type for operand in v), dynamic=False),
+    "MakeTuple": lambda op, v: TupleType(tuple([operand.type for operand in v]), dynamic=False),
     "TupleGetItem": _item,
     "AddN": _add_n,
     "Select": _select,

@@ -39,8 +39,10 @@ _TOKENS_ALONE = frozenset({"UpdateState", "Depend", "Load", "Partial"})
 
 def is_effect(node: Node) -> bool:
     """Whether the node acts on state or the world (calls included), as opposed to computing a value."""
-    op = node.op
-    return op.name not in _TOKENS_ALONE and (op.acts or op is CALL or has_token(node))
+    op, operands = node.op, node._operands  # asked of every node many times, so has_token stands here once more
+    if operands and is_monad(operands[-1].type):
+        return op.name not in _TOKENS_ALONE
+    return (op.acts or op is CALL) and op.name not in _TOKENS_ALONE
 
 
 def written_operands(node: Node) -> tuple[int, ...]:
@@ -48,7 +50,8 @@ def written_operands(node: Node) -> tuple[int, ...]:
     states, and what its result or a function's input is said to alias."""
     writes = facts(node.op).writes
     if writes:
-        return tuple(i for i in writes if i < node.num_operands)
+        count = len(node._operands)
+        return writes if max(writes) < count else tuple(i for i in writes if i < count)
     if node.op is CALL or not is_effect(node):
         return ()
     own = getattr(node.type, "ref", "")

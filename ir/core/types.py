@@ -197,7 +197,7 @@ def leaves(type_: Type) -> list[tuple[tuple[int, ...], Type]]:
 
 
 def is_monad(t: Type) -> bool:
-    return t.__class__ is SimpleType and t in (UMONAD, IOMONAD)
+    return t.__class__ is SimpleType and (t is UMONAD or t in (UMONAD, IOMONAD))
 
 
 def tensor(dtype: str | DType, *shape: int) -> TensorType:

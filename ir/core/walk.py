@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import TypeVar
 
 from .graph import Graph, Node, Value
-from .types import is_monad
+from .types import SimpleType, is_monad
 
 T = TypeVar("T", bound=Hashable)
 ORDERING = frozenset({"Depend"})
@@ -49,7 +49,7 @@ def carried_operands(value: Value) -> list[Value]:
     if not isinstance(value, Node):
         return []
     operands = value._operands[:1] if value.op.name == "Depend" else value._operands
-    return [v for v in operands if not is_monad(v.type)]
+    return [v for v in operands if v.type.__class__ is not SimpleType or not is_monad(v.type)]
 
 
 def unpacked(values: Sequence[Value]) -> list[Value]:
@@ -66,13 +66,13 @@ def untied_operands(node: Node) -> list[Node]:
     return [v for v in node._operands if isinstance(v, Node) and v.op.name != "UpdateState"]
 
 
-def live_nodes(roots: Iterable[Value]) -> set[Node]:
-    """Nodes that the roots need, themselves and what comes before them by tokens included; one sweep."""
+def live_nodes(roots: Iterable[Value], *, tokens: bool = True) -> set[Node]:
+    """Nodes that the roots need, themselves included; one sweep. ``tokens``: also what comes before them by tokens."""
     stack = [v for v in roots if isinstance(v, Node)]
     live = set(stack)
     while stack:
         for operand in stack.pop()._operands:
-            if isinstance(operand, Node) and operand not in live:
+            if operand not in live and isinstance(operand, Node) and (tokens or operand.op.name != "UpdateState"):
                 live.add(operand)
                 stack.append(operand)
     return live

@@ -11,6 +11,7 @@ import hashlib
 
 from ..core.attributes import Attribute
 from ..core.graph import Constant, Graph, Node
+from ..core.op import Op
 from ..core.predicates import is_random
 from ..core.primitives import facts
 from ..core.program import Program
@@ -78,11 +79,19 @@ def separate_draws(program: Program) -> int:
                 new[key] = number
             set_seeds(node, new[key])
             changed += 1
-        taken.update((node.op.name, seeds) for node, seeds in _drawing(graph))
+        taken.update((node.op.name, seeds) for node, seeds in (_drawing(graph) if new else own))
     return changed
 
 
 def _drawing(graph: Graph) -> list[tuple[Node, tuple[Attribute, ...]]]:
     """The random nodes of a graph and its functions whose seeds are known."""
-    nodes = (node for node in graph.all_nodes() if is_random(node))
+    ops: dict[Op, bool] = {}  # nodes share few primitives
+    nodes = []
+    for node in graph.all_nodes():
+        op = node.op
+        random = ops.get(op)
+        if random is None:
+            random = ops[op] = is_random(node)
+        if random:
+            nodes.append(node)
     return [(node, seeds) for node in nodes if (seeds := seeds_of(node)) is not None]

@@ -250,9 +250,8 @@ class GraphParser(LiteralScanner):
                 self.pos = before
                 return False
             self._types_of[type_] = known_type
-        node = values[name] = Node(name, known_type, op, scope or "")
-        node.marks = self.noted(line, 8, marks)
-        node.primal = self.noted(line, 9, primal)
+        notes = self.noted(line, 8, marks), self.noted(line, 9, primal)
+        node = values[name] = Node(name, known_type, op, scope or "", *notes)
         body.graph.insert(node)
         node.set_operands(operands)
         self.pos = line.end()

@@ -228,11 +228,11 @@ def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
             continue
         if node.op is CALL or not is_pure(node):
             continue
-        for i in range(node.num_operands):
-            value = node.operand(i)
-            if isinstance(value, Input) or (isinstance(value, State) and value in written):
-                break
-            if isinstance(value, Node) and value not in invariant and not is_monad(value.type):
+        for value in node._operands:
+            if isinstance(value, Node):
+                if value not in invariant and not is_monad(value.type):
+                    break
+            elif isinstance(value, Input) or value in written:
                 break
         else:
             invariant.add(node)

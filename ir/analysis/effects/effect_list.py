@@ -39,8 +39,8 @@ class EffectList:
     def of_clone(self, clone: Graph, twin: Mapping[Value, Value]) -> EffectList:
         """The same list for a clone of the unchanged graph; ``twin`` as :meth:`Graph.clone` gives it."""
         effects = tuple(e.moved(twin) for e in self.effects)
-        place = {node: i for old, i in self.place.items() if isinstance(node := twin[old], Node)}
-        return EffectList(clone, effects, place, self.known)
+        place = {twin[node]: i for node, i in self.place.items()}
+        return EffectList(clone, effects, place, self.known)  # type: ignore[arg-type]  # a node's twin is a node
 
 
 def written_states(graph: Graph) -> set[str]:
@@ -58,23 +58,23 @@ def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> Effec
         tail.add(value)
         value = value.operand(0)
     live = live_nodes([graph.result])
-    tokens: dict[Value, int] = {}
+    tokens: dict[Value, int] = {}  # what has no token before it stands for zero
     place: dict[Node, int] = {}
     effects: list[Effect] = []
     for i, node in enumerate(graph):
         if node not in live:
             continue
         place[node] = i
+        operands = node._operands
         before = 0
-        for operand in node._operands:
-            if operand in tokens and tokens[operand] > before:
-                before = tokens[operand]
+        if not tokens.keys().isdisjoint(operands):
+            before = max([tokens[v] for v in operands if v in tokens])
         if node.op.name == "UpdateState":
             tokens[node] = before + 1
             continue
-        if before:  # what has no token before it stands for zero
+        if before:
             tokens[node] = before
         if node not in tail and (effect := describe(node, known)) is not None:
             effects.append(effect)
-    effects.sort(key=lambda e: (tokens.get(e.node, 0), place[e.node]))
+    effects.sort(key=lambda e: tokens.get(e.node, 0))  # stable: by place where the tokens are as many
     return EffectList(graph, tuple(effects), place, known)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import has_token, is_effect, written_operands
-from ...core.types import IOMONAD, is_monad
+from ...core.types import IOMONAD, UMONAD, is_monad
 from ...core.walk import through, walk
 from ..functions.calls import callees_first, targets
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Effect:
-    """One effect: what it reads and writes (state values, or a function's inputs that stand for state).
+    """One effect: what it reads and writes (state values, or a function's inputs that stand for state). Nobody changes
+    one; that is not enforced, which would double the time that a list of them takes.
 
     ``everything``: it may touch any state (an unknown closure). ``passive``: it changes nothing and lives only while
     its value is used (Load, a call that only reads, a Depend in mid-graph). ``initial``: a Load of what the state holds
@@ -42,7 +43,8 @@ class Effect:
         """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it."""
         node = twin[self.node]
         assert isinstance(node, Node)
-        reads, writes = (frozenset([twin[v] for v in values]) for values in (self.reads, self.writes))
+        reads = frozenset([twin[v] for v in self.reads])
+        writes = frozenset([twin[v] for v in self.writes]) if self.writes else self.writes
         return Effect(node, reads, writes, self.everything, self.io, self.passive, self.initial)
 
 
@@ -58,6 +60,10 @@ class Summary:
 
 def location(value: Value) -> Value | None:
     """The state that a value names, through Depend and in-place writes (their result is the state); None for none."""
+    if isinstance(value, State):  # this and the next are what most operands are, so they are told at once
+        return value
+    if isinstance(value, Node) and value.op.name != "Depend" and not getattr(value.type, "ref", ""):
+        return None
     where = place(value)
     return None if isinstance(where, Node) else where
 
@@ -70,6 +76,8 @@ def state_behind(value: Value) -> State | None:
 
 def place(value: Value) -> Value | None:
     """The memory behind a value written in place: a state, or the node that made the tensor (as in ``x += y``)."""
+    if isinstance(value, State):
+        return value
     while isinstance(value, Node):
         if value.op.name == "Depend":
             value = value.operand(0)
@@ -122,28 +130,26 @@ def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
 
 def describe(node: Node, known: Mapping[str, Summary]) -> Effect | None:
     """The effect of a node on state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
-    name = node.op.name
-    if name == "Load":
-        where = place(node.operand(0))
-        return Effect(node, reads=frozenset((where,) if where else ()), passive=True)
-    if name == "UpdateState" or name == "Partial":
+    if not is_effect(node):
+        name = node.op.name
+        if name == "Load":
+            where = place(node.operand(0))
+            return Effect(node, reads=frozenset((where,) if where else ()), passive=True)
+        if name == "Depend" and is_monad(node.operand(1).type):
+            # In mid-graph, a Depend on a token waits for all that came before it.
+            return Effect(node, everything=True, passive=True)
         return None
-    if name == "Depend":
-        # In mid-graph, a Depend on a token waits for all that came before it.
-        return Effect(node, everything=True, passive=True) if is_monad(node.operand(1).type) else None
     if node.op is CALL:
         return _describe_call(node, known)
-    if not is_effect(node):
-        return None
-    writes = [place(node.operand(i)) for i in written_operands(node)]
-    reads = map(location, node._operands)
-    io = (has_token(node) and node._operands[-1].type == IOMONAD) or bool(node.op.attributes.get("side_effect_io"))
-    return Effect(
-        node,
-        reads=frozenset(v for v in reads if v is not None),
-        writes=frozenset(v for v in writes if v is not None),
-        io=io,
-    )
+    op, operands = node.op, node._operands
+    token = operands[-1].type if has_token(node) else None
+    reads: set[Value] = set()
+    for value in operands if token is None else operands[:-1]:
+        if (where := value if isinstance(value, State) else location(value)) is not None:
+            reads.add(where)
+    writes = [where for i in written_operands(node) if (where := place(operands[i])) is not None]
+    io = (token is not UMONAD and token == IOMONAD) or (op.acts and bool(op.attributes.get("side_effect_io")))
+    return Effect(node, frozenset(reads), frozenset(writes), io=io)
 
 
 def _describe_call(node: Node, known: Mapping[str, Summary]) -> Effect | None:

@@ -89,7 +89,7 @@ def reachable_functions(main: Graph) -> set[str]:
 
 def forget_unreached(main: Graph) -> list[str]:
     """Drops the functions that the main graph does not need; their names."""
-    reached = reachable_functions(main)
+    reached = reachable_functions(main) if main.functions else ()
     unreached = [name for name in main.functions if name not in reached]
     for name in unreached:
         del main.functions[name]

@@ -68,10 +68,11 @@ class _Marking:
             part = mark(node)
             if part is not None:
                 self.parts[node] = part
-        self._mark_forward_calls()
+        if self.graph.functions:
+            self._mark_forward_calls()
         for graph in self.graph.all_graphs():
             self._spread(graph)
-        for node in self.graph:
+        for node in self.graph if self.graph.functions else ():
             if node in self.parts:
                 self._mark_functions(node, self.parts[node])
         return self.parts
@@ -90,21 +91,22 @@ class _Marking:
 
     def _spread(self, graph: Graph) -> None:
         """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
-        pending = [n for n in graph if n in self.parts]
+        parts = self.parts
+        pending = [n for n in graph if n in parts]
         while pending:
             ancestors: list[Node] = []
             while pending:
                 for operand in pending.pop()._operands:
-                    if isinstance(operand, Node) and operand not in self.parts and operand.op.name != "UpdateState":
-                        self.parts[operand] = FORWARD  # settled below, once its operands are known
+                    if isinstance(operand, Node) and operand not in parts and operand.op.name != "UpdateState":
+                        parts[operand] = FORWARD  # settled below, once its operands are known
                         ancestors.append(operand)
                         pending.append(operand)
             unsettled = set(ancestors)
             for node in graph:
                 if node in unsettled:
-                    self.parts[node] = self._part_of_operands(node)
-                elif node not in self.parts and self._continues_network(node):
-                    self.parts[node] = self._part_of_operands(node)
+                    parts[node] = self._part_of_operands(node)
+                elif node not in parts and self._continues_network(node):
+                    parts[node] = self._part_of_operands(node)
                     pending.append(node)
 
     def _part_of_operands(self, node: Node) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
@@ -33,15 +34,18 @@ from .network import BACKWARD, FORWARD, OPTIMIZER
 class UpdateSide:
     """``parts``: forward, backward and update side. ``bound``: what function inputs stand for. ``written``: the nodes
     of the update side that write a state, by its name. ``read``: names of the states that forward or backward reads,
-    be it through copies or casts that carry no mark. ``depth``: how many tokens stand before a node; a write
-    precedes a Load of the same state if its depth is less."""
+    be it through copies or casts that carry no mark."""
 
     graph: Graph
     parts: dict[Node, str]
     bound: Mapping[Input, Sequence[Value]]
     written: dict[str, list[Node]]
     read: set[str]
-    depth: Mapping[Value, int]
+
+    @cached_property
+    def depth(self) -> Mapping[Value, int]:
+        """How many tokens stand before a node: a write precedes a Load of the same state if its depth is less."""
+        return _depths(self.graph)
 
 
 def find_updates(graph: Graph, parts: Mapping[Node, str], known: dict[str, Summary]) -> list[Effect]:
@@ -61,7 +65,7 @@ def update_side(
     """The update side around the writes that :func:`find_updates` found; ``parts`` gets its nodes. Linear in nodes."""
     for node in _needed_by(graph, parts, updates):
         parts[node] = OPTIMIZER
-    return UpdateSide(graph, parts, bound, _written(bound, updates), _read(parts, bound), _depths(graph))
+    return UpdateSide(graph, parts, bound, _written(bound, updates), _read(parts, bound))
 
 
 def _needed_by(graph: Graph, parts: Mapping[Node, str], updates: Sequence[Effect]) -> list[Node]:

@@ -22,7 +22,7 @@ from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.types import IOMONAD, UMONAD, Type
-from ...core.walk import live_nodes, result_value, untied_operands, walk
+from ...core.walk import live_nodes, result_value
 from .token_chain import TokenChain
 
 
@@ -108,7 +108,7 @@ class Effects:
         value = result_value(graph) if result is None else result
         kept = [e for e in self.list if not e.passive]
         roots = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
-        live = set(walk(roots, untied_operands))
+        live = live_nodes(roots, tokens=False)
         effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
         present = {e.node for e in effects}
         for node in graph:

@@ -14,7 +14,9 @@ Reads stand beside the sequence: they take the first token that comes after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from operator import attrgetter
 
 from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import token_slots
@@ -23,12 +25,12 @@ from ...core.graph import Graph, Node, Value
 from ...core.op import CALL, RETURN
 from ...core.predicates import is_effect
 from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS
-from ...core.types import IOMONAD, UMONAD, TensorType, TupleType, holds_function
+from ...core.types import IOMONAD, UMONAD, TensorType, holds_function
 
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
 
-Path = list[tuple[Node, int, Iterator[tuple[Node, int]]]]
+Path = list[tuple[Node, int, Iterator[tuple[Value, int]]]]
 """A walk along requirements: each node, the reason why the one before it requires it, and what it still requires."""
 
 
@@ -53,7 +55,7 @@ class TokenChain:
         """The readers of what an effect overwrites."""
         self._previous: dict[Node, Node] = {}
         """The write before an effect in the sequence."""
-        self._level: dict[Node, int] = {}
+        self._level: dict[Value, int] = {}
         self._fence: dict[Node, int] = {}
         """What an effect waits for, and the level whose token does: the last one before the first such effect."""
 
@@ -98,7 +100,7 @@ class TokenChain:
                     musts.append(r.node)
                     if r.passive:
                         found = self._readers_of(r)
-                        late = {n for n in found if self._comes_later(n, e.node)}
+                        late = self._later(found, e.node)
                         readers.extend(n for n in found if n not in late)
                         # What a call returns is no memory of the state: who takes it later may run on either side.
                         if late and r.node.op is not CALL:
@@ -121,7 +123,7 @@ class TokenChain:
             else:
                 so_far.append(e)
             self._musts[e.node] = musts
-            self._readers[e.node] = readers
+            self._readers[e.node] = [n for n in readers if n is not e.node]
 
     def _readers_of(self, effect: Effect) -> list[Node]:
         """Nodes that may read, through memory shared with it, the state that a Load names."""
@@ -138,10 +140,11 @@ class TokenChain:
                         stack.append(user)
         return list(found)
 
-    def _comes_later(self, reader: Node, write: Node) -> bool:
-        """Whether the source graph runs ``reader`` after ``write``."""
+    def _later(self, readers: Sequence[Node], write: Node) -> set[Node]:
+        """The readers that the source graph runs after ``write``."""
         place = self._order
-        return reader in place and write in place and place[reader] > place[write]
+        at = place.get(write)
+        return set() if at is None else {n for n in readers if place.get(n, -1) > at}
 
     def _read_later(self, memory: Sequence[Node], late: set[Node], write: Node) -> None:
         """Makes those who run after a write of a state, and take a Load of it or a view from before the write
@@ -192,16 +195,19 @@ class TokenChain:
         """Levels in dependence order: of effects one above what comes before them, of pure nodes the highest among
         what they take values from."""
         open_: set[Node] = set()
-        for root in [e.node for e in self.effects] + [n for n in self.graph if n in self.live]:
-            if root in self._level:
+        level, live = self._level, self.live
+        self._level_what_waits_for_nothing()
+        for root in self._of:
+            if root in level:
                 continue
             stack: Path = [(root, MUST, self._requirements(root))]
             open_.add(root)
             while stack:
                 node, _, rest = stack[-1]
                 for required, reason in rest:
-                    if required in self._level or required not in self.live:
+                    if required in level or required not in live:
                         continue
+                    assert isinstance(required, Node)
                     if required in open_:
                         self._give_way(stack, open_, required, reason)
                         break
@@ -211,7 +217,23 @@ class TokenChain:
                 else:
                     stack.pop()
                     open_.discard(node)
-                    self._level[node] = self._level_of(node)
+                    level[node] = self._level_of(node)
+
+    def _level_what_waits_for_nothing(self) -> None:
+        """Levels of the nodes that no effect comes before, nearly all: one sweep in the order of the graph."""
+        level, live = self._level, self.live
+        waiting = {n for n in self._of if self._musts[n] or self._readers[n] or n in self._previous}
+        for node in self.graph:
+            if node in live and node not in waiting:
+                at = 0
+                for operand in node._operands:
+                    if operand in level:
+                        if level[operand] > at:
+                            at = level[operand]
+                    elif operand in live:
+                        break
+                else:
+                    level[node] = at
 
     def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
         """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
@@ -229,32 +251,32 @@ class TokenChain:
         open_.difference_update(abandoned for abandoned, _, _ in stack[at:])
         del stack[at:]
 
-    def _requirements(self, node: Node) -> Iterator[tuple[Node, int]]:
-        for operand in node._operands:
-            if isinstance(operand, Node) and operand.op.name != "UpdateState":
-                yield operand, MUST
-        for other in self._musts.get(node, ()):
-            yield other, MUST
-        for other in self._readers.get(node, ()):
-            if other is not node:
-                yield other, READER
-        if node in self._previous:
-            yield self._previous[node], SEQUENCE
+    def _requirements(self, node: Node) -> Iterator[tuple[Value, int]]:
+        """What comes before a node, and why; among it values that are not ``live``."""
+        taken = zip(node._operands, repeat(MUST))
+        if node not in self._of:
+            return taken
+        previous = [self._previous[node]] if node in self._previous else ()
+        return chain(
+            taken,
+            zip(self._musts[node], repeat(MUST)),
+            zip(self._readers[node], repeat(READER)),
+            zip(previous, repeat(SEQUENCE)),
+        )
 
     def _level_of(self, node: Node) -> int:
-        at = 0
+        at, level = 0, self._level
         for operand in node._operands:
-            if isinstance(operand, Node) and operand.op.name != "UpdateState":
-                at = max(at, self._level.get(operand, 0))
-        effect = self._of.get(node)
-        if effect is None:
+            if operand in level and level[operand] > at:
+                at = level[operand]
+        if node not in self._of:
             return at
-        waited = [*self._musts.get(node, ()), *(r for r in self._readers.get(node, ()) if r is not node)]
+        waited = [*self._musts[node], *self._readers[node]]
         if node in self._previous:
             waited.append(self._previous[node])
-        waited = [other for other in waited if other in self._level]  # what gave way has no level yet
+        waited = [other for other in waited if other in level]  # what gave way has no level yet
         for other in waited:
-            at = max(at, self._level[other] + 1)
+            at = max(at, level[other] + 1)
         for other in waited:
             # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
             self._fence[other] = min(at, self._fence.get(other, at))
@@ -284,7 +306,7 @@ class TokenChain:
         token = first_token(io)
         for k in sorted(slots.keys() | attach.keys()):
             for one in self._waits(attach.get(k, ())):
-                token = self.graph.create("UpdateState", [token, one])
+                token = self.graph.create("UpdateState", [token, one], kind)
             for holder, i in slots.get(k, ()):
                 holder.set_operand(i, token)
         return token if alive else None
@@ -301,18 +323,17 @@ class TokenChain:
         together: dict[Node, None] = {}
         alone: list[Value] = []
         for node in nodes:
-            known = PRIMITIVES.get(node.op.name)
-            if isinstance(node.type, TupleType) and holds_function(node.type):
-                data = [i for i, t in enumerate(node.type.elements) if not holds_function(t)]
+            if holds_function(node.type):
+                data = [i for i, t in enumerate(getattr(node.type, "elements", ())) if not holds_function(t)]
                 if data:
                     together[self._item(node, data[0])] = None
-            elif holds_function(node.type):
                 continue
-            elif is_effect(node) and node.op is not CALL and (known is None or known.any_tensor):
+            known = PRIMITIVES.get(node.op.name)
+            if (known is None or known.any_tensor) and node.op is not CALL and is_effect(node):
                 alone.append(node)
             else:
                 together[node] = None
-        if len(together) > 1 or any(not is_effect(node) and node.op.name != "Load" for node in together):
+        if len(together) > 1 or not all(is_effect(node) or node.op.name == "Load" for node in together):
             return [self.graph.create("MakeTuple", list(together)), *alone]
         return [*together, *alone]
 
@@ -323,6 +344,6 @@ class TokenChain:
         return self.graph.create("TupleGetItem", [node, self.graph.constant(index)])
 
 
-def _by_name(values: Iterable[Value]) -> list[Value]:
+def _by_name(values: Collection[Value]) -> Collection[Value]:
     """In an order that is the same in every run, unlike that of a set."""
-    return sorted(values, key=lambda value: value.name)
+    return values if len(values) < 2 else sorted(values, key=attrgetter("name"))
