@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.core.display import Displayed
 from ..ir.core.errors import Error, OptionError, PassError
-from ..ir.core.wording import counted, print_budget
+from ..ir.core.wording import counted, parse_bytes, print_budget
 
 if TYPE_CHECKING:
     from ..ir.core.program import Program
@@ -41,6 +41,9 @@ class Plan(Displayed):
     chosen: Candidate
     pipeline: str
 
+    def __str__(self) -> str:
+        return "\n".join(lines_of(self.candidates, self.chosen))
+
 
 def batch_size(program: Program) -> int:
     """The samples of one micro-batch: the first axis of the first input that has one."""
@@ -53,16 +56,20 @@ def batch_size(program: Program) -> int:
     raise PassError("no input of the program has a first axis that could be the batch")
 
 
-def plan_memory(program: Program, budget: int, batch: int | None = None, passes: str | Sequence[Pass] = ()) -> Plan:
-    """Finds the micro-batch that fits into ``budget`` bytes (of growth of the process, estimated for CPU: see
-    ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default those of the file. Sizes
-    are tried from the largest to the first that fits. A size that does not fit is also tried with ``recompute``. Of
-    those that fit the one with the least work is taken, and of equal ones the largest micro-batch.
+def plan_memory(
+    program: Program, budget: int | str, batch: int | None = None, passes: str | Sequence[Pass] = ()
+) -> Plan:
+    """Finds the micro-batch that fits into ``budget`` (bytes, or a text such as ``8GB``, of growth of the process,
+    estimated for CPU: see ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default
+    those of the file. Sizes are tried from the largest to the first that fits. A size that does not fit is also tried
+    with ``recompute``. Of those that fit the one with the least work is taken, and of equal ones the largest
+    micro-batch.
 
     ``passes`` are the other passes that the program will be compiled with. PassError with the table if nothing fits.
     """
     from ..passes.framework.pipeline import parse_pipeline
 
+    budget = parse_bytes(str(budget))
     own = batch_size(program)
     wanted = own if batch is None else batch
     if own < 1:

@@ -333,16 +333,15 @@ def _note_missing_kernels(program: Program) -> None:
 
 def _planned(job: Job, program: Program, passes: list[Pass]) -> list[Pass]:
     """The passes, with those in front that make the wanted batch fit into the memory."""
-    from ..ir.core.wording import parse_bytes
     from ..passes.framework.pipeline import parse_pipeline
-    from .budget import lines_of, plan_memory
+    from .budget import plan_memory
 
     if job.accumulate is not None:
         raise click.UsageError("--memory-budget chooses how often to accumulate: leave out --accumulate")
     assert job.memory_budget is not None
-    plan = plan_memory(program, parse_bytes(job.memory_budget), job.batch, passes)
+    plan = plan_memory(program, job.memory_budget, job.batch, passes)
     if not job.silent:
-        click.echo("\n".join(lines_of(plan.candidates, plan.chosen)), err=True)
+        click.echo(str(plan), err=True)
     return [*parse_pipeline(plan.pipeline), *passes] or parse_pipeline(DEFAULT_PIPELINE)
 
 

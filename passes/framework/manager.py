@@ -63,11 +63,9 @@ def compile_program(
     BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
     ``reproducer_directory`` is None).
     """
-    if isinstance(passes, str):
-        passes = parse_pipeline(passes)
-    for p in passes:
-        if not isinstance(p, Pass):
-            raise OptionError(f"not a pass: {p!r} (give pipeline text, or a list of Pass objects)")
+    passes = parse_pipeline(passes) if isinstance(passes, str) else passes
+    if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
+        raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
     if verify_each:
         from ...ir.verify.verifier import verify
 

@@ -86,6 +86,15 @@ def test_nothing_fits(exported: Exported) -> None:
     with pytest.raises(PassError, match=r"nothing fits into 1 MB") as caught:
         bc.plan_memory(bc.load(str(exported("mlp"))), 10**6, 8)
     assert "micro-batch   steps" in str(caught.value)
+    with pytest.raises(OptionError, match="it must be more than nothing"):
+        bc.plan_memory(bc.load(str(exported("mlp"))), -1)
+
+
+def test_in_python_a_budget_may_be_a_text_and_a_plan_prints_its_table(exported: Exported) -> None:
+    program = bc.load(str(exported("mlp")))
+    plan = bc.plan_memory(program, "1GB", 8)
+    assert plan == bc.plan_memory(program, 10**9, 8)
+    assert str(plan).splitlines()[-1].endswith("chosen")
 
 
 def test_an_open_batch_cannot_be_told(exported: Exported) -> None:

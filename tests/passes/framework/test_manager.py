@@ -222,8 +222,10 @@ def test_new_nodes_say_which_pass_made_them(program: Program) -> None:
 
 
 def test_only_passes_are_run(program: Program) -> None:
-    with pytest.raises(OptionError, match="not a pass"):
-        compile_program(program, [Negate])  # type: ignore[list-item]
+    wrong: Any
+    for wrong in ([Negate], Negate(), ["negate"], None, 5):
+        with pytest.raises(OptionError, match=r"no list of passes: .* \(give pipeline text, or"):
+            compile_program(program, wrong)
 
 
 # -- order -----------------------------------------------------------------------------------------------------
