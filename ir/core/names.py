@@ -70,7 +70,7 @@ NAMES: tuple[Name, ...] = (
          ("passes.lora.adapters", "passes.normalised_head.rewrite"), ("ir.analysis.batch.scalars",
          "ir.analysis.derivative.derivative", "ir.analysis.training.network", "passes.mixed_precision.labels")),
     Name(DUPLICATED, "mark", "a copy of a forward node that runs again in the backward part (``Cell.recompute``)",
-         ("passes.recompute.clones",), ("ir.analysis.training.network", "passes.lora.sites",
+         ("passes.step.again",), ("ir.analysis.training.network", "passes.lora.sites",
          "passes.mixed_precision.labels", "passes.recompute.candidates")),
     Name(GRADIENT, "mark", "the weight whose gradient starts at this node, or several with the same gradient",
          ("ir.rewrite.stages",), ("ir.analysis.training.gradient_path", "passes.step.accumulated")),

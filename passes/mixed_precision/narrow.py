@@ -2,26 +2,36 @@
 
 A value is cast once to each type that its users take, directly behind the node that makes it: forward and backward
 share the cast of a weight, and there is never a cast of a cast. A constant is stored in half precision.
+
+The backward part casts again, behind its gradient, where that keeps less memory: a half value that float32 takes is
+kept in half precision (widening it is exact), and what is in memory anyway, an input or a kept float32 value, is not
+kept in half precision too. The bits are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import CODES, cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import BytesData, numbers
-from ...ir.core.graph import Constant, Graph, Node, State, Value, rewire
+from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, rewire
 from ...ir.core.predicates import written_operands
-from ...ir.core.primitives import Family, facts
+from ...ir.core.primitives import VIEWS, Family, facts, named
 from ...ir.core.types import DType, TensorType, TupleType, Type
+from ...ir.core.walk import carried_operands, through, walk
 from ...ir.formats.python.model import handled_operands
+from ..step.again import SCOPE as SCOPE_AGAIN
+from ..step.again import mark_again, waiting
 from .lists import FLOAT_OPERANDS, FLOAT_RESULTS
 from .widen import is_half
 
 SCOPE = "mixed-precision"
+_SEEN = VIEWS - named(Family.TUPLE)
+"""Primitives whose result is the memory of their first operand."""
 
 
 def is_single(type_: Type) -> bool:
@@ -69,6 +79,8 @@ class Narrowing:
     def __init__(self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType):
         self.graph, self.half, self.network, self.dtype = graph, half, network, dtype
         self._casts: dict[tuple[Value, DType], Value] = {}
+        self._again: dict[tuple[Value, DType], Value] = {}
+        self._kept: dict[Node, bool] = {}
         self.casts = 0
 
     def run(self) -> None:
@@ -88,13 +100,10 @@ class Narrowing:
         self.graph.result = self._as(self.graph.result, DType.FLOAT32)
 
     def _narrow(self, node: Node) -> None:
-        for i in narrowable(node):
-            node.set_operand(i, self._as(node.operand(i), self.dtype))
+        self._take(node, narrowable(node), self.dtype)
         for i in written_operands(node):
             _alias(node.operand(i), node)
-        for i in FLOAT_OPERANDS.get(node.op.name, ()):
-            if i < node.num_operands:
-                node.set_operand(i, self._as(node.operand(i), DType.FLOAT32))
+        self._take(node, [i for i in FLOAT_OPERANDS.get(node.op.name, ()) if i < node.num_operands], DType.FLOAT32)
         for i, value in enumerate(node.operands):
             named = handled_operands().get((node.op.name, i), ("", ""))[0] == "dtype"
             if named and value.literal == CODES[DType.FLOAT32]:
@@ -114,9 +123,63 @@ class Narrowing:
         rewire(taken, product)
 
     def _keep(self, node: Node) -> None:
-        for i, value in enumerate(node.operands):
-            if not (node.op.name == "Depend" and i == 1):
-                node.set_operand(i, self._as(value, DType.FLOAT32))
+        waits = node.op.name == "Depend"
+        self._take(node, [i for i in range(node.num_operands) if not (waits and i == 1)], DType.FLOAT32)
+
+    def _take(self, node: Node, operands: Sequence[int], dtype: DType) -> None:
+        """Gives a node these operands in that type."""
+        gradient = self._gradient(node)
+        for i in operands:
+            value = node.operand(i)
+            if gradient is not None and self._is_kept_otherwise(value, dtype):
+                node.set_operand(i, self._cast_again(value, dtype, gradient, node))
+            else:
+                node.set_operand(i, self._as(value, dtype))
+
+    def _gradient(self, node: Node) -> Node | None:
+        """A backward value that a backward node takes."""
+        if self.network.get(node) != BACKWARD:
+            return None
+        return next((v for v in carried_operands(node) if isinstance(v, Node) and self._is_gradient(v)), None)
+
+    def _is_gradient(self, value: Node) -> bool:
+        """A cast counts as what was cast."""
+        known = value if value in self.network else value.operand(0) if value.op.name == "Cast" else None
+        return isinstance(value.type, TensorType) and self.network.get(known) == BACKWARD  # type: ignore[arg-type]
+
+    def _is_kept_otherwise(self, value: Value, dtype: DType) -> bool:
+        """Whether the backward part can cast a forward value itself, so that its cast need not be kept."""
+        narrows = dtype is not DType.FLOAT32
+        if not (is_single(value.type) if narrows else is_half(value.type)):
+            return False
+        source = through(value, _SEEN)
+        if isinstance(source, Input):
+            return narrows and self.graph.owner is None
+        if not isinstance(source, Node) or self.network.get(source) != FORWARD or source.op.name == "Load":
+            return False
+        return not narrows or self._is_kept(source)
+
+    def _is_kept(self, source: Node) -> bool:
+        """Whether the backward part takes a forward value in float32."""
+        if source not in self._kept:
+            users = walk([source], lambda node: node.users if node is source or node.op.name in _SEEN else ())
+            self._kept[source] = any(
+                self.network.get(user) == BACKWARD and user not in self.half and user.op.name not in _SEEN
+                for user in users
+            )
+        return self._kept[source]
+
+    def _cast_again(self, value: Value, dtype: DType, gradient: Node, taker: Node) -> Value:
+        """A cast in front of the first node of the backward part that takes it, behind the gradient that it takes."""
+        if (value, dtype) not in self._again:
+            self.casts += 1
+            with self.graph.inserting_before(taker):
+                scope = SCOPE_AGAIN + (getattr(value, "scope", "") or SCOPE)
+                again = cast(self.graph, waiting(self.graph, value, gradient), dtype, scope=scope)
+            assert isinstance(again, Node)
+            mark_again(again, None)
+            self._again[value, dtype] = again
+        return self._again[value, dtype]
 
     def _tuple(self, node: Node) -> None:
         """A tuple is of its users' type, an element of the type that it has in its tuple."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...ir.analysis.cost.kernel_memory import kernel_memory
@@ -18,7 +18,7 @@ from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, written_operands
 from ...ir.core.primitives import VIEWS, Family, facts, named
 from ...ir.core.types import TensorType, TupleType, holds_function
-from ...ir.core.walk import carried_operands, through
+from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.cpu.broadcasting import is_lowered
 from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
@@ -50,6 +50,11 @@ class Forward:
     def operands(self, node: Node) -> list[Node]:
         """The forward nodes that a node computes from."""
         return [v for v in carried_operands(node) if isinstance(v, Node) and v in self.obstacles]
+
+    def memory(self, nodes: Iterable[Node]) -> set[Node]:
+        """The forward nodes whose results are in memory for ``nodes``: themselves, and what is behind views."""
+        found = walk(nodes, lambda node: self.operands(node) if is_view(node) else ())
+        return {node for node in found if not is_view(node)}
 
     def users(self, node: Node) -> Iterator[Node]:
         """The forward nodes that compute from a node."""

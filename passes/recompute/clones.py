@@ -1,9 +1,6 @@
 """Nodes of the forward part once more in the backward part, as MindSpore's ``Cell.recompute`` writes them.
 
-A copy waits for the gradient that comes into its piece: what it takes of the values that were kept passes a Depend on
-that gradient. Without it MindSpore's runtime would run the copy as soon as its operands are there, in the forward part,
-and MindSpore's own merging of equal nodes would take it out. Scope and marks are MindSpore's (2.10), so its tools and a
-later compilation know the copies for what they are.
+A copy waits for the gradient that comes into its piece (``passes/step/again.py``).
 """
 
 from __future__ import annotations
@@ -12,25 +9,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ir.core.graph import Constant, Node, State, Value
-from ...ir.core.names import DUPLICATED
 from ...ir.core.types import is_monad
 from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
-from .candidates import Forward, backward_uses
+from ..step.again import SCOPE, mark_again, waiting
+from .candidates import Forward, backward_uses, bytes_of
 from .gradients import Gradients
 from .stand_ins import stand_in
-
-SCOPE = "recompute_"
 
 
 @dataclass(slots=True)
 class Copies:
     """``copied``: the nodes that run again, and the copy of each. ``starts``: what the copies are computed from.
-    ``unguarded``: wanted nodes for whose piece the backward part has no gradient to wait for."""
+    ``saved``: the bytes that need not be kept, less those that are kept as starts instead. ``unguarded``: values
+    for whose piece the backward part has no gradient to wait for. ``useless``: values whose copies would start from as
+    many bytes as they save."""
 
     copied: dict[Node, Node] = field(default_factory=dict)
     starts: set[Node] = field(default_factory=set)
-    unguarded: list[Node] = field(default_factory=list)
+    saved: int = 0
+    unguarded: set[Node] = field(default_factory=set)
+    useless: set[Node] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.copied)
@@ -38,10 +37,11 @@ class Copies:
 
 def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -> Copies:
     """Writes copies of the nodes of each piece that the backward part takes, and of those that these need, and makes
-    the backward part take the copies. Nodes of other pieces are taken as they are. ``effects``: those of the graph; the
-    caller commits them. Linear in nodes and operands, but for sorting."""
+    the backward part take the copies. Nodes of other pieces are taken as they are. A piece that saves nothing stays as
+    it is. ``effects``: those of the graph; the caller commits them. Linear in nodes and operands, but for sorting."""
     done = Copies()
     gradients = Gradients(forward)
+    kept = forward.memory(forward.wanted)
     writer = _Writer(forward, effects)
     for piece in pieces:
         wanted = [node for node in piece if node in forward.wanted]
@@ -49,16 +49,24 @@ def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -
         if not uses:
             continue
         gradient = gradients.reaching([user for user, _, _ in uses])
-        if gradient is None:
-            done.unguarded.extend(wanted)
-            continue
         needed = set(walk(wanted, lambda node: [v for v in forward.operands(node) if v in piece]))  # noqa: B023
+        starts = {v for node in needed for v in forward.operands(node) if v not in needed}
+        freed, begin = forward.memory(wanted) & needed, forward.memory(starts) - kept
+        if gradient is None:
+            done.unguarded |= freed
+            continue
+        saved = sum(map(bytes_of, freed)) - sum(map(bytes_of, begin))
+        if saved <= 0:
+            done.useless |= freed
+            continue
         first = min((user for user, _, _ in uses), key=writer.position.__getitem__)
         copied = writer.copies(needed, gradient, first)
         for user, i, node in uses:
             user.set_operand(i, copied[node])
         done.copied.update(copied)
-        done.starts.update(v for node in needed for v in forward.operands(node) if v not in needed)
+        done.starts |= starts
+        done.saved += saved
+        kept |= begin
     return done
 
 
@@ -75,11 +83,7 @@ class _Writer:
 
         def guard(value: Value) -> Node:
             if value not in guarded:
-                waits = graph.create("MakeTuple", [gradient], scope=SCOPE + "Default", sources=[gradient])
-                guarded[value] = graph.create(
-                    "Depend", [value, waits], value.type, scope=SCOPE + "Default", sources=[value]
-                )
-                guarded[value].marks = {"recompute_depend": True}
+                guarded[value] = waiting(graph, value, gradient)
             return guarded[value]
 
         copied: dict[Node, Node] = {}
@@ -99,7 +103,7 @@ class _Writer:
                     copied[node], again = stand_in(graph, node, operands, forward.parts, scope)
                 else:
                     copied[node] = again = graph.create(node.op, operands, node.type, scope=scope, sources=[node])
-                again.marks = {**node.marks, DUPLICATED: True, "need_cse_after_recompute": True}
+                mark_again(again, node)
         return copied
 
     def _value(self, operand: Value) -> Value:

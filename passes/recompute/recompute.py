@@ -10,7 +10,7 @@ from ...ir.core.wording import counted, parse_bytes, print_bytes
 from ..framework.base import Pass
 from ..framework.options import option
 from .budget import fitting, least, write
-from .candidates import Forward, bytes_of, forward_of, is_view, without_writes
+from .candidates import Forward, bytes_of, forward_of, without_writes
 from .clones import Copies
 from .plans import Plan, cells, root_blocks
 
@@ -61,13 +61,16 @@ class Recompute(Pass):
         if not any(forward.wanted for forward in forwards.values()):
             raise NotApplicable("no graph has a backward part that takes values of a forward part")
         plan = self._search(program, result)
+        refused: set[str] = set()
         for name, graph in program.graphs.items():
             if plan is not None:
                 without_writes(graph)
                 forwards[name] = forward_of(graph, program.target)
-            _report(forwards[name], write(forwards[name], plan) if plan else Copies(), name, result)
+            done = write(forwards[name], plan) if plan else Copies()
+            _report(forwards[name], done, name, result)
+            refused |= {_reason(node, forwards[name], done) for node in done.unguarded | done.useless}
         if not result.changed and self.budget is None:
-            raise NotApplicable(self._nothing(result))
+            raise NotApplicable(self._nothing(result, refused))
         saved = result.statistics["bytes not kept"]
         result.summary = f"{counted(result.changed, 'node')} run again; {print_bytes(saved)} need not be kept"
         return result
@@ -87,10 +90,11 @@ class Recompute(Pass):
         result.statistics["tried"] = [one.line() for one in tried]
         return found.plan
 
-    def _nothing(self, result: PassResult) -> str:
-        if self.match is not None:
+    def _nothing(self, result: PassResult, refused: set[str]) -> str:
+        """``refused``: why pieces that were chosen do not run again."""
+        if self.match is not None and not refused:
             return f"no cell matches '{self.match}' that computes what the backward part takes"
-        reasons = dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
+        reasons = sorted(refused) or dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
         return "nothing can run again: " + "; ".join(reasons or ("the backward part takes only what must be kept",))
 
 
@@ -98,16 +102,12 @@ def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> N
     """Counts what runs again; each other value that the backward part takes is a miss with the reason."""
     result.changed += len(done.copied)
     result.matched += len(forward.wanted)
-    saved = 0
+    kept = forward.memory(forward.wanted)
     for node in forward.nodes:
-        if node not in forward.wanted or is_view(node):
-            continue
-        if node in done.copied:
-            saved += bytes_of(node)
-        else:
+        if node in kept and node not in done.copied:
             reason = _reason(node, forward, done)
             result.miss(f"{graph}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): {reason}")
-    result.statistics["bytes not kept"] = result.statistics.get("bytes not kept", 0) + saved
+    result.statistics["bytes not kept"] = result.statistics.get("bytes not kept", 0) + done.saved
 
 
 def _reason(node: Node, forward: Forward, done: Copies) -> str:
@@ -117,6 +117,8 @@ def _reason(node: Node, forward: Forward, done: Copies) -> str:
         return obstacle
     if node in done.unguarded:
         return "the backward part begins with it, and no gradient comes before, for which a copy could wait"
+    if node in done.useless:
+        return "its copy would start from values that take as much memory"
     if not done:
         return "no piece around it would save memory"
     return "what runs again starts from it" if node in done.starts else "it is not in what was chosen"

@@ -7,8 +7,10 @@ import pytest
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.attributes import TensorValue, scalar_tensor
 from boost_compile.ir.core.data import BytesData, numbers
-from boost_compile.ir.core.graph import Constant, Graph, Node
+from boost_compile.ir.core.graph import Constant, Graph, Node, Value
+from boost_compile.ir.core.names import DUPLICATED
 from boost_compile.ir.core.types import DType, TensorType, TupleType, tensor
+from boost_compile.ir.core.walk import carried_operands
 from boost_compile.ir.text import print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.mixed_precision.narrow import Narrowing, _rounded, halved, narrowable, overflows
@@ -85,6 +87,63 @@ def test_who_only_waits_for_a_value_casts_nothing() -> None:
     )  # fmt: skip
     assert sorted(n.operand(0).name for n in made if n.op.name == "Cast") == ["e", "r", "x"]
     assert types(made, "s") == ["(float16[2], float16[2])!", "float16[2]"]
+
+
+def taken(made: Graph, name: str) -> list[str]:
+    """What a node takes: a value by its name, a cast as "name cast", one behind a gradient as "name after gradient"."""
+
+    def told(value: Value) -> str:
+        if not isinstance(value, Node) or value.op.name != "Cast":
+            return value.name
+        source = value.operand(0)
+        if not isinstance(source, Node) or source.op.name != "Depend":
+            return f"{source.name} cast"
+        assert DUPLICATED in value.marks
+        (gradient,) = carried_operands(source.operand(1))
+        return f"{source.operand(0).name} after {gradient.name}"
+
+    return [told(value) for value in node(made, name).operands]
+
+
+FORTH = """
+state %w: float32[2]
+  %w0 = Load(%w, umonad) @f
+  %a = Mul(%x, %w0) @f
+  %v = Reshape(%a, (2,)) : float32[2] @f
+  %e = Exp(%v) @f
+  %l = OnesLike(%e) @b
+  %g = Neg(%l) @b
+"""
+
+
+def test_the_backward_part_widens_again_what_the_forward_part_keeps_in_half_precision() -> None:
+    """Once for all that take it, behind the gradient of the first; what takes no gradient shares the forward cast."""
+    back = "  %p = Mul(%v, %g) @b\n  %q = Div(%p, %v) @b\n  %n = Neg(%v) @b\n  %r = Add(%q, %n) @b\n  return %r"
+    made = narrowed(FORTH + back, "a", "v")
+    assert (taken(made, "p"), taken(made, "q")) == (["v after g", "g"], ["p", "v after g"])
+    assert (taken(made, "e"), taken(made, "n")) == (["v cast"], ["v cast"])
+    assert str(node(made, "v").type) == "float16[2]"
+
+
+def test_the_backward_part_narrows_again_what_is_there_in_float32() -> None:
+    """An input, or a value that it also takes in float32, through a view too; a weight is cast once for both."""
+    back = "  %h = Mul(%g, %x) @b\n  %i = Mul(%h, %v) @b\n  %j = Mul(%i, %w0) @b\n"
+    alone = narrowed(FORTH + back + "  return %j", "e", "h", "i", "j")
+    assert [taken(alone, name)[1] for name in "hij"] == ["x after g", "v cast", "w0 cast"]
+    kept = narrowed(FORTH + back + "  %k = Mul(%j, %a) @b\n  return %k", "e", "h", "i", "j")
+    assert [taken(kept, name)[1] for name in "hijk"] == ["x after g", "v after h", "w0 cast", "a"]
+    assert taken(kept, "e") == ["v cast"]
+
+
+def test_a_function_has_no_inputs_that_are_there_anyway() -> None:
+    made = narrowed(
+        "  %r = call(@back, %x) : float32[2] @b\n  return %r\n"
+        "  func @back(%y: float32[2]) {\n    %g = Neg(%y) @b\n    %m = Mul(%g, %y) @b\n    return %m\n  }",
+        "m",
+    )  # fmt: skip
+    (function,) = made.functions.values()
+    Narrowing(function, [node(made, "m")], network_parts(made), F16).run()
+    assert taken(made, "m") == ["g cast", "y cast"]
 
 
 def test_an_element_has_the_type_that_it_has_in_its_tuple() -> None:

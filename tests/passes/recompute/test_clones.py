@@ -25,7 +25,7 @@ graph @step(%x: float32[64]) {
   return %r
 }""")
     done = run_again(forward_of(g, CPU), [{node(g, "a")}], Effects(g))
-    assert (done.copied, done.unguarded) == ({}, [node(g, "a")])
+    assert (done.copied, done.unguarded) == ({}, {node(g, "a")})
 
 
 def test_what_a_copy_takes_of_the_kept_values_waits_too() -> None:
@@ -41,7 +41,8 @@ graph @step(%x: float32[64]) {
   %d = Neg(%c) : float32[64] @f
   %l = OnesLike(%d) : float32[64] @b
   %p = Mul(%l, %c) : float32[64] @b
-  return %p
+  %q = Mul(%p, %k) : float32[64] @b
+  return %q
 }""")
     done = run_again(forward_of(g, CPU), [{node(g, name) for name in "abc"}], Effects(g))
     a, b, c = (done.copied[node(g, name)] for name in "abc")

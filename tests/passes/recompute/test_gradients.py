@@ -65,7 +65,7 @@ graph @step(%x: float32[64]) {
   return %r
 }""")
     done = _copied(g, "as", "d")
-    assert done.unguarded == [node(g, "d")]
+    assert done.unguarded == {node(g, "d")}
     assert set(done.copied) == {node(g, "a"), node(g, "s")}
     assert _waits_for(done, g, "a") == "g"
 

@@ -19,6 +19,7 @@ from boost_compile.tools.compile import command as compile_
 from boost_compile.tools.inspect import command as inspect_
 
 from tests.execution import ORDERS, Arrays, train
+from tests.graphs import program
 from tests.material import batches, material, values
 from tests.passes.recompute.chain import chain
 from tests.tools.support import shell
@@ -180,6 +181,54 @@ def test_what_cannot_be_asked_for() -> None:
         compiled(chain(1), "recompute")
     with pytest.raises(NotApplicable, match="no graph has a backward part"):
         compiled(parse_program("graph @net(%x: float32[4]) {\n%y = Exp(%x)\nreturn %y\n}\n"), "recompute")
+
+
+FIRST = "%d = StandardNormal((64,), 1, 2) : float32[64] @f"
+AS_LARGE = f"""
+state %w: float32[64] role=weight
+graph @step(%x: float32[64]) {{
+  {FIRST}
+  %e = Exp(%d) : float32[64] scope("Default/cell/Exp-op0") @f
+  %n = Neg(%e) : float32[64] scope("Default/cell/Neg-op0") @f
+  %loss = ReduceSum(%n, (0,), false, false) : float32[] @f
+  %l = OnesLike(%n) : float32[64] @b
+  %g = Mul(%l, %e) : float32[64] @b
+  %a = AssignSub(%w, %g, umonad) : float32[64]@w
+  %u = UpdateState(umonad, %a)
+  %end = Depend(%loss, %u)
+  return %end
+}}"""
+
+
+KEEPS_AS_MUCH = "its copy would start from values that take as much memory"
+IN_NO_PIECE = "no piece around it would save memory"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("", KEEPS_AS_MUCH), ("{policy=pointwise}", IN_NO_PIECE), ("{policy=all}", IN_NO_PIECE),
+        ("{match=cell}", KEEPS_AS_MUCH),
+    ],
+)  # fmt: skip
+def test_what_gains_nothing_is_an_error(
+    options: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """%e could be computed again from %d, of its size, which would be kept then."""
+    source, out = tmp_path / "cell.ir", tmp_path / "x.boost"
+    program(AS_LARGE).save(str(source))
+    refused = shell(capsys, compile_, source, "--passes", f"recompute{options}", "-o", out)
+    assert (refused.code, out.exists()) == (2, False)
+    assert f"nothing can run again: {why}" in refused.err
+
+
+def test_what_starts_from_an_input_is_gained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is there anyway."""
+    source, out = tmp_path / "cell.ir", tmp_path / "x.boost"
+    program(AS_LARGE.replace(FIRST, "").replace("Exp(%d)", "Exp(%x)")).save(str(source))
+    done = shell(capsys, compile_, source, "--passes", "recompute{match=cell}", "-o", out)
+    assert done.code == 0, done.err
+    assert "1 node run again; 256 B need not be kept" in done.out + done.err
 
 
 def test_a_budget_that_is_too_small_says_which_one_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
