@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``steps`` micro-batches of ``size`` samples; ``bytes``: what a session of it will have in memory, or ``refused``:
-    why the graph does not allow that. ``work``: the estimated operations of an optimizer step. ``recompute``: whether
-    parts of the forward part run again, as many as the budget asks for."""
+    why the graph does not allow that. ``time``: the estimated time of an optimizer step in picoseconds, by the
+    measured times of primitives. ``recompute``: whether parts of the forward part run again, as many as the budget asks
+    for."""
 
     size: int
     steps: int
     bytes: int = 0
     refused: str = ""
-    work: int = 0
+    time: int = 0
     recompute: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Displayed):
     """The candidates that were looked at, the largest micro-batch first, and the ``chosen`` one: of those that fit, the
-    one with the least work. ``pipeline`` holds the passes that make it.
+    one that takes least time. ``pipeline`` holds the passes that make it.
     """
 
     budget: int
@@ -62,7 +63,7 @@ def plan_memory(
     """Finds the micro-batch that fits into ``budget`` (bytes, or a text such as ``8GB``, of growth of the process,
     estimated for CPU: see ``docs/memory.md``) and divides ``batch``, the samples of one optimizer step; by default
     those of the file. Sizes are tried from the largest to the first that fits. A size that does not fit is also tried
-    with ``recompute``. Of those that fit the one with the least work is taken, and of equal ones the largest
+    with ``recompute``. Of those that fit the one that takes least time is taken, and of equal ones the largest
     micro-batch.
 
     ``passes`` are the other passes that the program will be compiled with. PassError with the table if nothing fits.
@@ -102,21 +103,20 @@ def plan_memory(
             + "\n".join(f"  {line}" for line in lines_of(found))
             + f"\n  Give {advice}."
         )
-    chosen = min(fitting, key=lambda c: c.work)
+    chosen = min(fitting, key=lambda c: c.time)
     return Plan(budget, tuple(found), chosen, pipeline_of(own, chosen, budget))
 
 
 def _judged(program: Program, candidate: Candidate, own: int, budget: int, others: Sequence[Pass]) -> Candidate:
-    """The candidate with its memory and its work."""
-    from ..ir.analysis.cost.flops import estimated_flops
+    """The candidate with its memory and its time."""
+    from ..ir.analysis.cost.times import of_cycle
     from ..passes.framework.manager import compile_program
     from ..passes.framework.pipeline import parse_pipeline
     from ..runtime.engine.footprint import footprint
 
     passes = [*parse_pipeline(pipeline_of(own, candidate, budget)), *others]
     compiled = compile_program(program, passes, allow_no_match=True, reproducer_directory=None)
-    work = sum(e.repeat * estimated_flops(compiled.graphs[e.graph].all_nodes()) for e in compiled.schedule.cycle)
-    return replace(candidate, bytes=footprint(compiled).total, work=work)
+    return replace(candidate, bytes=footprint(compiled).total, time=of_cycle(compiled))
 
 
 def pipeline_of(own: int, candidate: Candidate, budget: int) -> str:
@@ -128,11 +128,11 @@ def pipeline_of(own: int, candidate: Candidate, budget: int) -> str:
 
 
 def lines_of(candidates: Sequence[Candidate], chosen: Candidate | None = None) -> list[str]:
-    """A table for people. Work is by that of the first candidate that is possible."""
-    lines = ["micro-batch   steps   memory       work"]
-    first = next((c.work for c in candidates if c.work), 1)
+    """A table for people. Time is by that of the first candidate that is possible."""
+    lines = ["micro-batch   steps   memory       time"]
+    first = next((c.time for c in candidates if c.time), 1)
     for c in candidates:
-        what = f"{c.bytes / 1e6:>7,.0f} MB {c.work / first:>8.2f} x" if not c.refused else "not possible"
+        what = f"{c.bytes / 1e6:>7,.0f} MB {c.time / first:>8.2f} x" if not c.refused else "not possible"
         again = "   recompute" if c.recompute else ""
         lines.append(f"{c.size:>11} {c.steps:>7}   {what}{again}{'   chosen' if c is chosen else ''}")
     for reason in dict.fromkeys(c.refused for c in candidates if c.refused):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ir.analysis.cost.footprint import footprint
-from ...ir.analysis.cost.times import picoseconds
+from ...ir.analysis.cost.times import of_cycle
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
@@ -97,7 +97,7 @@ class _Trials:
     def __init__(self, program: Program):
         self.program = program
         self.tried: list[Tried] = []
-        self._before = self._time(program)
+        self._before = of_cycle(program)
         self._prepared = program.copy()
         for graph in self._prepared.graphs.values():
             without_writes(graph)
@@ -111,7 +111,7 @@ class _Trials:
             copies = sum(
                 len(write(forward_of(graph, program.target), plan).copied) for graph in program.graphs.values()
             )
-        extra = self._time(program) / max(self._before, 1) - 1
+        extra = of_cycle(program) / max(self._before, 1) - 1
         graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
         state = program.state_bytes
         found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
@@ -159,13 +159,6 @@ class _Trials:
             f", {_price(higher)} in the first {first}" if first else ""
         )
         return self.judge(text, self._prices.plan(count, of_all, higher, first))
-
-    def _time(self, program: Program) -> int:
-        return sum(
-            entry.repeat
-            * picoseconds((n for body in program.graphs[entry.graph].all_graphs() for n in body), program.target)
-            for entry in program.schedule.cycle
-        )
 
 
 def _price(picoseconds: int) -> str:

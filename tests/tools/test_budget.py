@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from boost_compile.ir.analysis.cost.times import of_cycle
 from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.core.wording import parse_bytes
 from boost_compile.runtime.engine.footprint import footprint
@@ -57,7 +58,7 @@ def test_a_graph_that_keeps_its_batch_is_accumulated_as_it_is(exported: Exported
 
 
 def test_what_does_not_fit_is_also_tried_with_parts_computed_again() -> None:
-    """Both are in the table, and what fits with less work is taken: here smaller micro-batches."""
+    """Both are in the table, and what fits and takes less time is taken: here smaller micro-batches."""
     source = chain(64)
     plain = footprint(source).total
     budget = plain - 100_000
@@ -66,9 +67,9 @@ def test_what_does_not_fit_is_also_tried_with_parts_computed_again() -> None:
     assert (whole.size, whole.bytes, whole.recompute) == (again.size, plain, False)
     assert again.recompute
     assert again.bytes <= budget < whole.bytes
-    assert whole.work < again.work
+    assert whole.time == of_cycle(source) < again.time
     assert footprint(bc.compile(source, f"recompute{{budget={budget}}}")).total == again.bytes
-    assert plan.chosen.work == min(c.work for c in plan.candidates if c.work and c.bytes <= budget)
+    assert plan.chosen.time == min(c.time for c in plan.candidates if c.time and c.bytes <= budget)
     assert "recompute" in "".join(lines_of(plan.candidates, plan.chosen))
 
 

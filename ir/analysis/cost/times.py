@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...core.graph import Node
 from ...core.primitives import CPU, Family, named
+from ...core.program import Program
 from .flops import estimated_flops
 
 PICOSECONDS = {
@@ -27,6 +28,14 @@ _PRODUCTS = named(
 def picoseconds(nodes: Iterable[Node], target: str = CPU) -> int:
     """The sum over nodes, one after another."""
     return sum(estimated_flops((node,)) * _for_one(node.op.name, target) for node in nodes)
+
+
+def of_cycle(program: Program) -> int:
+    """Picoseconds of the graphs of a cycle, each as often as it runs."""
+    return sum(
+        entry.repeat * picoseconds(program.graphs[entry.graph].all_nodes(), program.target)
+        for entry in program.schedule.cycle
+    )
 
 
 def _for_one(name: str, target: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boost_compile.ir.analysis.cost.times import PICOSECONDS, picoseconds
+from boost_compile.ir.analysis.cost.times import PICOSECONDS, of_cycle, picoseconds
 from boost_compile.ir.core.primitives import GPU
 from boost_compile.ir.text import parse_program
 
@@ -21,6 +21,21 @@ def test_a_measured_primitive_counts_as_measured_on_cpu_alone() -> None:
     assert picoseconds([gelu]) == 64 * PICOSECONDS["GeLU"]
     assert picoseconds([gelu], GPU) == picoseconds([other]) == 64 * 1000
     assert picoseconds([view, gelu, other]) == 64 * (PICOSECONDS["GeLU"] + 1000)
+
+
+def test_a_cycle_takes_as_long_as_its_graphs_each_as_often_as_it_runs() -> None:
+    """Inside of functions too."""
+    update = """graph @update(%x: float32[8,8]) {
+  %c = call(@one, %x) : float32[8,8]
+  return %c
+  func @one(%a: float32[8,8]) {
+    %s = Sign(%a)
+    return %s
+  }
+}"""
+    made = parse_program("program @p {\n  schedule @step * 3, @update\n}\n" + BODY + update)
+    step = picoseconds(made.graphs["step"])
+    assert of_cycle(made) == 3 * step + 64 * 1000
 
 
 def test_everything_in_the_table_takes_time() -> None:
