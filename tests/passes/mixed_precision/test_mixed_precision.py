@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import Error, OptionError, PassError
+from boost_compile.ir.core.graph import Node
 from boost_compile.ir.core.types import TensorType
 from boost_compile.passes.framework.pipeline import parse_pipeline
+from boost_compile.passes.recompute.candidates import bytes_of, forward_of
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command as inspect_command
 from boost_compile.tools.verification.data import file_batches
@@ -282,6 +284,31 @@ def test_what_cannot_be_measured_is_one_error(
     found = shell(capsys, compile_command, exported("mlp"), "--passes", asked, "-o", tmp_path / "mlp.boost")
     assert (found.code, (tmp_path / "mlp.boost").exists()) == (2, False)
     assert message in " ".join(found.err.split())
+
+
+def kept_bytes(program: bc.Program) -> int:
+    """What the forward part keeps for the backward part, weights and inputs apart."""
+    (graph,) = program.graphs.values()
+    forward = forward_of(graph, program.target)
+    return sum(bytes_of(node) for node in forward.memory(forward.wanted) if not _reads(node))
+
+
+def _reads(node: Node) -> bool:
+    """Whether a node is the cast of a weight."""
+    source = node.operand(0) if node.op.name == "Cast" else None
+    return isinstance(source, Node) and source.op.name == "Load"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mlp", "lenet_bn", "gpt", "lstm", "vit",
+     *(pytest.param(name, marks=pytest.mark.slow) for name in ("mobilenet_v2", "resnet18", "resnet50"))],
+)  # fmt: skip
+def test_the_backward_part_takes_at_most_two_thirds_of_the_bytes(name: str, exported: Exported) -> None:
+    """Natively a value that a normalisation takes is kept as its float32 cast."""
+    source = bc.load(exported(name))
+    half = bc.compile(source, "mixed-precision{level=O2,loss_scale=false}")
+    assert kept_bytes(half) <= 0.65 * kept_bytes(source)
 
 
 def test_memory_and_operations_by_type_are_shown(
