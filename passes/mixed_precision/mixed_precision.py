@@ -38,7 +38,8 @@ class MixedPrecision(Pass):
     matrices, what is added to them, and ReLU; ``O2`` everything but BatchNorm and LayerNorm; ``O3`` everything, the
     parameters and statistics of BatchNorm apart; ``auto`` what MindSpore's ``Model`` takes for the target (O2 on CPU
     and GPU, O3 on Ascend). The backward part follows the forward part, node by node. Each value is cast once to each
-    type that its users take, weights once a micro-batch, and there is no cast of a cast.
+    type that its users take, weights once a micro-batch, and there is no cast of a cast. The backward part casts again
+    where less is kept for it then.
 
     ``keep`` names cells that stay in float32, by globs over scopes, several apart by ``|``. The loss stays in float32.
     MindSpore knows no loss and casts one that stands inside of the network like all else; ``loss=same`` does so too.
@@ -124,7 +125,7 @@ class MixedPrecision(Pass):
             result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
         half = labels.half()
         casts = _narrow(step, half, labels, rule.dtype)
-        self._report(result, labels, half, casts, rule)
+        self._report(result, labels, half, *casts, rule)
         if self._search is not None:
             self._report_search(result, self._search)
         return result
@@ -161,7 +162,9 @@ class MixedPrecision(Pass):
                 shown = ", ".join(list(cells)[:8])
                 raise PassError(f"keep='{glob}' names no cell that would be in half precision; such are: {shown}")
 
-    def _report(self, result: PassResult, labels: Labels, half: Collection[Node], casts: int, rule: Rule) -> None:
+    def _report(
+        self, result: PassResult, labels: Labels, half: Collection[Node], casts: int, again: int, rule: Rule
+    ) -> None:
         network = [n for n, label in labels.of.items() if not is_structure(n) and label != OUTSIDE]
         result.matched = len(network) if half else 0
         result.changed = len(half)
@@ -172,6 +175,7 @@ class MixedPrecision(Pass):
         result.statistics = {
             "level": rule.level,
             "casts": casts,
+            "of them again in the backward part": again,
             f"operations in {rule.dtype}": f"{share:.1%}",
             "primitives": dict(Counter(n.op.name for n in half).most_common()),
         }
@@ -205,12 +209,14 @@ class MixedPrecision(Pass):
         return result
 
 
-def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType) -> int:
+def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType) -> tuple[int, int]:
+    """The casts, and how many of them the backward part does again."""
     effects = Effects(main)
-    casts = 0
+    casts = again = 0
     for graph in main.all_graphs():
         narrowing = Narrowing(graph, half, labels.parts, dtype)
         narrowing.run()
         casts += narrowing.casts
+        again += narrowing.again
     effects.commit()
-    return casts
+    return casts, again

@@ -83,6 +83,11 @@ class Narrowing:
         self._kept: dict[Node, bool] = {}
         self.casts = 0
 
+    @property
+    def again(self) -> int:
+        """How many of the casts the backward part does again."""
+        return len(self._again)
+
     def run(self) -> None:
         """Linear in nodes and operands. The caller rebuilds the order of effects."""
         for node in list(self.graph):
