@@ -149,8 +149,8 @@ class Narrowing:
 
     def _is_gradient(self, value: Node) -> bool:
         """A cast counts as what was cast."""
-        known = value if value in self.network else value.operand(0) if value.op.name == "Cast" else None
-        return isinstance(value.type, TensorType) and self.network.get(known) == BACKWARD  # type: ignore[arg-type]
+        known = value if value in self.network else through(value, ("Cast",))
+        return isinstance(value.type, TensorType) and isinstance(known, Node) and self.network.get(known) == BACKWARD
 
     def _is_kept_otherwise(self, value: Value, dtype: DType) -> bool:
         """Whether the backward part can cast a forward value itself, so that its cast need not be kept."""
