@@ -43,6 +43,8 @@ PIPELINES = PRESERVING | {
     "ema": "weight-average{warmup=10},gradient-accumulation{steps=3}",
     "swa": "weight-average{kind=swa,every=2},overflow-check,loss-scale",
     "lookahead": "weight-average{kind=lookahead},gradient-accumulation{steps=3,split=fused}",
+    "schedule": "schedule{total=20,warmup=3,lr=0.05},gradient-accumulation{steps=3}",
+    "schedule, scaled": "schedule{kind=linear,total=20,lr=0.05},overflow-check,loss-scale",
     "half precision": "mixed-precision{level=O2,loss_scale=false},gradient-accumulation{steps=3}",
     "half precision, scaled": "mixed-precision{level=O3},gradient-accumulation{steps=3}",
 }

@@ -542,6 +542,7 @@ PURE: dict[str, Callable[..., Any]] = {
     "Cast": lambda x, _: x,
     "Transpose": lambda x, order: np.transpose(x, [int(i) for i in order]),
     "Tile": lambda x, times: np.tile(x, [int(n) for n in times]),
+    "Gather": lambda x, at, axis, _: np.take(x, at, int(axis)),
     "Slice": lambda x, begin, size: x[tuple(slice(b, b + n) for b, n in zip(begin, size, strict=True))],
     "Concat": lambda parts, axis: np.concatenate(parts, int(axis)), "Stack": lambda parts: np.stack(parts),
     "NPUGetFloatStatusV2": lambda x: x + _here.overflow, "NPUClearFloatStatusV2": _clear,

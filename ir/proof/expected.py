@@ -9,8 +9,9 @@ from fractions import Fraction
 from ..core.graph import Node
 from ..symbolic.execution import Outcome, Side
 from ..symbolic.terms import VARIES
+from . import formulas
 from .changed import Changed, changed
-from .formulas import average, freeze, less_bn, rounding
+from .formulas import average, freeze
 from .formulas.rules import Rule
 from .polynomial import Polynomial
 from .reals import Reals
@@ -57,7 +58,10 @@ def expect(sides: Sides, proof: Proof) -> Expected:
         mean = without(original, still.names, run(mean=_mean(sides, idle)), network, terms, opaque)
         proof.frozen = [n for n in mean.states if still.holds(original.state.get(n), n)]
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
-    proof.stated = [*less_bn.state(original, program), *rounding.state(program)]
+    proof.stated = formulas.of_graph(original, program)
+    for name, v in original.state.items():
+        if by := tuple(s.by for s in proof.stated if s.changes(name, v.weight)):
+            change.states[name] = (*by, *change.states.get(name, ()))
     proof.stated += [*freeze.state_for_good(program, lost.names), *change.stated]
     proof.formula = change.document()
     rules, updated = average.rules(original, program), mean.states

@@ -15,11 +15,13 @@ from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
 from ...ir.core.wording import agreed, counted
-from ...ir.proof.formulas import less_bn, rounding
+from ...ir.proof.formulas import restated, rounding
 from ...ir.proof.formulas.rules import Rule
 from ...ir.proof.promises import promises_of
+from ...ir.proof.prover import given_up
 from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
+from ...ir.symbolic.execution import Unproved
 from ...ir.symbolic.terms import Terms
 from ...ir.text import print_graph
 from ...passes.framework.manager import compile_program
@@ -100,7 +102,10 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
     """Proves, and checks the proof; a program that is not proved has an unproved verdict, or an objection."""
     check_made_from(original, program)
     program = with_reports(program)
-    base = base_of(original, program)
+    try:
+        base = base_of(original, program)
+    except Unproved as reason:
+        return Proved(given_up(original, program, str(reason)), Terms(), {}, program)
     proof, terms = run_prover(base, program)
     if legalized(original, program):
         proof.trusted.append("pass legalize: the original is taken in the primitives that it made of it")
@@ -122,11 +127,11 @@ def with_reports(program: Program) -> Program:
 
 def base_of(original: Program, program: Program) -> Program:
     """The original that a program is compared with: in the primitives of the program's target, if the program was
-    legalized for it, and without the layers that it lacks on purpose."""
+    legalized for it, and as formulas of whole graphs state it. :class:`Unproved` where they cannot."""
     if legalized(original, program):
         made = [Legalize(target=program.target)]
         original = compile_program(original, made, allow_no_match=True, reproducer_directory=None)
-    return less_bn.without(original, program)
+    return restated(original, program)
 
 
 def legalized(original: Program, program: Program) -> bool:

@@ -88,9 +88,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A formula as a pass stated it: its options, the formula in words, and the weights that it is about."""
+    """A formula as a pass stated it: its options, the formula in words, the weights that it is about, and the
+    ``states`` besides these and their slots."""
 
     by: str
     options: Mapping[str, Any]
     says: str
     weights: tuple[str, ...]
+    states: tuple[str, ...] = ()
+
+    def changes(self, name: str, weight: str) -> bool:
+        """Whether it is about a state of this name, which belongs to this weight, if to any."""
+        return name in self.weights or weight in self.weights or name in self.states
