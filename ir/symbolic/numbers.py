@@ -101,7 +101,8 @@ class Numbers:
     def of(self, root: int) -> Val:
         for t in self.terms.below([root], self.values):
             value = self._value(t, [self.values[a] for a in self.terms.arguments[t]])
-            self.values[t] = self.known.get(value.pair, value) if isinstance(value, Num) else value
+            met = isinstance(value, Num) and value.exact is None  # a gradient may be 0, and a number 0 is none
+            self.values[t] = self.known.get(value.pair, value) if met else value  # type: ignore[union-attr]
             if isinstance(value, Num) and not self.terms.traits[t] & VARIES:
                 self.same.add(value.pair)
         return self.values[root]
@@ -208,8 +209,8 @@ class Numbers:
     def _logic(self, name: str, a: Sequence[Val]) -> Val | None:
         truths = [self.full if x is True else int(x) for x in a if isinstance(x, int)]
         if name == "IsFinite" and isinstance(a[0], Num):
-            if a[0].exact is not None or a[0].pair == (0, 0):
-                return True
+            if a[0].exact is not None or (a[0].pair == (0, 0) and not a[0].of):
+                return True  # what cancels is 0 where its parts are finite
             asked = self.case is not None and a[0].of
             return (self.case or self.truth(~a[0].of)) if asked else None
         if name == "ReduceAll":

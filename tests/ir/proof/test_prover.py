@@ -12,6 +12,8 @@ from boost_compile.ir.core.graph import Node
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, REALS, SAME, STATE, UNPROVED, Proof
 from boost_compile.passes.gradient_accumulation import graphs as accumulation
+from boost_compile.tools.proof.run import SEED
+from boost_compile.tools.recheck.checker import check
 
 import boost_compile as bc
 from tests.synthetic import layers
@@ -173,6 +175,29 @@ def test_one_gradient_that_is_not_finite_stops_all(condition_a: str, condition_b
     original, program = bc.load("original.ir"), bc.load("program.ir")
     assert proof(original, program).proved is right
     assert bc.prove(original, program).proved is right
+
+
+CANCELS = '%h = Mul(%one, %y) : float32[2] primal {forward_unique_id = "4"}\n' + (
+    '%k = Neg(%h) : float32[2] primal {forward_unique_id = "4"}\n'
+    '%gb = Add(%h, %k) : float32[2] primal {forward_unique_id = "4"}\n'
+)
+
+
+@pytest.mark.parametrize("pipeline", ["overflow-check", "overflow-check,loss-scale", "loss-scale,overflow-check"])
+def test_a_gradient_that_cancels_may_overflow(pipeline: str, here: Path) -> None:
+    """As that of the last bias of two towers, whose results are subtracted: 0, unless its parts are infinite."""
+    text = TWO.replace("TESTS", STEP + "%wa = Depend(%na, %l)\n%wb = Depend(%nb, %m)")
+    line = next(line for line in text.splitlines() if line.strip().startswith("%gb ="))
+    Path("original.ir").write_text(text.replace(line, CANCELS))
+    original = bc.load("original.ir")
+    program = bc.compile(original, pipeline)
+    found = bc.prove(original, program)
+    assert found.proved, show(found.proof) or found.objection
+    tests = [n for g in program.graphs.values() for n in g.all_nodes() if n.op.name == "IsFinite"]
+    tests[-1].set_operand(0, tests[0].operand(0))  # one gradient twice, the other never
+    assert not proof(original, program).proved
+    with pytest.raises(bc.Error, match="does not hold"):
+        check(found.certificate, original, program, SEED)
 
 
 def test_dropped_micro_batches_are_cases_of_their_own() -> None:
