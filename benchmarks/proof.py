@@ -45,6 +45,8 @@ PIPELINES = PRESERVING | {
     "lookahead": "weight-average{kind=lookahead},gradient-accumulation{steps=3,split=fused}",
     "schedule": "schedule{total=20,warmup=3,lr=0.05},gradient-accumulation{steps=3}",
     "schedule, scaled": "schedule{kind=linear,total=20,lr=0.05},overflow-check,loss-scale",
+    "lora": "lora{match=[*],rank=1},gradient-accumulation{steps=3}",
+    "lora, scaled": "lora{match=[*],rank=1,train=[*bias*]},overflow-check,loss-scale",
     "half precision": "mixed-precision{level=O2,loss_scale=false},gradient-accumulation{steps=3}",
     "half precision, scaled": "mixed-precision{level=O3},gradient-accumulation{steps=3}",
 }

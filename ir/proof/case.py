@@ -54,8 +54,10 @@ class Case:
         sides, changed = self.sides, self.expected.changed
         by = changed.states.get(name, ()) if what == STATE else ()
         if what == STATE and name in self.proof.frozen:
-            lost = self.expected.lost.holds(sides.original.state.get(name), name)
-            by = (*by, freeze.FOR_GOOD if lost else freeze.PASS)
+            variable = sides.original.state.get(name)
+            lost = self.expected.lost.holds(variable, name)
+            weight = variable.weight if variable is not None and variable.weight else name
+            by = (*by, freeze.by(sides.program, weight) if lost else freeze.PASS)
         moves = what == RESULT or a not in (sides.terms.find(("state", name)), sides.kept)
         if moves and less_bn.asked(sides.program):
             by = (*by, less_bn.PASS)

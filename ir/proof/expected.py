@@ -60,7 +60,8 @@ def expect(sides: Sides, proof: Proof) -> Expected:
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
     proof.stated = formulas.of_graph(original, program)
     for name, v in original.state.items():
-        if by := tuple(s.by for s in proof.stated if s.changes(name, v.weight)):
+        by = tuple(s.by for s in proof.stated if s.changes(name, v.weight))
+        if by and not lost.holds(v, name):
             change.states[name] = (*by, *change.states.get(name, ()))
     proof.stated += [*freeze.state_for_good(program, lost.names), *change.stated]
     proof.formula = change.document()

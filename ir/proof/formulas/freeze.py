@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core.program import Program
 from ...core.variants import LISTED, Choice
+from . import lora
 from .statement import Stated
 
 PASS, FOR_GOOD = "gradient-freeze", "freeze"
@@ -22,8 +23,14 @@ PASS, FOR_GOOD = "gradient-freeze", "freeze"
 
 def for_good(program: Program, weights: Iterable[str]) -> frozenset[str]:
     """Those of the weights that are not trained any more."""
+    weights = list(weights)
     globs = [g for r in program.reports if r.name == FOR_GOOD for g in r.options.get("match", ())]
-    return frozenset(w for w in weights if any(fnmatchcase(w, g) for g in globs))
+    return frozenset(w for w in weights if any(fnmatchcase(w, g) for g in globs)) | lora.still(program, weights)
+
+
+def by(program: Program, weight: str) -> str:
+    """The pass by which a weight is not trained any more."""
+    return lora.PASS if lora.still(program, [weight]) else FOR_GOOD
 
 
 def gone(original: Program, program: Program) -> set[str]:
@@ -63,11 +70,14 @@ def objection(
     return "" if right else "the schedule does not choose variants as its options say"
 
 
-def state_for_good(program: Program, names: Collection[str]) -> list[Stated]:
+def state_for_good(program: Program, names: frozenset[str]) -> list[Stated]:
     """``names``: the weights that are frozen for good."""
-    options = next((r.options for r in program.reports if r.name == FOR_GOOD), {})
     says = "these weights stay as they are, and nothing takes their gradients"
-    return [Stated(FOR_GOOD, options, says, tuple(sorted(names)))] if names else []
+    found = []
+    for by, of in ((FOR_GOOD, names - lora.still(program, names)), (lora.PASS, lora.still(program, names))):
+        options = next((r.options for r in program.reports if r.name == by), {})
+        found += [Stated(by, options, says, tuple(sorted(of)))] if of else []
+    return found
 
 
 def state(options: Mapping[str, Any], frozen: Sequence[Collection[str]]) -> list[Stated]:
