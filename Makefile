@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: tests that start ranks or commands wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: demo test unit mutants test-slow test-devices test-gpu test-ascend test-random long-run crash fuzz lint types bench docs pictures licenses clean env
+.PHONY: demo test unit mutants test-slow test-devices test-gpu test-ascend test-random long-run crash fuzz lint types bench bench-check docs pictures licenses clean env
 
 env: $(STAMP)
 
@@ -88,6 +88,11 @@ fuzz: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run
+
+# Some figures of docs/benchmarks.md anew: fails where one is worse than in the last run on the same type of machine.
+# SECTIONS="models memory" for others, which take longer.
+bench-check: $(STAMP)
+	$(BIN)/python -m benchmarks.check $(SECTIONS)
 
 # The documentation as a site in build/site, which opens from the disk; a link that leads nowhere fails. (With --quiet it would not.)
 docs: $(STAMP)

@@ -8,6 +8,7 @@ import sys
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from time import process_time
 
 NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
 """The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python."""
@@ -30,6 +31,27 @@ def describe() -> str:
         f"{platform.python_implementation()} {platform.python_version()}; {libraries}. "
         f"Load average when it began, over 1, 5 and 15 minutes: {busy}."
     )
+
+
+def machine_type() -> str:
+    """What is the same where times can be compared: processor, cores, memory, system, Python."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    python = f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"
+    system = f"{platform.system()} {platform.machine()}"
+    return f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GB; {system}; {python}"
+
+
+def yardstick() -> float:
+    """Seconds of processor time that a fixed piece of plain Python takes, the least of several turns: how fast the
+    machine is at the moment, with what else runs on it."""
+    times = []
+    for _ in range(9):
+        start = process_time()
+        made: dict[str, list[object]] = {}
+        for i in range(20_000):
+            made[str(i)] = [i, made.get(str(i // 2))]
+        times.append(process_time() - start)
+    return min(times)
 
 
 def _processor() -> str:

@@ -1,15 +1,19 @@
 """Runs benchmarks and writes their sections of `docs/benchmarks.md` (all of them: what `make bench` does).
 
-python -m benchmarks.run [--million] [SECTION ...]
+python -m benchmarks.run [SECTION ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from datetime import date
 
-from benchmarks.machine import child_environment, describe
+from benchmarks.figures import Record, figures, record
+from benchmarks.machine import child_environment, describe, machine_type, yardstick
 from benchmarks.tables import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -22,11 +26,18 @@ Written by `make bench` (`benchmarks/run.py`); `python -m benchmarks.run SECTION
 Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
 step of the compiler is measured, as it is in the commands. The graphs are synthetic (`tests/synthetic.py`): built
 through the project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
-[accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`)."""
+[accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`).
+
+Every run is recorded by the type of the machine, in `benchmarks/results.json`. `make bench-check` measures start-up
+and the cost of a node anew (`python -m benchmarks.check SECTION` another section). It fails where a figure is more than
+5 % above the last run on the same type of machine, beyond the spread of both runs. Judged are memory, and times whose
+spread the table gives. A time is divided by that of a piece of plain Python, which is measured beside it, and counts as
+worse only where three runs agree."""
 SECTIONS = {
     "startup": "Whole runs of boost-compile",
     "models": "Networks",
     "compile_cost": "What a node costs",
+    "million": "A million nodes",
     "peers": "Other graph IRs",
     "native_step": "A step against MindSpore's own",
     "step_time": "What a pass costs in a step",
@@ -42,17 +53,19 @@ def _measured() -> dict[str, str]:
     return {heading: body.strip() for heading, _, body in (part.partition("\n") for part in parts)}
 
 
-def _measure(section: str, options: list[str]) -> str:
-    """What a benchmark prints, in a process of its own: once MindSpore is imported, protobuf is slow."""
+def measure(section: str, options: Sequence[str] = ()) -> tuple[str, Record]:
+    """What a benchmark prints, in a process of its own (with MindSpore imported, protobuf is slow), and its figures."""
     command = [sys.executable, "-m", f"benchmarks.{section}", *options]
+    load, fast = os.getloadavg()[0], yardstick()
     done = subprocess.run(command, cwd=ROOT, env=child_environment(), stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.strip()
+    printed = done.stdout.strip()
+    day = date.today().isoformat()
+    return printed, Record(day, round(load, 1), round(min(fast, yardstick()), 6), figures(printed))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--million", action="store_true", help="graphs of a million nodes, too (needs 8 GB)")
     options = parser.parse_args()
     unknown = [name for name in options.sections if name not in SECTIONS]
     if unknown:
@@ -60,8 +73,9 @@ def main() -> None:
     found = _measured()
     for name in options.sections or SECTIONS:
         where = describe()
-        million = ["--million"] if options.million and name == "compile_cost" else []
-        found[SECTIONS[name]] = f"{where}\n\n{_measure(name, million)}"
+        printed, run = measure(name)
+        found[SECTIONS[name]] = f"{where}\n\n{printed}"
+        record(machine_type(), name, run)
         sections = [f"## {heading}\n\n{found[heading]}" for heading in SECTIONS.values() if heading in found]
         PAGE.write_text("\n\n".join([INTRODUCTION, *sections]) + "\n", encoding="utf-8")
         print(f"{name}: wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
