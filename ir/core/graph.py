@@ -639,8 +639,12 @@ class Graph(Displayed):
 
         for key, constant in self._constants.items():
             copy._constants[key] = of(constant)  # type: ignore[assignment]
-        for node in self:
-            mapping[node] = copy.insert(node.twin())
+        twins = [node.twin() for node in self]
+        for twin in twins:
+            twin.graph = copy
+        copy._relink(twins)
+        copy._count = len(twins)
+        mapping.update(zip(self, twins, strict=True))
         for node in self:
             operands = [mapping[v] if v in mapping else of(v) for v in node._operands]
             mapping[node].set_operands(operands)  # type: ignore[attr-defined]

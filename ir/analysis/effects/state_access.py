@@ -91,6 +91,8 @@ def place(value: Value) -> Value | None:
 def states_behind(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[State]:
     """The states that a location stands for, through function inputs (``bound``: :func:`.calls.bindings`)."""
     start = location(value)
+    if isinstance(start, State):
+        return [start]
 
     def following(here: Value) -> list[Value]:
         given = bound.get(here, ()) if isinstance(here, Input) else ()

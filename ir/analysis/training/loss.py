@@ -21,7 +21,9 @@ def find_loss(origins: Origins, results: Sequence[Result], trained: Collection[S
     loss that each branch of an ``if`` computes in another way.
     """
     candidates = [r for r in results if _is_float(r) and origins.is_forward(r.origin)][:_CANDIDATES]
-    best = max(candidates, key=lambda r: _reached(r.origin, trained), default=None)
+    best = candidates[0] if candidates else None
+    if len(candidates) > 1:
+        best = max(candidates, key=lambda r: _reached(r.origin, trained))
     if best is not None and not _is_scalar(best) and _reached(best.origin, trained)[1] < len(origins.graph.inputs):
         others = (r for r in results if _is_float(r) and _is_scalar(r) and r not in candidates)
         if any(isinstance(r.origin, Node) and r.origin.op.name != "Load" for r in others):
