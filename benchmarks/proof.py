@@ -47,6 +47,8 @@ PIPELINES = PRESERVING | {
     "schedule, scaled": "schedule{kind=linear,total=20,lr=0.05},overflow-check,loss-scale",
     "lora": "lora{match=[*],rank=1},gradient-accumulation{steps=3}",
     "lora, scaled": "lora{match=[*],rank=1,train=[*bias*]},overflow-check,loss-scale",
+    "optimizer": "replace-optimizer{to=lion},gradient-accumulation{steps=3}",
+    "optimizer, scaled": "replace-optimizer{to=muon},overflow-check,loss-scale",
     "half precision": "mixed-precision{level=O2,loss_scale=false},gradient-accumulation{steps=3}",
     "half precision, scaled": "mixed-precision{level=O3},gradient-accumulation{steps=3}",
 }

@@ -54,8 +54,9 @@ def expect(sides: Sides, proof: Proof) -> Expected:
     if sides.cycles or lost.names:
         still = Frozen(lost.trained, frozen.names | lost.names)
         idle = idle_gradients(still, mean, terms, sides.reals(opaque))
-        proof.idle = sorted({mean.seams[t].name for t in idle})
+        seams = mean.seams
         mean = without(original, still.names, run(mean=_mean(sides, idle)), network, terms, opaque)
+        proof.idle = sorted({seams[t].name for t in seams if t in idle or t not in mean.seams})
         proof.frozen = [n for n in mean.states if still.holds(original.state.get(n), n)]
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))
     proof.stated = formulas.of_graph(original, program)

@@ -11,13 +11,14 @@ from typing import Any
 from ...core.program import Program
 from ...core.types import Type
 from ..weight_updates import Update
-from . import average, centralize, clip, freeze, groups, less_bn, lora, rounding, schedule
+from . import average, centralize, clip, freeze, groups, less_bn, lora, replaced, rounding, schedule
 from .statement import Stated, Statement
 
 OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
 """The passes with a formula of what updates take."""
 KNOWN = (
-    *OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS, lora.PASS, rounding.PASS,
+    *OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS, lora.PASS, replaced.PASS,
+    rounding.PASS,
     schedule.PASS,
 )  # fmt: skip
 """The passes that change training and have a formula."""
@@ -31,14 +32,19 @@ def missing(program: Program) -> str:
 def restated(original: Program, program: Program) -> Program:
     """The original as a graph that does what formulas of whole graphs say; the proof is against that one.
     :class:`Unproved` where a formula finds no place in it."""
-    return schedule.with_rates(lora.with_adapters(less_bn.without(original, program), program), program)
+    original = less_bn.without(original, program)
+    steps = {lora.PASS: lora.with_adapters, replaced.PASS: replaced.with_optimizers, schedule.PASS: schedule.with_rates}
+    order = dict.fromkeys(r.name for r in program.reports if r.name in steps)
+    for name in order:
+        original = steps[name](original, program)
+    return original
 
 
 def of_graph(original: Program, program: Program) -> list[Stated]:
     """The formulas of whole graphs, in words. ``original``: as they state it."""
     return [
         *less_bn.state(original, program), *rounding.state(program), *lora.state(original, program),
-        *schedule.state(original, program),
+        *replaced.state(original, program),        *schedule.state(original, program),
     ]  # fmt: skip
 
 

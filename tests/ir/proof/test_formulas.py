@@ -132,6 +132,13 @@ def test_weights_that_are_frozen_for_good_are_proved(more: str, cycle: str) -> N
     assert stated.weights == ("hidden.bias", "hidden.weight")
 
 
+def test_gradients_that_only_frozen_weights_took_need_no_test() -> None:
+    """Also where no primitive of an optimizer says whose they are."""
+    original = load("hand_momentum")
+    found = bc.prove(original, bc.compile(original, "freeze{match=[*.weight]},overflow-check,loss-scale"))
+    assert found.proved, show(found.proof) or found.objection
+
+
 @pytest.mark.parametrize("match", [["hidden.weight"], ["output.*"], ["*"], []])
 def test_other_weights_were_to_be_frozen(match: list[str]) -> None:
     original = load("mlp")
