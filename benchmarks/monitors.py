@@ -2,8 +2,8 @@
 
     python -m benchmarks.monitors [NETWORK]
 
-Both run in one process, in turns of ten steps, one of which is measured. What is compared is the processor time of all
-threads, which other work on the machine changes less than the clock on the wall; the least of the turns counts.
+Both run in one process, in turns of ten steps, one of which is measured. The least of the turns counts: the time on the
+wall, and behind it the processor time of all threads, which other work on the machine changes less.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ def _ratio(path: Path, network: tuple[str, int, int], base: str, what: str, ever
     sessions = [bc.Session(p) for p in (plain, bc.compile(plain, f"monitor{{what=[{what}],every={every}}}"))]
     case = replace(LARGE.get(name) or CASES[name], batch_size=size)
     batches = case.batches(1) * (EVERY * plain.micro_batches())
-    times: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     for turn in range(turns + 1):
         for session, into in zip(sessions, times, strict=True):
             start = time.process_time()
-            seconds_a_step(session, batches)
+            wall = seconds_a_step(session, batches)
             if turn:  # the first compiles
-                into.append((time.process_time() - start) / len(batches))
-    before, after = map(min, times)
-    return f"{before * 1000:.2f} ms, {100 * (after / before - 1):+.1f} %"
+                into.append((wall, (time.process_time() - start) / len(batches)))
+    before, after = ([min(clock) for clock in zip(*found, strict=True)] for found in times)
+    more = [f"{100 * (b / a - 1):+.1f} %" for a, b in zip(before, after, strict=True)]
+    return f"{before[0] * 1000:.2f} ms, {more[0]} ({more[1]})"
 
 
 def run(only: str = "") -> str:

@@ -12,7 +12,7 @@ from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import reduce_sum, square_sum
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.names import MONITORED_CYCLES, monitor_of
-from ...ir.core.primitives import VIEWS
+from ...ir.core.primitives import CPU, VIEWS
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType, tensor
 from ...ir.core.walk import through
@@ -21,6 +21,10 @@ from ...ir.rewrite.effects.outline import skip_where
 from ..step.accumulated import adding_nodes
 
 SCOPE = "monitor"
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest number in float32."""
+BIG = 4096
+"""Elements of a tensor below which all kernels cost the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,13 @@ class _Measuring:
         kinds: dict[str, Callable[[], Value]] = {
             "weight-norm": self._weight_norms,
             "update-ratio": self._update_ratios,
-            "non-finite": lambda: self._stack(self._non_finite(paths.get(w)) for w in self.plan.vectors["non-finite"]),
         }
         if self.plan.sums:
             kinds |= self._over_the_cycle()
         for kind, weights in self.plan.vectors.items():
+            if kind == "non-finite":
+                self._count_non_finite([paths.get(w) for w in weights])
+                continue
             if kind in kinds:
                 vector = kinds[kind]()
             else:
@@ -123,9 +129,19 @@ class _Measuring:
         """The squared norm of a sum of values."""
         key = tuple(values)
         if key not in self._squares:
-            self._squares[key] = square_sum(self.graph, self._sum(values), scope=SCOPE, sources=values)
+            self._squares[key] = self._square_sum(self._sum(values))
             self._keep(values, self._squares[key])
         return self._squares[key]
+
+    def _count_non_finite(self, paths: Sequence[GradientPath | None]) -> None:
+        """Counts where there is something to count: where a sum of squares is a number, so are the elements."""
+        squares = self._stack(self._square_at(path, "raw") for path in paths)
+        total = reduce_sum(self.graph, squares, scope=SCOPE)
+        finite = self.n.op("LessEqual", total, self.n.number(LARGEST))  # a NaN is not
+        self._write("non-finite", self.n.op("ZerosLike", squares))
+        self._write("non-finite", self._stack(map(self._non_finite, paths)))
+        counted = [e for e in self.fx.list if e.node is self.effects[-1]]
+        self.effects[-1] = skip_where(self.fx, finite, counted, stay=self.always, name="count", scope=SCOPE)
 
     def _non_finite(self, path: GradientPath | None) -> Value:
         """How many elements of a gradient are no finite numbers."""
@@ -134,9 +150,18 @@ class _Measuring:
         values = path.points[0].values
         finite = self.n.op("IsFinite", self._sum(values))
         broken = self.n.cast(self.n.op("LogicalNot", finite), DType.FLOAT32)
-        number = broken if tensor_type(broken).shape == () else reduce_sum(self.graph, broken, scope=SCOPE)
+        number = self._square_sum(broken)  # of zeros and ones: their sum
         self._keep(values, number)
         return number
+
+    def _square_sum(self, value: Value) -> Value:
+        """The sum of squares. On CPU it is the product of a big tensor with itself: the kernel takes a fifth of the
+        time of ReduceSum (docs/monitoring.md)."""
+        type_ = tensor_type(value)
+        if self.program.target != CPU or type_.dtype is not DType.FLOAT32 or type_.size < BIG:
+            return square_sum(self.graph, value, scope=SCOPE)
+        row = self.n.reshape(value, 1, type_.size)
+        return self.n.reshape(self.n.matmul(row, row, transpose_b=True))
 
     def _sum(self, values: Sequence[Value]) -> Value:
         total = values[0]
@@ -155,7 +180,7 @@ class _Measuring:
         return self.n.op("Sqrt", self._stack(self._square_after(w) for w in self.plan.vectors["weight-norm"]))
 
     def _square_after(self, weight: str) -> Value:
-        return square_sum(self.graph, self._after(weight), scope=SCOPE)
+        return self._square_sum(self._after(weight))
 
     def _after(self, weight: str) -> Node:
         return self.fx.load(self.graph.state(weight), scope=SCOPE, initial=False)
@@ -168,8 +193,8 @@ class _Measuring:
             self.always.append(old)
             wide = tensor_type(old).dtype.widened
             step = self.n.op("Sub", self.n.cast(self._after(weight), wide), self.n.cast(old, wide))
-            before.append(square_sum(self.graph, old, scope=SCOPE))
-            moved.append(square_sum(self.graph, step, scope=SCOPE))
+            before.append(self._square_sum(old))
+            moved.append(self._square_sum(step))
         lengths = [self.n.op("Sqrt", self._stack(squares)) for squares in (moved, before)]
         return self.graph.create("DivNoNan", lengths, tensor_type(lengths[0]), scope=SCOPE)
 

@@ -39,10 +39,10 @@ class Monitor(Pass):
     done to it. ``noise-scale``: the gradient noise scale, from the norms of the gradients of the micro-batches and of
     their mean. It says how large a batch is worth its work, and needs cycles of several micro-batches.
 
-    With ``every=K`` a Switch leaves all of it out in the other cycles. What it costs then: a copy of the weights for
-    ``update-ratio``, and for ``noise-scale`` with ``split=apply`` the norms of the sums. Gradients are kept until the
-    weights are updated. In a job of ranks gradients are those summed over the ranks, but for ``noise-scale``, and for
-    ``raw`` with accumulation: these are each rank's own.
+    With ``every=K`` a Switch leaves all of it out in the other cycles, and a session runs a graph without it there, so
+    they cost nothing more. In cycles that are measured gradients are kept until the weights are updated, and weights
+    copied for ``update-ratio``. In a job of ranks gradients are those summed over the ranks, but for ``noise-scale``,
+    and for ``raw`` with accumulation: these are each rank's own.
 
     Preserves training bit for bit.
 

@@ -21,6 +21,7 @@ from ...ir.core.types import DType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
+from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
 from .device import DEVICES, choose_device, first_paragraph
 from .dispatch import as_function
@@ -87,6 +88,13 @@ class Engine:
         self._runners: dict[str, Any] = {
             name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
         }
+        known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._idle.items()}
+        self._idle: dict[str, Any] = {
+            name: runner
+            for name, graph in self.graphs.items()
+            if (runner := known[graph] if graph in known else self._load_idle(graph)) is not None
+        }
+        """What runs in cycles in which nothing is measured, where that is something else."""
 
     def holds(self, name: str) -> bool:
         """Whether this rank holds a state; another one that owns it may hold it alone."""
@@ -117,6 +125,15 @@ class Engine:
         self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
         return self._compiled(self.context.program, lowered)
 
+    def _load_idle(self, graph: Graph) -> Any:
+        """A Cell that runs a graph without what it measures; None where that is no other graph. Nor may it draw by
+        itself: each compiled graph has generators of its own."""
+        idle = idle_graph(graph, self.context.program)
+        if idle is None:
+            return None
+        lowered = lower(idle, self.context).graph
+        return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered)
+
     def runner_of(self, program: Program, graph: Graph) -> Any:
         """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
         return self._compiled(program, lower(graph, Context(program, self.context.target), FOR_ANY_GRAPH).graph)
@@ -139,9 +156,11 @@ class Engine:
         runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
         return runner(loaded, [self.parameters[name] for name in graph.states])
 
-    def run(self, name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Runs one graph on Tensors and returns its results, which may still be computing."""
-        return self.call(self._runners[name], self.graphs[name], (*inputs, *self.draws.next(name)))
+    def run(self, name: str, inputs: tuple[Any, ...], measures: bool = True) -> tuple[Any, ...]:
+        """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
+        cycle is one that is measured."""
+        runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
+        return self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
 
     def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs a graph by what :meth:`runner_of` made for it."""

@@ -28,6 +28,7 @@ from . import (
     world,
 )
 from .context import Context, Lowering, name_of
+from .idle import idle_graph
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 """Those that an evaluation network needs too."""
@@ -81,8 +82,13 @@ def print_lowered(context: Context, annotations: bool = False) -> str:
     from ...ir.text import print_graph
 
     parts = []
-    for name in context.program.schedule.graphs():
-        lowered = lower(context.program.graphs[name], context)
+    program = context.program
+    graphs = {name: program.graphs[name] for name in program.schedule.graphs()}
+    idle = {f"{name}, where nothing is measured,": idle_graph(graph, program) for name, graph in graphs.items()}
+    for name, graph in (graphs | idle).items():
+        if graph is None:
+            continue
+        lowered = lower(graph, context)
         steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
         text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
         parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ...ir.core.errors import PassError
-from ...ir.core.names import EVERY, MONITORED_CYCLES, WATCHED, monitor_of
+from ...ir.core.names import MONITORED_CYCLES, WATCHED, monitor_of
 from ...ir.core.program import Program
+from ..lowering.idle import measured_every
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +45,7 @@ class Readings:
 
 def last_measured(program: Program, cycles: int) -> int:
     """The last cycle that was measured, of so many."""
-    every = int(program.state[MONITORED_CYCLES].info.get(EVERY, 1))
-    return cycles - cycles % every
+    return cycles - cycles % measured_every(program)
 
 
 def check_monitored(program: Program) -> None:

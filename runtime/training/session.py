@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...ir.analysis.training.trains import check_trains
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
-from ...ir.core.names import LOCAL, LOSS
+from ...ir.core.names import LOCAL, LOSS, MONITORED_CYCLES
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ...ir.core.which_weights import Weights
@@ -28,6 +28,7 @@ from ..engine.engine import Engine, flat_outputs
 from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Ranks
+from ..lowering.idle import measured_every
 from ..lowering.lower import print_lowered
 from ..state.adapter_file import read_adapters, write_adapters
 from ..state.checkpoint import write_state
@@ -108,6 +109,8 @@ class Session:
         """Whether that has been found out; it takes a walk through the graphs."""
         self._position = 0
         self._cycle = 0
+        self._counted = 0
+        """The cycles that the program counts to measure every so-many-th."""
         self.data_position: DataPosition | None = None
         """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
         the state. Saved with it."""
@@ -195,11 +198,12 @@ class Session:
                 f"{agreed(self._position, 'is', 'are')} pending, and the program has no graph that ends a cycle early. "
                 f"Feed {self.cycle_length - self._position} more."
             )
-        outputs = dict(flat_outputs(self._engine.graphs[name], self._engine.run(name, ())))
+        results = self._engine.run(name, (), self._measures)
+        outputs = dict(flat_outputs(self._engine.graphs[name], results))
         if self._search is not None:
             outputs.update(self._search.run())
         self._position = 0
-        self._cycle += 1
+        self._count_cycle()
         self.data_position = None
         return self._ended(StepResult(name, outputs, ended_cycle=True))
 
@@ -326,7 +330,7 @@ class Session:
         turn = self._turns[self._position]
         outputs: dict[str, Any] = {}
         for name in turn.graphs:
-            results = self._engine.run(name, tensors if name == turn.consumer else ())
+            results = self._engine.run(name, tensors if name == turn.consumer else (), self._measures)
             named = dict(flat_outputs(self._engine.graphs[name], results))
             if LOSS in outputs:
                 named.pop(LOSS, None)
@@ -336,10 +340,20 @@ class Session:
         self._position = (self._position + 1) % self.cycle_length
         if self._search is not None and self._position == 0:
             outputs.update(self._search.run())
-        self._cycle += self._position == 0
+        if self._position == 0:
+            self._count_cycle()
         self.data_position = None
         result = StepResult(turn.consumer, outputs, ended_cycle=self._position == 0)
         return self._ended(result) if result.ended_cycle else result
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the running cycle is one that a program with ``monitor`` measures."""
+        return (self._counted + 1) % measured_every(self.program) == 0
+
+    def _count_cycle(self) -> None:
+        self._cycle += 1
+        self._counted += 1
 
     def _ended(self, result: StepResult) -> StepResult:
         """Looks at the cycle before the one that has just been started on the device, so as not to wait for it."""
@@ -398,9 +412,7 @@ class Session:
         self.data_position = data_position
         own.resume(drawn)
         saved.warn_if_foreign()
-        choice = self.program.schedule.choice
-        if choice is not None and choice.state in saved.values:
-            self._cycle = int(saved.values[choice.state].item())
+        self._resume_cycles(saved.values)
         return list(saved.values)
 
     load_state = load
@@ -518,8 +530,15 @@ class Session:
         count, choice = self.program.schedule.count, self.program.schedule.choice
         if count is not None:
             self._position = self._position_from({count: self._engine.read(count)})
-        if choice is not None:
-            self._cycle = int(self._engine.read(choice.state).item())
+        counters = [MONITORED_CYCLES, *(() if choice is None else (choice.state,))]
+        self._resume_cycles({name: self._engine.read(name) for name in counters if name in self._engine.types})
+
+    def _resume_cycles(self, values: Mapping[str, Any]) -> None:
+        choice = self.program.schedule.choice
+        if choice is not None and choice.state in values:
+            self._cycle = int(values[choice.state].item())
+        if MONITORED_CYCLES in values:
+            self._counted = int(values[MONITORED_CYCLES].item())
 
     def _position_from(self, values: Mapping[str, Any], kept: Sequence[Sequence[Any]] = ()) -> int:
         count = self.program.schedule.count

@@ -13,8 +13,10 @@ from boost_compile.ir.analysis.training.gradient_path import gradient_paths
 from boost_compile.ir.builders.reduce import reduce_sum
 from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.ir.core.graph import Graph, Value
+from boost_compile.ir.core.predicates import is_random
 from boost_compile.ir.proof.verdict import OWN, SAME, UNPROVED
 from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.ir.rewrite.seeds import set_seeds
 from boost_compile.ir.rewrite.stages import put
 from boost_compile.passes.step.monitored import drop_monitors
 
@@ -149,10 +151,66 @@ def test_training_has_the_same_bits(exported: Exported, name: str) -> None:
     number = [*FEW, *MANY].index(name)
     pipeline = PIPELINES[number % len(PIPELINES)]
     what = ALL if "steps" in pipeline else ALL.rpartition(",")[0]
-    batches = CASES[name].batches(5)
+    batches = CASES[name].batches(3 if "rate_list" in name else 5)  # the list of rates is as short
     if "overflow" in pipeline or "loss-scale" in pipeline:
         batches[2] = overflowing(batches[2], np.inf)
     check_same_training(source, name, pipeline, f"monitor{{what=[{what}],every={1 + number % 2}}}", batches)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("lenet_bn_adam", "recompute{policy=all},gradient-accumulation{steps=2}"),
+        ("mlp_adam", "mixed-precision{level=O2},loss-scale{init=8},overflow-check"),
+        ("mlp_adam", "gradient-freeze{type=round-robin,groups=2},gradient-accumulation{steps=2,split=fused}"),
+        *slow(
+            ("lenet_bn_adam", "mixed-precision{level=O2},loss-scale{init=8},overflow-check"),
+            ("mlp_adam", "gradient-freeze{groups=2,total_steps=4},overflow-check"),
+            ("mlp_adam", "schedule{kind=cosine,lr=0.05,total=9}"),
+        ),
+    ],
+)
+def test_other_passes_train_the_same_bits_beside_it(exported: Exported, name: str, beside: str) -> None:
+    """Cycles that are measured and cycles that are not, in each variant."""
+    batches = CASES[name].batches(8)
+    check_same_training(bc.load(exported(name)), name, beside, "monitor{every=3}", batches)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_it_draws_what_is_drawn_without_monitors(exported: Exported, seed: int | None) -> None:
+    """By the session's seed, or by the file's: each compiled graph starts a generator of that anew."""
+    plain = bc.load(exported("dropout"))
+    for node in filter(is_random, plain.graphs["step"]):
+        set_seeds(node, 7)
+    one, other = (bc.Session(program, seed=seed) for program in (plain, bc.compile(plain, "monitor{every=2}")))
+    for batch in CASES["dropout"].batches(4):
+        assert one.step(*batch).loss == other.step(*batch).loss
+
+
+def test_cycles_that_are_not_measured_run_the_graph_without_monitors(exported: Exported, tmp_path: Path) -> None:
+    """But for the count of cycles, which goes on where a saved state stood."""
+    plain = bc.load(exported("mlp_adam"))
+    program = bc.compile(plain, "monitor{every=3}")
+    program.save(tmp_path / "one.mindir")
+    for form in (program, tmp_path / "one.mindir"):
+        found = bc.Session(form).lowered()
+        measured, idle = found.split("IR Lowered step, where nothing is measured,")
+        assert "Switch" in measured
+        assert "monitor.cycles" in idle
+        assert not any(what in idle for what in ("Switch", "monitor.gradient-norm", "TensorMove"))
+
+    one, other = bc.Session(program), bc.Session(program)
+    batches = CASES["mlp_adam"].batches(4)
+    for batch in batches[:2]:
+        one.step(*batch)
+    other.load(one.state())
+    for session in (one, other):
+        assert session.monitors().cycle == 0
+        session.step(*batches[2])
+        assert session.monitors().cycle == 3
+        session.step(*batches[3])
+        assert session.monitors().values["weight-norm"] != {}
+    assert one.monitors() == other.monitors()
 
 
 @pytest.mark.parametrize(
