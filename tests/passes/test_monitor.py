@@ -158,7 +158,7 @@ def test_training_has_the_same_bits(exported: Exported, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "beside"),
+    "program",
     [
         ("lenet_bn_adam", "recompute{policy=all},gradient-accumulation{steps=2}"),
         ("mlp_adam", "mixed-precision{level=O2},loss-scale{init=8},overflow-check"),
@@ -170,8 +170,9 @@ def test_training_has_the_same_bits(exported: Exported, name: str) -> None:
         ),
     ],
 )
-def test_other_passes_train_the_same_bits_beside_it(exported: Exported, name: str, beside: str) -> None:
+def test_other_passes_train_the_same_bits_beside_it(exported: Exported, program: tuple[str, str]) -> None:
     """Cycles that are measured and cycles that are not, in each variant."""
+    name, beside = program
     batches = CASES[name].batches(8)
     check_same_training(bc.load(exported(name)), name, beside, "monitor{every=3}", batches)
 
