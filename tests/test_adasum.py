@@ -34,14 +34,16 @@ TWO = {
 }
 FOUR = {
     "momentum": ("mlp", "adasum", {}),
-    "decay": ("mlp_adam_weight_decay", "gradient-accumulation{steps=2},adasum", {"micro": 2}),
-    "alike": ("mlp_adam", "adasum", {"alike": True}),
-    "groups": ("mlp_adam", "adasum{devices_per_group=2}", {"devices": 2}),
     "groups_accumulated": (
         "mlp",
         f"data-parallel,adasum{{devices_per_group=2}},gradient-accumulation{{steps=2}},{CHECKED}",
         {"devices": 2, "micro": 2, "overflow": 1},
     ),
+}
+MORE = {
+    "decay": ("mlp_adam_weight_decay", "gradient-accumulation{steps=2},adasum", {"micro": 2}),
+    "alike": ("mlp_adam", "adasum", {"alike": True}),
+    "groups": ("mlp_adam", "adasum{devices_per_group=2}", {"devices": 2}),
 }
 TOLERANCE = {"half": 2e-3}
 
@@ -129,6 +131,13 @@ def test_two_ranks(two: Job, name: str) -> None:
 @pytest.mark.parametrize("name", FOUR)
 def test_four_ranks(four: Job, name: str) -> None:
     four.check(name)
+
+
+@pytest.mark.slow
+def test_more_of_four_ranks(exported: Exported, tmp_path: Path) -> None:
+    job = Job(MORE, 4, exported, tmp_path)
+    for name in MORE:
+        job.check(name)
 
 
 def test_overflow_on_one_rank_skips_the_cycle_on_all(two: Job) -> None:

@@ -10,7 +10,7 @@ from tests.ranks import ROOT
 
 
 def test_what_is_left_is_old_or_new(exported):
-    line = [sys.executable, "-m", "tests.crash.run", "--quick", "--points", "8", "--seed", "1"]
+    line = [sys.executable, "-m", "tests.crash.run", "--quick", "--points", "4", "--seed", "1"]
     done = subprocess.run(
         [*line, "--model", str(Path(exported("mlp")).resolve())], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import mindspore as ms
@@ -17,6 +16,8 @@ import pytest
 from boost_compile.ir.core.names import OWNED
 from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks
 from boost_compile.runtime.state.checkpoint import read_state
+from boost_compile.tools.compile import command as compile_command
+from boost_compile.tools.run import command as run_command
 from mindspore import nn
 
 import boost_compile as bc
@@ -24,7 +25,7 @@ from tests.conftest import export_once, zoo_folder
 from tests.data_parallel_job import Run, Values
 from tests.networks import CASES, build, names
 from tests.ranks import run_ranks
-from tests.waiting import PATIENCE
+from tests.tools.support import process, shell
 
 SHARD, SHARD_TWO = "data-parallel,shard-optimizer", "data-parallel,shard-optimizer{stage=2}"
 OVERFLOW = "overflow-check,loss-scale{init=1024,window=2}"
@@ -184,29 +185,26 @@ def test_saved_in_the_middle_of_a_cycle_it_goes_on_there() -> None:
             np.testing.assert_array_equal(file[name], shared, err_msg=name)
 
 
-def tool(*arguments: object, here: Path, tool: str = "run") -> str:
-    line = [sys.executable, "-m", f"boost_compile.tools.{tool}", *map(str, arguments)]
-    done = subprocess.run(line, cwd=here, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("ranks", [(2, 1), pytest.param((4, 2, 1), marks=pytest.mark.slow)])
 def test_one_checkpoint_whatever_the_number_of_ranks(
-    ranks: tuple[int, ...], exported: Callable[[str], Path], tmp_path: Path
-) -> None:
+    ranks: tuple[int, ...], exported: Callable[[str], Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """By the commands: every job goes on where the one before it ended; the judge is one process without ranks."""
     case = "mlp_dynamic_batch"
     options = ("--accumulate", 2, "--data-parallel", "--passes", "shard-optimizer", "-o", "mlp.boost")
-    told = tool(exported(case), *options, here=tmp_path, tool="compile")
-    assert "the slots of 4 weights" in told
+    monkeypatch.chdir(tmp_path)
+    compiled = shell(capsys, compile_command, exported(case), *options)
+    assert "the slots of 4 weights" in compiled.err
     rng = np.random.default_rng(0)
     data = rng.standard_normal((64, 8)).astype(np.float32), rng.integers(0, 4, 64).astype(np.int32)
     np.savez(tmp_path / "data.npz", *data)
     for epoch, count in enumerate(ranks, 1):
         resume = ("--resume", f"{epoch - 1}.ckpt") if epoch > 1 else ()
         line = ("mlp.boost", "--data", "data.npz", "--epochs", epoch, "--batch-size", 16 // count, "--ranks", count)
-        tool(*line, "--save", f"{epoch}.ckpt", *resume, here=tmp_path)
+        run = partial(process, "run") if count > 1 else partial(shell, capsys, run_command)
+        done = run(*line, "--save", f"{epoch}.ckpt", *resume)
+        assert done.code == 0, done.err
     alone = bc.Session(bc.compile(bc.load(exported(case)), "gradient-accumulation{steps=2}"), seed=0)
     alone.fit(data, epochs=len(ranks), batch_size=16, seed=0, progress=False)
     saved = read_state(tmp_path / f"{len(ranks)}.ckpt")

@@ -32,6 +32,15 @@ def print_bytes(n: float) -> str:
     raise AssertionError
 
 
+def spelled(value: object) -> str:
+    """A statistic of a pass: ``Mul 18, Add 6`` of a dict, the items of a list one after the other."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return "; ".join(" ".join(str(item).split()) for item in value) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def print_budget(n: float) -> str:
     """50,500,000 as ``50.5 MB``: in the unit in which budgets are given."""
     return f"{n / 1e6:,.1f}".removesuffix(".0") + " MB"

@@ -6,7 +6,7 @@ from ...ir.core.errors import NotApplicable, OptionError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
-from ...ir.core.wording import counted, parse_bytes, print_bytes
+from ...ir.core.wording import counted, parse_bytes, print_budget, print_bytes
 from ..framework.base import Pass
 from ..framework.options import option
 from .budget import fitting, least, write
@@ -61,12 +61,19 @@ class Recompute(Pass):
         if not any(forward.wanted for forward in forwards.values()):
             raise NotApplicable("no graph has a backward part that takes values of a forward part")
         plan = self._search(program, result)
+        if plan is None:
+            result.summary = f"nothing runs again: the estimate of {result.statistics['estimate']} fits as it is"
+            for name, forward in forwards.items():
+                result.matched += len(forward.wanted)
+                kept = forward.memory(forward.wanted)
+                for node in (node for node in forward.nodes if node in kept):
+                    result.miss(f"{name}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): it fits as it is")
+            return result
         refused: set[str] = set()
         for name, graph in program.graphs.items():
-            if plan is not None:
-                without_writes(graph)
-                forwards[name] = forward_of(graph, program.target)
-            done = write(forwards[name], plan) if plan else Copies()
+            without_writes(graph)
+            forwards[name] = forward_of(graph, program.target)
+            done = write(forwards[name], plan)
             _report(forwards[name], done, name, result)
             refused |= {_reason(node, forwards[name], done) for node in done.unguarded | done.useless}
         if not result.changed and self.budget is None:
@@ -86,7 +93,7 @@ class Recompute(Pass):
             return root_blocks
         else:
             found, tried = least(program, little=self.policy == POINTWISE)
-        result.statistics |= {"plan": found.text, "estimate": print_bytes(found.bytes)}
+        result.statistics |= {"plan": found.text, "estimate": print_budget(found.bytes)}
         result.statistics["tried"] = [one.line() for one in tried]
         return found.plan
 

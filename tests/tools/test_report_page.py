@@ -29,6 +29,7 @@ from tests.waiting import wait_until
 
 from .support import assert_one_error, shell
 
+MATERIAL = Path(__file__).parents[1] / "material"
 Exported = Callable[[str], Path]
 PASSES = "gradient-accumulation{steps=4},loss-scale{mode=dynamic},overflow-check"
 NETWORKS = ["lenet_bn", "gpt_tied_sgd", pytest.param("resnet50", marks=pytest.mark.slow)]
@@ -73,6 +74,19 @@ def test_the_options_of_a_pass_stand_as_in_a_pipeline(report: Callable[[str], Pa
     assert "<code>weight=none</code> <code>split=apply</code>" in text
     assert "=None<" not in text
     assert "=[]</code>" in text
+
+
+def test_the_statistics_of_a_pass_are_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    passes = ("--passes", "mixed-precision{level=O2,loss_scale=false}", "-o", "half.boost")
+    assert shell(capsys, compile_command, MATERIAL / "residual.ir", *passes).code == 0
+    assert shell(capsys, command, "half.boost", "-o", "half.html").code == 0
+    row = re.search('<td>primitives</td><td class="mono">([^<]*)</td>', Path("half.html").read_text(encoding="utf-8"))
+    assert row is not None
+    assert re.fullmatch(r"(\w+ \d+, )+.*", row[1])
+    assert "Conv2D 5" in row[1]
 
 
 PANES = """

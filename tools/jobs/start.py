@@ -68,14 +68,15 @@ def start(running: RunningJob, port: int, node: int, meanwhile: Callable[[], Non
         _find_members(running, msrun.pid)
         meanwhile()
         time.sleep(POLL)
+    _find_members(running, os.getpid())  # those that came since the last look: they are children of this process now
     if msrun.returncode != 0 or len(running.members) != job.on_a_host + (node == 0):
         reason = last_error(output) or f"it {how_ended(msrun.returncode)}"
         raise RuntimeFailure(f"msrun could not start the ranks: {reason}")
 
 
-def _find_members(running: RunningJob, msrun: int) -> None:
+def _find_members(running: RunningJob, parent: int) -> None:
     with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(msrun).children():
+        for child in psutil.Process(parent).children():
             if child.pid in running.members:
                 continue
             with suppress(psutil.Error):

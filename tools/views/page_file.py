@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from ...ir.analysis.compare.diff_text import SIGNS, made_by
-from ...ir.core.wording import agreed, counted, print_bytes, print_count
+from ...ir.core.wording import agreed, counted, print_bytes, print_count, spelled
 from .. import cli
 from ..verification.report import numbers_of
 
@@ -40,7 +40,13 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined, finalize=_harmless,
     )  # fmt: skip
     environment.filters.update(
-        bytes=print_bytes, count=print_count, counted=counted, agreed=agreed, made_by=made_by, numbers=numbers_of
+        bytes=print_bytes,
+        count=print_count,
+        counted=counted,
+        agreed=agreed,
+        made_by=made_by,
+        numbers=numbers_of,
+        spelled=spelled,
     )
     environment.globals.update(signs=SIGNS)
     return environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -242,6 +243,10 @@ def test_a_budget_that_is_too_small_says_which_one_works(tmp_path: Path, capsys:
     done = shell(capsys, compile_, source, "--passes", f"recompute{{budget={smallest}MB}}", "-o", out)
     assert done.code == 0, done.err
     assert "run again" in done.out + done.err
+    done = shell(capsys, compile_, source, "--passes", "recompute{budget=1GB}", "-o", out)
+    assert done.code == 0, done.err
+    assert re.search(r"nothing runs again: the estimate of [\d.]+ MB fits as it is", done.out)
+    assert re.search(r"step: %.*: kept \(.*\): it fits as it is\n", done.out)
 
 
 def test_a_program_that_was_recomputed_already_trains_to_the_same_bits() -> None:
