@@ -28,6 +28,8 @@ from boost_compile.ir.core.primitives import ASCEND
 from boost_compile.ir.core.program import Program, variant_name
 from boost_compile.ir.core.types import TensorType
 
+from tests.waiting import PATIENCE
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -103,7 +105,7 @@ class Job:
     given: dict[int, tuple[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.barrier = threading.Barrier(self.ranks, timeout=120)
+        self.barrier = threading.Barrier(self.ranks, timeout=PATIENCE)
 
     def gathered(self, what: str, value: Any) -> list[Any]:
         """What every rank gives to the collective that this thread has come to, by rank."""

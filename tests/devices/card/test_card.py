@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import boost_compile as bc
+from tests.waiting import PATIENCE
 
 from ..available import built
 from ..running import ENVIRONMENTS
@@ -27,7 +28,7 @@ def tables_of(device: str, *options: str, **environment: str) -> tuple[subproces
     """The command as it ended, and the lines of its tables without their numbers."""
     command = [sys.executable, "-m", "tests.devices.card", "--device", device, "--quick", *options]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=PATIENCE
     )
     return done, [line for line in done.stdout.splitlines() if line.startswith("|")]
 
