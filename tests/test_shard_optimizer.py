@@ -195,7 +195,7 @@ def test_one_checkpoint_whatever_the_number_of_ranks(
     options = ("--accumulate", 2, "--data-parallel", "--passes", "shard-optimizer", "-o", "mlp.boost")
     monkeypatch.chdir(tmp_path)
     compiled = shell(capsys, compile_command, exported(case), *options)
-    assert "the slots of 4 weights" in compiled.err
+    assert "the slots of 4 weights" in compiled.out
     rng = np.random.default_rng(0)
     data = rng.standard_normal((64, 8)).astype(np.float32), rng.integers(0, 4, 64).astype(np.int32)
     np.savez(tmp_path / "data.npz", *data)
