@@ -31,7 +31,7 @@ class Document:
                 json.dumps(value, ensure_ascii=False).encode()
             return cls(value)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"not a JSON document ({error}); the file is damaged: save the program again") from None
+            raise FormatError(f"not a JSON document ({error}): the file is damaged") from None
 
     def wrong(self, wanted: str) -> FormatError:
         if isinstance(self.value, (dict, list)):

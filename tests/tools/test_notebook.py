@@ -45,6 +45,7 @@ def test_a_notebook_shows_summaries_and_drawings(tmp_path: Path, exported: Calla
     notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (tmp_path / "net.ipynb").write_text(json.dumps(notebook))
     command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "html", "net.ipynb"]
+    command += [f"--ExecutePreprocessor.startup_timeout={int(PATIENCE)}"]
     quiet = {**os.environ, "JUPYTER_PLATFORM_DIRS": "1", "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -194,7 +194,7 @@ def test_a_certificate_of_other_files(here: Path, capsys: Capture) -> None:
     [
         ('"format": 3', '"format": 7', "format 7"),
         ('"terms": [', '"terms": 3, "x": [', "$.terms"),
-        ("{", "", "not a JSON document"),
+        ("{", "", "the file is damaged; run boost-prove again"),
         ('"proved": true', '"proved": false', "proves nothing"),
     ],
 )
@@ -245,7 +245,10 @@ def test_bad_input(here: Path, capsys: Capture) -> None:
     assert_one_error(shell(capsys, command, path, path), "boost-prove", "compiled already")
     assert_one_error(shell(capsys, command, MLP, "nothing.boost"), "boost-prove", "nothing.boost")
     assert_one_error(shell(capsys, command, MATERIAL / "lenet_bn.ir", path), "boost-prove", "not made from")
-    assert_one_error(shell(capsys, command, MLP, path, "--check", "none.json"), "boost-prove", "cannot be read")
+    Path("binary.npz").write_bytes(b"PK\xa3")
+    for file, why in (("none.json", "cannot be read: No such file or directory\n"), ("binary.npz", "not UTF-8")):
+        done = shell(capsys, command, MLP, path, "--check", file)
+        assert_one_error(done, "boost-prove", f"{file}: {why}")
 
 
 def test_another_value_at_the_start(here: Path, capsys: Capture) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir.core.errors import FormatError, OptionError
 from ...ir.core.program import Program
+from ...ir.core.wording import agreed
 from ...ir.files.atomic import replacing_file
 from ...ir.files.document import Document
 from ...ir.files.json_text import json_text
@@ -93,14 +94,17 @@ def check(path: Path, original: Path, program: Path, source: Program, compiled: 
             if any(a.integer(0) >= i for a in term["takes"].list()):
                 raise FormatError(f"{term.place}: takes a term that does not come before it")
         cycle = _cycle(d["cycle"])
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FormatError(f"{path}: not UTF-8, so no certificate of boost-prove") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error}; run boost-prove again") from None
     now = hashes_of(original, program)
     if written != now:
         other = sorted(n for n in {**written, **now} if written.get(n) != now.get(n))
-        raise OptionError(f"{path} is about other files: {', '.join(other[:3])} is not what was proved; prove it again")
+        names = f"{', '.join(other[:3])} {agreed(len(other), 'is', 'are')}"
+        raise OptionError(f"{path} is about other files: {names} not what was proved; prove it again")
     if not proved:
         raise OptionError(f"{path} proves nothing: its verdicts are not all proved")
     compiled = with_reports(compiled)

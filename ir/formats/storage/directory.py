@@ -77,8 +77,10 @@ def read_directory(path: Path) -> Program:
         text = _own_file(path / PROGRAM).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         raise FormatError(f"{path}: a directory without {PROGRAM}, so no program; give a .boost directory") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path / PROGRAM}: cannot be read: {error}") from None
+    except OSError as error:
+        raise FormatError(f"{path / PROGRAM}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FormatError(f"{path / PROGRAM}: not UTF-8: the file is damaged") from None
     try:
         document = Document.parse(text)
         program = _build(path, document)

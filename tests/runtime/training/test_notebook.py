@@ -65,7 +65,8 @@ def outputs(notebook: Any, cell: int, kind: str) -> list[Any]:
 def test_a_notebook_shows_the_training_and_trains_its_network(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=PATIENCE, kernel_name="python3", resources=resources).execute()
+    limits = {"timeout": int(PATIENCE), "startup_timeout": int(PATIENCE)}
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources=resources, **limits).execute()
 
     (shown,) = outputs(notebook, 2, "display_data")  # one output, however often it was written anew
     lines = shown.data["text/plain"].splitlines()

@@ -252,7 +252,7 @@ def test_damaged_files_of_a_directory(tmp_path):
     home = tmp_path / "p.boost"
     for name, data, says in [
         ("program.json", b"{", "not a JSON document"),
-        ("program.json", b"\xff", "cannot be read"),
+        ("program.json", b"\xff", "not UTF-8: the file is damaged"),
         ("program.json", b"[" * 100_000, "not a JSON document"),
         ("program.json", b"3", "expected an object"),
         ("state.safetensors", b"", "not a safetensors file"),
