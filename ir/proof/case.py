@@ -78,7 +78,8 @@ class Case:
     def _of_cycles(self) -> set[str]:
         """The laws that every state takes which a cycle updates."""
         scaled = any(scales for adds in self.proof.adds.values() for *_, scales in adds)
-        return {"induction", "mean", *(["linear"] if scaled else [])}
+        weighted = self.sides.weight is not None
+        return {"induction", "mean", *(["linear"] if scaled else []), *(["weights"] if weighted else [])}
 
 
 def first_difference(terms: Terms, a: int, b: int) -> tuple[int, int]:

@@ -15,10 +15,13 @@ COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqua
 class Conditions:
     """``truths``: what the case says of conditions, in normal form. ``positive``: numbers of the proof that are at
     least 1; ``natural``: those that are at least 0. ``tests``: the tests for finite values that were met, in normal
-    form, and what they test."""
+    form, and what they test. ``nonzero``: numbers that are not 0."""
 
-    def __init__(self, terms: Terms, truths: Mapping[int, bool], positive: Collection[int], natural: Collection[int]):
-        self.terms = terms
+    def __init__(
+        self, terms: Terms, truths: Mapping[int, bool], positive: Collection[int], natural: Collection[int],
+        nonzero: Collection[int] = (),
+    ):  # fmt: skip
+        self.terms, self.nonzero = terms, frozenset(nonzero)
         self.truths, self.positive, self.natural = dict(truths), frozenset(positive), frozenset(natural)
         self.tests: dict[int, int] = {}
 
@@ -93,6 +96,9 @@ class Conditions:
         difference = plus(a, {m: -c for m, c in b.items()})
         if not difference:
             return name in ("Equal", "GreaterEqual", "LessEqual")
+        (monomial, _), *others = difference.items()
+        if name in ("Equal", "NotEqual") and not others and monomial and all(x in self.nonzero for x, _ in monomial):
+            return name == "NotEqual"
         least = 0
         signs = set()
         for monomial, c in difference.items():

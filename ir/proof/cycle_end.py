@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from ..core.graph import Graph
 from ..symbolic.execution import WORLD, Outcome, Unproved
@@ -92,12 +93,10 @@ def _total(sides: Sides, name: str, batch: MicroBatch, scenario: Scenario) -> in
             if any(terms.heads[a][0] == "state" and terms.heads[a][1] not in sides.original.state for a, _ in fixed
                    if a not in sides.scales):  # fmt: skip
                 raise Unproved(f"what is added to '{name}' depends on another state of the program")
-            if len(varying) > 1 or (varying and varying[0][1] != 1):
-                raise Unproved(f"what is added to '{name}' is a product of values of the micro-batch: law missing")
             mean = fixed
             if varying:
-                atom = varying[0][0]
-                made = terms.make(("mean",), (atom,), terms.shapes[atom], terms.nodes[atom], 2)
+                shape = max((terms.shapes[a] or () for a, _ in varying), key=len)
+                made = sides.mean(Reals(terms).term({varying: Fraction(1)}, shape))
                 mean = times(fixed, ((made, 1),))
             if number is not None and sides.alone:
                 add(total, mean, c * sides.alone)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..core.graph import Node
-from ..symbolic.execution import Outcome, Side
+from ..symbolic.execution import Outcome, Side, Unproved
 from ..symbolic.terms import VARIES
+from ..symbolic.weights import weight_of
 from . import formulas
 from .changed import Changed, changed
 from .formulas import average, freeze
@@ -45,7 +46,13 @@ def expect(sides: Sides, proof: Proof) -> Expected:
     def run(**how: object) -> Outcome:
         return execution.run(sides.graph, states, inputs, Side(sides.parts, **how))  # type: ignore[arg-type]
 
-    network, mean = run(only=True), run(mean=_mean(sides))
+    network = run(only=True)
+    if sides.promises.weight is not None:
+        if sides.ranks is not None or sides.alone:
+            raise Unproved("weights of micro-batches over ranks, or in a file of one graph: law missing")
+        weight = weight_of(sides.graph, sides.promises.weight, network, execution)
+        sides.weight = sides.reals(network.network).form(weight)
+    mean = run(mean=_mean(sides))
     opaque = {*mean.network, *network.network} - {t for t in mean.seams if terms.heads[t][0] == "const"}
     trained = [n for n, v in original.state.items() if v.role == "weight" and mean.states[n] != states[n]]
     lost = Frozen(trained, freeze.for_good(program, trained))
@@ -91,8 +98,11 @@ def _mean(sides: Sides, idle: Collection[int] = ()) -> Callable[[int, Node], int
                 factors = [(ranks.all_kept, 1), (ranks.ranks, -1)]
             if promises.over_ranks == "sum":
                 factors = [*factors[:1], *([] if factors else [(ranks.ranks, 1)])]
+        elif sides.averaged and sides.weight is not None:
+            made, weights = sides.weighted(t), sides.mean(sides.weight)
+            return Reals(terms).term({tuple(sorted(((made, 1), (weights, -1)))): Fraction(1)}, terms.shapes[t])
         elif sides.averaged:
-            made = terms.make(("mean",), (t,), terms.shapes[t], node, 2)
+            made = sides.mean(t)
             factors = [(sides.kept, 1)] if promises.reduction == "sum" else []
         if not factors:
             return made

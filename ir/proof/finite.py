@@ -54,7 +54,8 @@ def untested(
             continue
         atom: int | None = seam
         if averaged:
-            atom = sides.ranks.mean(seam) if sides.ranks else terms.find(("mean",), (seam,))
+            of = sides.mean if sides.weight is None else sides.weighted
+            atom = sides.ranks.mean(seam) if sides.ranks else of(seam)
         if atom not in atoms and (atom in taken or not averaged):
             detail = "no test looks at this gradient, which may overflow"
             yield Verdict(STATE, node.name, UNPROVED, (), detail, graph, seam)

@@ -41,6 +41,7 @@ LAWS: dict[str, Law] = {
             "Select(true, a, b) = a = Select(c, a, a), Select(false, a, b) = b, Select(not c, a, b) = Select(c, b, a)",
             "",
         ),
+        Law("weights", "Select(x ≠ 0, x·y, 0) = x·y", "x is a scalar, y is finite"),
         Law("logic", "and, or, not of truth values; x > y where x - y is a positive number of the proof", ""),
         Law("extremes", "Maximum and Minimum do not care which operand is first", ""),
         Law(

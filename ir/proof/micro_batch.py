@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..core.graph import Graph
 from ..symbolic.execution import Outcome, Unproved
+from ..symbolic.weights import WEIGHT
 from .case import Case
 from .expected import Expected
 from .finite import Tests, tests_of, untested
@@ -113,6 +114,8 @@ def _added(sides: Sides, name: str, growth: Polynomial, expected: Expected) -> l
         for atom, e in monomial:
             if atom in sides.scales and e > 0:
                 scales += [str(sides.terms.heads[atom][1])] * e
+            elif atom == sides.weight and e == 1:
+                scales.append(WEIGHT)
             elif atom in expected.mean.seams and seam is None and e == 1:
                 seam = expected.mean.seams[atom].name
             else:

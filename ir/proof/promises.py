@@ -20,6 +20,12 @@ class Promises:
         return str(self.options.get("gradient-accumulation", {}).get("reduction", "mean"))
 
     @property
+    def weight(self) -> str | None:
+        """What weighs a micro-batch in the mean of its cycle, by name; None where all count alike."""
+        given = self.options.get("gradient-accumulation", {})
+        return str(given["weight"]) if given.get("reduction") == "weighted" else None
+
+    @property
     def over_ranks(self) -> str | None:
         """How gradients join over the ranks of a job, "mean" or "sum"; None where each trains for itself."""
         if "data-parallel" not in self.options:

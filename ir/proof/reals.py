@@ -60,7 +60,7 @@ class Reals:
         self.terms = terms
         self.opaque = opaque
         self.nonzero = frozenset((*positive, *nonzero))
-        self.conditions = Conditions(terms, truths or {}, positive, natural)
+        self.conditions = Conditions(terms, truths or {}, positive, natural, self.nonzero)
         self.scales = ScaleFactors(terms, scales, calls or {}) if scales else None
         self.ranks = ranks
         self._taken = 0
@@ -397,6 +397,9 @@ class Reals:
         if a == b:
             self._use("select")
             return self._polynomials[yes]
+        if not self._polynomials[no] and self._vanishes_without(self._polynomials[yes], self._forms[condition]):
+            self._use("weights")
+            return self._polynomials[yes]
         new = (self._forms[condition], a, b)
         if terms.name(new[0]) == "LogicalNot":
             self._use("select")
@@ -404,3 +407,14 @@ class Reals:
         if terms.heads[t][0] == "ite" or terms.shapes[condition] == ():
             return self._atom(ite(terms, *new))
         return self._atom(terms.make(terms.heads[t], new, terms.shapes[t], terms.nodes[t]))
+
+    def _vanishes_without(self, p: Polynomial, condition: int) -> bool:
+        """Whether what has to be other than 0 by a condition is a factor of all of ``p``."""
+        if self.terms.name(condition) != "NotEqual":
+            return False
+        a, b = (self._polynomials_of_form(form) for form in self.terms.arguments[condition])
+        difference = plus(a, {m: -c for m, c in b.items()})
+        factors = next(iter(difference)) if len(difference) == 1 else ONE
+        if len(factors) != 1 or factors[0][1] != 1:
+            return False
+        return all(any(atom == factors[0][0] and e > 0 for atom, e in monomial) for monomial in p)

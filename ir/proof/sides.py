@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
 
 from ..analysis.derivative.calls import LinearCall, linear_calls
@@ -14,7 +15,7 @@ from ..core.program import Program
 from ..core.wording import counted
 from ..rewrite.seeds import seeds_of
 from ..symbolic.execution import WORLD, Execution, Outcome, Side, Unproved
-from ..symbolic.terms import VARIES, Terms
+from ..symbolic.terms import AVERAGED, VARIES, Terms
 from . import formulas
 from .formulas.rules import Rule
 from .promises import promises_of
@@ -28,7 +29,8 @@ class Sides:
     cycle whose one graph counts them itself, 0 for programs of several graphs. ``averaged``: whether a cycle takes
     several. ``alike``: the seeds of draws differ between the sides, and do not count. ``own``: the program's own
     states, ``lacking`` those of the original that it lost on purpose, ``compared`` the others of them; ``moving``:
-    those that the network learns for itself; ``scales``: loss scales. ``cycles``: where the program is a variant of
+    those that the network learns for itself; ``scales``: loss scales; ``weight``: what a micro-batch counts in the
+    mean of its cycle, where not all count alike. ``cycles``: where the program is a variant of
     one, the state that counts cycles."""
 
     def __init__(self, original: Program, program: Program, terms: Terms, cycles: str):
@@ -50,6 +52,7 @@ class Sides:
             for name in self.own
             if (v := program.state[name]).role == "loss-scale" and v.shape == () and not v.data.is_zero()
         }
+        self.weight: int | None = None
         self.start = {name: self.symbol(name) for name in program.state}
         self.ranks = self._ranks()
 
@@ -100,6 +103,16 @@ class Sides:
         """Runs a graph of the program, on a micro-batch if it takes one."""
         return self.execution.run(graph, states, self.inputs(graph) if graph.inputs else [])
 
+    def mean(self, t: int) -> int:
+        """The mean of a term over the micro-batches of a cycle."""
+        return self.terms.make(("mean",), (t,), self.terms.shapes[t], self.terms.nodes[t], AVERAGED)
+
+    def weighted(self, gradient: int) -> int:
+        """The mean of a gradient times the weight of its micro-batch."""
+        assert self.weight is not None
+        factors = tuple(sorted(((gradient, 1), (self.weight, 1))))
+        return self.mean(Reals(self.terms).term({factors: Fraction(1)}, self.terms.shapes[gradient]))
+
     def by_rule(self, rule: Rule, after: Mapping[str, int], *, overflow: bool = False) -> int:
         """What a state holds by its rule. ``after``: what states hold after the update."""
         given = [*(self.start[name] for name in rule.takes), *(after[name] for name in rule.after)]
@@ -123,8 +136,9 @@ class Sides:
             natural, positive = positive, (*(totals.get(p, p) for p in positive), self.ranks.ranks)
         state = self.program.state
         natural = (*natural, *(self.start[n] for n in self.own if state[n].role == "counter"))
+        nonzero = self.scales if self.weight is None else {*self.scales, self.mean(self.weight)}
         return Reals(
-            self.terms, opaque, positive=positive, natural=natural, nonzero=self.scales, scales=self.scales,
+            self.terms, opaque, positive=positive, natural=natural, nonzero=nonzero, scales=self.scales,
             truths=truths, ranks=self.ranks, calls=self.calls,
         )  # fmt: skip
 

@@ -16,7 +16,8 @@ STATE, RESULT, ORDER = "state", "result", "order"
 
 
 Added = tuple[str | None, str, tuple[str, ...]]
-"""A summand: a gradient of the original, by its node (None: a number alone), a factor, and loss scales, by state."""
+"""A summand: a gradient of the original, by its node (None: a number alone), a factor, and loss scales, by state
+(:data:`WEIGHT`: the weight of the micro-batch)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Numbers:
     ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. Numbers
     of what is always finite have a bit above those of gradients. ``mean``:
     what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead; ``calls``:
-    functions that are linear."""
+    functions that are linear. Numbers are not 0 that are ``nonzero``."""
 
     def __init__(
         self, terms: Terms, seed: int, given: Mapping[int, Val], known: Mapping[Hashable, Num], case: bool | None,
@@ -95,6 +95,7 @@ class Numbers:
         self.terms, self.seed, self.known, self.case = terms, seed, known, case
         self.values: dict[int, Val] = dict(given)
         self.same: set[Hashable] = set()
+        self.nonzero: set[Hashable] = set()
         self.full = (1 << max(gradients, 1)) - 1
         self.mean, self.update, self.calls = mean, update, calls or {}
 
@@ -192,6 +193,8 @@ class Numbers:
         if len(n) < max(len(a), 1):
             return None
         if name in _COMPARISONS and len(n) == 2:
+            if name in ("Equal", "NotEqual") and n[1].exact == 0 and n[0].pair in self.nonzero:
+                return name == "NotEqual"
             known = n[0].exact is not None and n[1].exact is not None
             return bool(getattr(operator, _COMPARISONS[name])(n[0].exact, n[1].exact)) if known else None
         if dtype is None or dtype is DType.BOOL:

@@ -20,7 +20,7 @@ from ..verification.hashes import hashes
 from .run import SEED, Proved, base_of, to_json, with_reports
 
 FILE = "proof.json"
-FORMAT = 3
+FORMAT = 4
 LARGEST = 1 << 30
 """Bytes of a certificate at most."""
 LEFT_OUT = (FILE, table.FILE)
@@ -144,6 +144,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "averaged": d["averaged"].truth(),
         "counted": None if d["counted"].value is None else counted(*d["counted"].list()),
         "reduction": d["reduction"].text(),
+        "weight": None if d["weight"].value is None else d["weight"].text(),
         "ranks": None if d["ranks"].value is None else d["ranks"].text(),
         "scales": list(d["scales"].texts()),
         "alike": d["alike"].truth(),

@@ -148,6 +148,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
         "averaged": program.schedule.flush is not None or proof.counted is not None,
         "counted": proof.counted and list(proof.counted),
         "reduction": promises_of(program).reduction,
+        "weight": promises_of(program).weight,
         "ranks": promises_of(program).over_ranks,
         "scales": [
             name

@@ -28,6 +28,7 @@ from ...ir.symbolic.execution import WORLD, Execution, Outcome, Side
 from ...ir.symbolic.numbers import Mean, Numbers, Update, Val, flat, number, over_ranks
 from ...ir.symbolic.prime_field import Num, exact, inverse, made, plus, random, times
 from ...ir.symbolic.terms import AVERAGED, VARIES, Terms
+from ...ir.symbolic.weights import WEIGHT, weight_of
 from ...ir.text import parse_graph
 from .formula import formula_of
 
@@ -67,6 +68,11 @@ class Check:
         self.known: dict[Any, Num] = {}
         self.seams: dict[str, Num] = {}
         self.gradients: list[Num] = []
+        self.weight: Num | None = None
+        """What a micro-batch counts in the mean, where not all count alike."""
+        self.now: Num | None = None
+        """What the one at hand counts, which may be 0; ``weighs``: its term."""
+        self.weighs = -1
         self.fixed: set[Any] = set()
         self.idle: set[Any] = set()
 
@@ -77,6 +83,9 @@ class Check:
         network = self.run(self.graph, self.start, Side(parts, only=True))
         self.begin({name for name, t in self.start.items() if network.states[name] != t})
         network = self.run(self.graph, self.start, Side(parts, only=True))
+        if self.document["weight"] is not None:
+            self.weighs = weight_of(self.graph, self.document["weight"], network, self.execution)
+            self.weight = self.now = number(self.numbers(None, {}).of(self.weighs))
         mean = self.run(self.graph, self.start, Side(parts, mean=self.crossing))
         applied = self.terms.applied() if self.document["scales"] else {}
         self.calls = {applied[node]: call for node, call in linear_calls(self.graph, parts, applied).items()}
@@ -89,7 +98,10 @@ class Check:
                 n: self.terms.make(("held", n), (), self.terms.shapes[self.start[n]], None, VARIES) for n in self.adds
             }
             found = self.run(graph, held)
-            for case, (kept, gone) in product((True, False) if self.document["tested"] else (None,), self.ways()):
+            cases = (True, False) if self.document["tested"] else (None,)
+            weights = self.weights() if graph.inputs else [self.weight]
+            for case, (kept, gone), weight in product(cases, self.ways(), weights):
+                self.now = weight
                 if not case or kept.exact != 0:  # where none counts, there is something that is not finite
                     given = {held[n]: self.total(n, kept, gone, last=bool(graph.inputs)) for n in self.adds}
                     numbers, moves = self.numbers(case, given), case is not False and kept.exact != 0
@@ -124,8 +136,13 @@ class Check:
         self, case: bool | None, given: Mapping[int, Val], mean: Mean | None = None, update: Update | None = None
     ) -> Numbers:
         given = {**self.counts, **given}
+        if self.now is not None and self.now.exact is not None:
+            given[self.weighs] = self.now
         own = (case, len(self.gradients), mean or self.mean, update, self.calls)
-        return Numbers(self.terms, self.seed, given, self.known, *own)
+        found = Numbers(self.terms, self.seed, given, self.known, *own)
+        if self.weight is not None and self.now is not None:
+            found.nonzero = {x.pair for x in (self.now, times(self.kept, self.average(self.weight))) if x.exact is None}
+        return found
 
     # -- gradients and their means -----------------------------------------------------------------------------
 
@@ -147,7 +164,8 @@ class Check:
         self.gradients = list(left.values())
         scales = [number(numbers.of(self.start[name])) for name in self.document["scales"]]
         for i, seam in enumerate(self.gradients):
-            for value in (self.average(seam), seam, *(times(seam, scale) for scale in scales)):
+            average = self.average(seam if self.weight is None else times(seam, self.weight))
+            for value in (average, seam, *(times(seam, scale) for scale in scales)):
                 self.known[flat(value)] = replace(value, of=1 << i)
         for scale in scales:  # always finite: no gradient's bit
             self.known[flat(scale)] = replace(scale, of=1 << max(len(self.gradients), 1))
@@ -159,6 +177,8 @@ class Check:
         if flat(value) in self.fixed:
             return value
         total, count, each = value, exact(1), exact(1)
+        if self.weight is not None:
+            return times(self.average(times(value, self.weight)), inverse(self.average(self.weight)))
         if self.document["averaged"]:
             total, count = times(self.kept, self.average(value)), self.kept
         if self.document["ranks"] is not None:
@@ -182,9 +202,13 @@ class Check:
         """What one micro-batch adds, or so many, by the mean of the gradient."""
         total, numbers = exact(0), self.numbers(None, {})
         for seam, factor, scales in adds:
+            weighs = self.weight is not None and WEIGHT in scales
+            scales = [s for s in scales if not (weighs and s == WEIGHT)]
             if seam not in (None, *self.seams) or not self.start.keys() >= set(scales):
                 raise Wrong(f"the certificate names '{seam}' and {scales}, which are no gradient and no states")
             value = exact(1) if seam is None else self.seams[seam]
+            weight = self.now if count is None else self.weight
+            value = times(value, weight) if weighs and weight is not None else value
             value = value if count is None else times(count, self.average(value))
             factors = (number(numbers.of(self.start[s])) for s in scales)
             total = plus(total, times(value, exact(Fraction(factor)), *factors))
@@ -217,7 +241,8 @@ class Check:
         count, steps = self.document["counted"] or ("", 2)
         held = {**self.start, **({count: self.terms.make(("held", count), (), ())} if count else {})}
         found = self.run(graph, held)
-        for at, gone in product({0, steps - 2}, (True, False) if self.drops else (None,)):
+        for at, gone, weight in product({0, steps - 2}, (True, False) if self.drops else (None,), self.weights()):
+            self.now = weight
             numbers = self.numbers(None if gone is None else not gone, {held[count]: exact(at)} if count else {})
             states = {n: numbers.of(network.states[n]) for n in (*self.original.state, WORLD)}
             for name in self.own:
@@ -226,7 +251,12 @@ class Check:
                 if name in self.adds and not self.program.state[name].data.is_zero():
                     raise Wrong(f"'{name}' does not begin with 0")
             self.compare(graph, numbers, found, states, network, {}, gone is True, ended=False)
+        self.now = self.weight
         return found
+
+    def weights(self) -> list[Num | None]:
+        """What a micro-batch may count: one that counts 0 adds nothing."""
+        return [self.weight, *([exact(0)] if self.weight is not None else [])]
 
     def after(
         self, numbers: Numbers, network: Outcome, mean: Outcome, case: bool | None, *, moves: bool

@@ -188,6 +188,22 @@ def test_copies_and_writes_in_place() -> None:
     assert {"copy", "in-place"} <= LAWS.keys()
 
 
+@pytest.mark.parametrize("of", ["s0", "s1"])
+def test_what_weighs_nothing_adds_nothing(of: str) -> None:
+    """The law `weights`: a choice of a product by its own factor, and none of a product by another one."""
+    w = _Writer(0)
+    x, (s, other) = w.tensors[0], w.scalars
+    zero = w.terms.constant(scalar_tensor("float32", 0.0))
+    condition = w.op("NotEqual", s if of == "s0" else other, zero, dtype="bool")
+    product = w.op("Mul", x, s)
+    root = w.op("Select", condition, product, w.op("ZerosLike", product))
+    rules = Reals(w.terms)
+    assert (rules.form(root) == rules.form(product)) is (of == "s0")
+    for value in (0.0, 2.0):
+        given = {x: np.ones(SHAPE), s: np.float64(value), other: np.float64(3)}
+        assert np.array_equal(value_of(w.terms, root, given), value_of(w.terms, rules.form(root), given))
+
+
 def test_induction_and_the_mean() -> None:
     """What is added N times holds N times the mean."""
     rng = np.random.default_rng(0)
@@ -320,6 +336,6 @@ def test_a_mask_that_was_drawn(x: str, keep: float, one: bool) -> None:
 
 
 def test_every_law_has_a_statement_and_a_test() -> None:
-    tested = {*OF_TERMS, "copy", "in-place", "mask", "at rest", "induction", "mean", "ranks", "layout", "draws"}
-    assert tested == LAWS.keys()
+    tested = {"weights", "copy", "in-place", "mask", "at rest", "induction", "mean", "ranks", "layout", "draws"}
+    assert {*OF_TERMS, *tested} == LAWS.keys()
     assert all(law.holds for law in LAWS.values())

@@ -75,6 +75,50 @@ def test_the_reduction_is_the_one_that_was_asked_for(reduction: str) -> None:
     assert not proof(original, program).proved
 
 
+WEIGHED = "gradient-accumulation{steps=3,reduction=weighted,weight=inputs1}"
+
+
+@pytest.mark.parametrize("weight", ["inputs1", "loss"])
+@pytest.mark.parametrize(
+    "pipeline", [WEIGHED, WEIGHED.replace("}", ",split=fused}"), f"overflow-check,{WEIGHED},loss-scale"]
+)
+def test_micro_batches_of_other_weights_are_proved(pipeline: str, weight: str) -> None:
+    original = load("mlp_adam_decay")
+    found = bc.prove(original, bc.compile(original, pipeline.replace("inputs1", weight)))
+    assert found.proved, show(found.proof) or found.objection
+    assert "weights" in found.proof.laws
+    assert "weighted mean" in found.proof.claim
+
+
+@pytest.mark.parametrize("options", [{"weight": "loss"}, {"reduction": "mean"}, {"reduction": "sum"}])
+def test_the_weight_is_the_one_that_was_asked_for(options: dict[str, str]) -> None:
+    original = load("mlp")
+    program = bc.compile(original, WEIGHED)
+    next(r for r in program.reports if r.name == "gradient-accumulation").options.update(options)
+    assert not proof(original, program).proved
+
+
+@pytest.mark.parametrize(("split", "graph"), [("apply", "accumulate"), ("fused", "accumulate"), ("fused", "step")])
+def test_a_micro_batch_of_weight_zero_adds_nothing(split: str, graph: str) -> None:
+    original = load("mlp")
+    program = bc.compile(original, WEIGHED.replace("}", f",split={split}}}"))
+    right = bc.prove(original, program)
+    assert right.proved
+    zeros = [n for n in program.graphs[graph] if n.op.name == "ZerosLike"]
+    nothing, chosen = next((zero, user) for zero in zeros for user in zero.users if user.op.name == "Select")
+    with program.graphs[graph].inserting_before(chosen):
+        chosen.set_operand(2, program.graphs[graph].create("OnesLike", [nothing.operand(0)]))
+    assert not proof(original, program).proved
+    with pytest.raises(bc.Error, match="does not hold"):
+        check(right.certificate, original, program, SEED)
+
+
+def test_weights_over_ranks_have_no_law() -> None:
+    original = load("mlp")
+    found = proof(original, bc.compile(original, f"{WEIGHED},data-parallel"))
+    assert "over ranks" in found.failures[0].detail
+
+
 @pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "clip_global_norm"])
 @pytest.mark.parametrize(
     "pipeline",

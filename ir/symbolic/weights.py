@@ -1,0 +1,35 @@
+"""The weight of a micro-batch in the mean of its cycle: the sum of an input or of a value of the network, as a term."""
+
+from __future__ import annotations
+
+from ..analysis.training.results import names_of_results
+from ..builders.reduce import scalar_sum
+from ..core.graph import Graph
+from .execution import Execution, Outcome, Unproved
+
+WEIGHT = "\0weight"
+"""What stands for the weight where factors are states by name."""
+
+
+def weight_of(graph: Graph, name: str, run: Outcome, execution: Execution) -> int:
+    """The weight that an input, a result or a node of ``graph`` of that name gives a micro-batch; ``run``: of the
+    graph."""
+    terms = execution.terms
+    at = next((i for i, v in enumerate(graph.inputs) if v.name == name), None)
+    named = dict(zip(names_of_results(graph, len(run.result)), run.result, strict=False))
+    nodes = {n.name: n for n in graph} | {n.name.rpartition(":")[0]: n for n in graph if ":" in n.name}
+    type_ = None
+    if at is not None:
+        term, type_ = terms.make(("input", at)), graph.inputs[at].type
+    elif name in named:
+        term = named[name]
+    else:
+        term = next((t for t, node in enumerate(terms.nodes) if node is not None and node is nodes.get(name)), -1)
+    node = terms.nodes[term] if term >= 0 else None
+    if type_ is None and node is not None:
+        type_ = node.type
+    if type_ is None:
+        raise Unproved(f"the original has no input, result or node '{name}' that may weigh a micro-batch")
+    weight = Graph("weight")
+    weight.result = scalar_sum(weight, weight.add_input("value", type_), scope="")
+    return execution.run(weight, {}, [term]).result[0]
