@@ -39,12 +39,15 @@ class Block(nn.Cell):
 class GPT(nn.Cell):
     """Returns its next-token loss."""
 
-    def __init__(self, width: int = WIDTH, depth: int = DEPTH) -> None:
+    def __init__(self, width: int = WIDTH, depth: int = DEPTH, recomputed: bool = False) -> None:
         super().__init__()
         self.width = width
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.places = ms.Parameter(ms.Tensor(np.random.randn(LENGTH, width).astype(np.float32) * 0.02), name="places")
         self.blocks = nn.SequentialCell(*(Block(width) for _ in range(depth)))
+        if recomputed:
+            for block in self.blocks:
+                block.recompute()
         self.norm = nn.LayerNorm((width,))
         self.head = nn.Dense(width, VOCABULARY, has_bias=False)
         self.loss = nn.CrossEntropyLoss()
@@ -84,6 +87,7 @@ def text(rng: np.random.Generator, size: int) -> Batch:
 
 _CASES = (
     Case("gpt_medium", GPT, adam_weight_decay, text),  # 5.3 million weights
+    Case("gpt_medium_recomputed", lambda: GPT(recomputed=True), adam_weight_decay, text),
     Case("gpt_large", lambda: GPT(512, 6), adam_weight_decay, text),  # 23 million
     Case("deep_mlp", DeepMLP, momentum, pairs, nn.MSELoss),
     Case("deep_mlp_recomputed", lambda: DeepMLP(recomputed=True), momentum, pairs, nn.MSELoss),

@@ -260,7 +260,7 @@ def _rounded(value: TensorValue, dtype: DType) -> BytesData:
 
     array = numbers(value.type, value.data)
     if dtype is DType.FLOAT16:
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore"):
             return BytesData(array.astype(np.float16).tobytes())
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -10,6 +10,7 @@ taken, by the times of primitives (``ir/analysis/cost/times.py``).
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -135,22 +136,15 @@ class _Trials:
 
     def lowest_price(self, limit: int, count: int) -> None:
         """Tries prices for a number of pieces, by halving, and how many pieces need the lowest that fits."""
-        low, high = 1, len(PRICES) - 1
-        if self._priced(count, high, 0).bytes > limit:
+        last = len(PRICES) - 1
+        if self._priced(count, last, 0).bytes > limit:
             return
-        while low < high:
-            middle = (low + high) // 2
-            if self._priced(count, middle, 0).bytes <= limit:
-                high = middle
-            else:
-                low = middle + 1
-        first, last = 1, self._prices.number(count)
-        while first < last:
-            middle = (first + last) // 2
-            if self._priced(count, high - 1, middle).bytes <= limit:
-                last = middle
-            else:
-                first = middle + 1
+
+        def fits(price: int, first: int) -> bool:
+            return self._priced(count, price, first).bytes <= limit
+
+        price = 1 + bisect_left(range(1, last), True, key=lambda price: fits(price, 0))
+        bisect_left(range(1, self._prices.number(count)), True, key=lambda first: fits(price - 1, first))
 
     def _priced(self, count: int, price: int, first: int) -> Tried:
         """A plan by the places of its price among all; the ``first`` pieces have the price above."""

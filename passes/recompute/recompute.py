@@ -69,13 +69,12 @@ class Recompute(Pass):
                 for node in (node for node in forward.nodes if node in kept):
                     result.miss(f"{name}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): it fits as it is")
             return result
-        refused: set[str] = set()
+        refused: dict[str, None] = {}
         for name, graph in program.graphs.items():
             without_writes(graph)
             forwards[name] = forward_of(graph, program.target)
             done = write(forwards[name], plan)
-            _report(forwards[name], done, name, result)
-            refused |= {_reason(node, forwards[name], done) for node in done.unguarded | done.useless}
+            refused |= _report(forwards[name], done, name, result)
         if not result.changed and self.budget is None:
             raise NotApplicable(self._nothing(result, refused))
         saved = result.statistics["bytes not kept"]
@@ -97,16 +96,18 @@ class Recompute(Pass):
         result.statistics["tried"] = [one.line() for one in tried]
         return found.plan
 
-    def _nothing(self, result: PassResult, refused: set[str]) -> str:
+    def _nothing(self, result: PassResult, refused: dict[str, None]) -> str:
         """``refused``: why pieces that were chosen do not run again."""
         if self.match is not None and not refused:
             return f"no cell matches '{self.match}' that computes what the backward part takes"
-        reasons = sorted(refused) or dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
+        reasons = refused or dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
         return "nothing can run again: " + "; ".join(reasons or ("the backward part takes only what must be kept",))
 
 
-def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> None:
-    """Counts what runs again; each other value that the backward part takes is a miss with the reason."""
+def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> dict[str, None]:
+    """Counts what runs again; each other value that the backward part takes is a miss with the reason. Returns the
+    reasons of those that were to run again."""
+    refused: dict[str, None] = {}
     result.changed += len(done.copied)
     result.matched += len(forward.wanted)
     kept = forward.memory(forward.wanted)
@@ -114,7 +115,10 @@ def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> N
         if node in kept and node not in done.copied:
             reason = _reason(node, forward, done)
             result.miss(f"{graph}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): {reason}")
+            if node in done.unguarded or node in done.useless:
+                refused[reason] = None
     result.statistics["bytes not kept"] = result.statistics.get("bytes not kept", 0) + done.saved
+    return refused
 
 
 def _reason(node: Node, forward: Forward, done: Copies) -> str:

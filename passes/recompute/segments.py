@@ -24,7 +24,7 @@ def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda
         held += bytes_of(node) if node in forward.wanted and not is_view(node) else 0
         if 2 * held < limit or crossing[at + 1] <= crossing[best] or best <= cuts[-1]:
             best = at + 1
-        if held >= limit and at + 1 < len(nodes):
+        if held >= limit:
             cuts.append(best)
             held = sum(bytes_of(n) for n in nodes[best : at + 1] if n in forward.wanted and not is_view(n))
             best = at + 1

@@ -71,6 +71,7 @@ def test_the_backward_part_follows_and_the_loss_stays_outside() -> None:
     [
         ("%z = Mul(%y, float32[]<1e6>) @f2", "z", "a constant that it takes overflows in float16"),
         ("%z = AssignAdd(%mean, %y, umonad) : float32[5,4] @f2", "z", "it changes state"),
+        ("%d = Depend(%mean, %y)\n  %z = AssignAdd(%d, %y, umonad) : float32[5,4] @f2", "z", "it changes state"),
         ("%z = Mul(%y, %mean) : float32[5,4] @f2", "z", "it takes a state itself"),
         (f"%n = LayerNorm(%y, float32[4]<zeros>, float32[4]<zeros>) {NORM} @f2\n  %z = TupleGetItem(%n, 0) @f3", "n",
          "O2 keeps it in float32"),
@@ -190,3 +191,11 @@ def test_where_the_network_ends_is_not_told_by_a_step_that_returns_it() -> None:
     report = compile_program(made, "mixed-precision{level=O2,loss_scale=false}", reproducer_directory=None).reports[0]
     untold = "where the network ends and the loss begins cannot be told: the loss is cast too"
     assert [(m.site, m.reason) for m in report.misses] == [("step", untold)]
+
+
+def test_passes_that_look_for_a_network_find_it_in_float32() -> None:
+    """In whatever order they are written."""
+    made = program(HEAD + "  %z = Neg(%y) @f2" + LOSS + BACKWARD + TAIL)
+    mixed = "mixed-precision{level=O2,loss_scale=false}"
+    found = compile_program(made, f"{mixed},batch-size{{size=7}}", reproducer_directory=None)
+    assert [report.name for report in found.reports] == ["batch-size", "mixed-precision"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.network import network_parts
@@ -196,7 +198,9 @@ def test_the_gradient_of_a_loss_is_multiplied_by_a_seed_of_one() -> None:
 )
 def test_a_finite_constant_overflows_where_it_would_be_infinite(value: str, dtype: DType, expected: bool) -> None:
     made = graph(f"  %a = Mul(%x, float32[2]<1.0, {value}>)\n  return %a")
-    assert overflows(node(made, "a").operand(1), dtype) is expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert overflows(node(made, "a").operand(1), dtype) is expected
     assert not overflows(node(made, "a").operand(0), dtype)
 
 
@@ -221,6 +225,10 @@ def test_bfloat16_is_rounded_to_nearest_ties_to_even() -> None:
     assert rounded[:5].tolist() == [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F80]
     assert all(((b & 0x7F80) == 0x7F80) and b & 0x7F for b in rounded[5:].tolist()), "a NaN stays one"
     assert np.frombuffer(_rounded(value, F16).data, np.float16)[:2].tolist() == [1.0, 1.00390625]
+    large = TensorValue(TensorType(DType.FLOAT32, (2,)), BytesData(np.float32([1e9, 1e-9]).tobytes()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.frombuffer(_rounded(large, F16).data, np.float16).tolist() == [np.inf, 0.0]
 
 
 HALF = """

@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.passes import compile_program
-from boost_compile.passes.recompute.budget import COUNTS, MARGIN, PRICES, fitting, least
+from boost_compile.passes.recompute.budget import COUNTS, MARGIN, PRICES, Tried, _Trials, fitting, least
 from boost_compile.passes.recompute.candidates import forward_of
 from boost_compile.passes.recompute.plans import Priced
 
@@ -45,6 +45,40 @@ def test_the_extra_operations_of_a_cycle() -> None:
     assert max(extra) < 0.5
     assert extra[1] < extra[2]
     assert fitting(chain(4), 1 << 40)[0].line().endswith("  +0 %")
+
+
+LAST = len(PRICES) - 1
+
+
+@pytest.mark.parametrize("price", [1, 2, 7, LAST])
+@pytest.mark.parametrize("first", [1, 2, 5, 7, 8])
+def test_the_lowest_price_that_fits_and_the_fewest_pieces_that_need_it(
+    price: int, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of 8 pieces fits with that price, or where so many pieces have it and the others the one below."""
+    asked: set[tuple[int, ...]] = set()
+
+    def judged(self: _Trials, count: int, *given: int) -> Tried:
+        asked.add(given)
+        fits = given[0] >= price or (given[0] == price - 1 and given[1] >= first)
+        return Tried("", None, 1 if fits else 3, 0.0, 1)
+
+    monkeypatch.setattr(_Trials, "_priced", judged)
+    monkeypatch.setattr(Priced, "number", lambda self, count: count)
+    _Trials(chain(2)).lowest_price(2, 8)
+    assert {(LAST, 0), (price, 0)} <= asked
+    assert (price - 1, 0) in asked or price == 1
+    assert {at for at, pieces in asked if pieces} == {price - 1}
+    assert first == 8 or (price - 1, first) in asked
+    assert first == 1 or (price - 1, first - 1) in asked
+    assert {pieces for _, pieces in asked} <= set(range(8))
+    assert len(asked) <= 1 + 4 + 3
+
+
+def test_no_other_price_is_tried_where_the_highest_does_not_fit() -> None:
+    trials = _Trials(chain(2))
+    trials.lowest_price(0, 8)
+    assert [tried.text for tried in trials.tried] == ["8 pieces, any time a byte"]
 
 
 def test_below_the_least_is_an_error_with_the_table() -> None:

@@ -129,3 +129,44 @@ def test_what_is_written_in_place_and_read_before() -> None:
     without_writes(graph)
     found = {node.name: why for node, why in forward_of(graph, CPU).obstacles.items() if why}
     assert found["y"] == found["a"] == "its memory, or what it takes, is written in place"
+
+
+def test_what_the_forward_part_adds_in_place_gets_a_result_of_its_own() -> None:
+    """Where all who take it say when."""
+    made = graph("""
+state %w: float32[4] role=weight
+graph @step(%x: float32[4]) {
+  %y = Exp(%x) : float32[4]@y @f
+  %b = InplaceAddExt(%y, %x, 1, umonad) : float32[4]@y @f
+  %u = UpdateState(umonad, %b)
+  %l = Load(%y, %u) : float32[4] @f
+  %a = Tanh(%l) : float32[4] @f
+  %g = TanhGrad(%a, %x) : float32[4] @b
+  %n = AssignSub(%w, %g, %u) : float32[4]@w
+  %v = UpdateState(%u, %n)
+  %r = Depend(%a, %v)
+  return %r
+}""")
+    without_writes(made)
+    assert "InplaceAddExt" not in [n.op.name for n in made]
+    added = node(made, "a").operand(0)
+    assert (added.op.name, added.operands[:2]) == ("AddExt", (node(made, "y"), made.inputs[0]))  # type: ignore[attr-defined]
+    assert not any(forward_of(made, CPU).obstacles.values())
+
+
+def test_a_view_is_in_memory_as_what_it_shows() -> None:
+    """The elements of a tuple that a kernel made are memory of their own."""
+    made = graph("""graph @step(%x: float32[4]) {
+  %a = Exp(%x) @f
+  %v = Reshape(%a, (2, 2)) : float32[2,2] @f
+  %w = Reshape(%v, (4,)) : float32[4] @f
+  %t = Split(%w, 0, 2) : (float32[2], float32[2]) @f
+  %e = TupleGetItem(%t, 1) @f
+  %g = Mul(%w, %w) @b
+  %h = Mul(%e, %e) @b
+  %all = MakeTuple(%g, %h)
+  return %all
+}""")
+    forward = forward_of(made, CPU)
+    assert forward.memory([node(made, "w")]) == {node(made, "a")}
+    assert forward.memory(forward.wanted) == {node(made, "a"), node(made, "e")}

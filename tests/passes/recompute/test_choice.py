@@ -85,6 +85,28 @@ def test_a_price_counts_what_must_be_kept_besides() -> None:
     assert names(without, lambda forward, piece: what_is_worth(forward, piece, 1 << 40)) == {"t", "n"}
 
 
+def test_a_view_from_another_piece_costs_what_it_shows() -> None:
+    """%v is in front of the piece. What it shows is taken by the backward part, so %n costs nothing; of %k it is not,
+    so %m would cost as much as it saves."""
+    forward = forward_of(
+        parse_program("""graph @step(%x: float32[4]) {
+  %a = Exp(%x) : float32[4] primal {unique_id = "1"}
+  %v = Reshape(%a, (2, 2)) : float32[2,2] primal {unique_id = "2"}
+  %k = Exp(%x) : float32[4] primal {unique_id = "3"}
+  %n = Neg(%v) : float32[2,2] primal {unique_id = "4"}
+  %m = Neg(%k) : float32[4] primal {unique_id = "5"}
+  %g1 = Mul(%n, %n) : float32[2,2] scope("Gradients/Default")
+  %g2 = Mul(%a, %m) : float32[4] scope("Gradients/Default")
+  %t = MakeTuple(%g1, %g2) : (float32[2,2], float32[4])
+  return %t
+}
+""").graphs["step"],
+        CPU,
+    )
+    piece = [node for node in forward.nodes if node.name in ("n", "m")]
+    assert {node.name for node in what_is_cheap(forward, piece)} == {"n"}
+
+
 def test_what_does_not_compute_from_each_other_waits_by_itself() -> None:
     forward = forward_of(parse_program(DEAR).graphs["step"], CPU)
     found = parts(forward, everything(forward, forward.nodes))

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.types import TensorType
+from boost_compile.passes.recompute.budget import MARGIN, least
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -16,6 +18,15 @@ Exported = Callable[[str], Path]
 CELLS = ("residual_in_place", "dropout", "gpt", "vit", "mlp_half_compute", "mlp_loss_scale_dynamic")
 """The first crosses BatchNorms and adds in place, the second crosses a Dropout."""
 DRAWING = "mobilenet_v2_dropout"
+
+
+BESIDE = (
+    "clip-gradients{by=global-norm,limit=0.05}",
+    "loss-scale{mode=dynamic,init=1024,factor=2,window=2}",
+    "gradient-freeze{groups=2,type=interval}",
+    "gradient-accumulation{steps=2,split=fused},clip-gradients{by=global-norm,limit=0.05},loss-scale{mode=dynamic}",
+    "gradient-accumulation{steps=2},gradient-freeze{groups=2,type=interval},overflow-check",
+)
 
 
 def trained(program: Program, batches: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
@@ -34,3 +45,27 @@ def test_every_state_has_the_same_bits(name: str, exported: Exported) -> None:
     wanted = trained(plain, batches)
     found = trained(bc.compile(source, f"{before},recompute".strip(",")), batches)
     assert {k for k in wanted if wanted[k].tobytes() != found[k].tobytes()} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("name", ["lenet_bn", "gpt", "vit", "residual_in_place", "dropout", "mobilenet_v2"])
+def test_every_state_has_the_same_bits_under_the_plan_of_a_budget(name: str, beside: str, exported: Exported) -> None:
+    """Halfway between nothing that runs again and all of it, in batches at which that is less."""
+    source = bc.load(str(exported(name)))
+    plain = bc.compile(source, f"batch-size{{size=256}},{beside}")
+    low, high = least(plain)[0].bytes, bc.memory(plain).total
+    assert low < high
+    found = bc.compile(plain, f"recompute{{budget={int((low + high) / 2 * (1 + MARGIN)) + 1}B}}")
+    assert found.reports[-1].changed
+    rng = np.random.default_rng(3)
+    inputs = next(iter(plain.graphs.values())).inputs
+    batches = [tuple(_random(rng, value.type) for value in inputs) for _ in range(4)]
+    wanted, states = trained(plain, batches), trained(found, batches)
+    assert {k for k in wanted if wanted[k].tobytes() != states[k].tobytes()} == set()
+
+
+def _random(rng: np.random.Generator, type_: TensorType) -> np.ndarray:
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape, np.float32)
+    return rng.integers(0, 4, type_.shape).astype(type_.dtype.value)
