@@ -383,6 +383,11 @@ REFUSED = [
     ("mixed_precision/mixed_precision.ir", "mixed-precision{data=x.npz}", "which is not given"),
     ("mixed_precision/mixed_precision.ir", "mixed-precision{dtype=bfloat16}", "no bfloat16 kernels .* on cpu"),
     ("mixed_precision/mixed_precision.ir", "mixed-precision|mixed-precision", "is in half precision already .Cast"),
+    (
+        "STEP",
+        "gradient-accumulation{steps=2},overflow-check{policy=skip-micro},monitor{what=[noise-scale]}",
+        "needs the gradients of all micro-batches",
+    ),
     ("HALF_LOSS", "mixed-precision", "has no backward part: it is not a training graph"),
     ("batch_size.ir", "batch-size{size=4}", "step: its batch is 4 already"),
     ("STEP", "batch-size{}", "give either size or dynamic=true"),
