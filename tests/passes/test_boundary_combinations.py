@@ -195,7 +195,7 @@ def test_short_cycles(exported: Exported, split: str, policy: str) -> None:
     check(train(bc.compile(source, ",".join(passes)), source, data), run, source)
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
 def test_a_sum_is_unscaled_too(exported: Exported, split: str) -> None:
     source = bc.load(str(exported("mlp_adam_decay")))
     data = data_for("mlp_adam_decay", 4, False)
@@ -207,8 +207,7 @@ def test_a_sum_is_unscaled_too(exported: Exported, split: str) -> None:
             assert_equal(a.state, b.state)
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "split"), every_other([*NETWORKS], ["apply", "fused"]))
 def test_everything_at_once_in_the_file_alone(exported: Exported, tmp_path: Path, name: str, split: str) -> None:
     source = bc.load(str(exported(name)))
     program = bc.compile(source, ",".join(pipeline(f"4-{split}", *FULL[1:])))

@@ -24,7 +24,7 @@ Exported = Callable[[str], Path]
 OPTIMIZERS = ["mlp_momentum_decay", "mlp_adam_decay", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay"]
 OPTIMIZERS += ["mlp_momentum_groups", "mlp_adafactor"]
 OTHERS = [name for name in names("optimizer", runs_on_cpu=True) if name not in OPTIMIZERS]
-STRUCTURES = ["gpt_tied", "shared_weights", "lstm", *slow("gpt", "recurrence_unrolled", "frozen_prefix", "experts")]
+STRUCTURES = ["gpt_tied", "shared_weights", *slow("lstm", "gpt", "recurrence_unrolled", "frozen_prefix", "experts")]
 ACTIVE, INACTIVE = 0.05, 1e4
 
 
@@ -79,7 +79,7 @@ class UnrolledLSTM(nn.Cell):
         return self.head(h)
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
 def test_elements_of_a_gradient_that_two_weights_share(split: str, tmp_path: Path) -> None:
     """Behind an overflow check both gradients enter one branch as the same two summands."""
     optimizer = CASES["mlp_momentum_decay"].optimizer
@@ -146,7 +146,7 @@ def test_a_norm_beyond_float32_clips_to_zero_as_natively(exported: Exported) -> 
     assert_close(ours[-1].state, run.cycles[-1].state, run.initial, LAST, run.noise())
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
+@pytest.mark.parametrize("split", ["apply", *slow("fused")])
 def test_clipping_sees_the_unscaled_gradient(exported: Exported, split: str) -> None:
     source = bc.load(str(exported("lenet_bn_decay")))
     data = CASES["lenet_bn_decay"].cycles(3, 2)

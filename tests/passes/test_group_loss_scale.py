@@ -73,7 +73,7 @@ def test_groups_by_name_need_no_order(exported: Exported, groups: str) -> None:
     assert_same_user_training(ours, train(source, source, data))
 
 
-@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay", "shared_weights", "residual_after", *slow("gpt_tied")])
+@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay", "shared_weights", *slow("residual_after", "gpt_tied")])
 def test_training_is_the_native_one(exported: Exported, name: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(3, 2)
