@@ -49,6 +49,7 @@ PIPELINES = PRESERVING | {
     "lora, scaled": "lora{match=[*],rank=1,train=[*bias*]},overflow-check,loss-scale",
     "optimizer": "replace-optimizer{to=lion},gradient-accumulation{steps=3}",
     "optimizer, scaled": "replace-optimizer{to=muon},overflow-check,loss-scale",
+    "head": "normalised-head,gradient-accumulation{steps=3}",
     "half precision": "mixed-precision{level=O2,loss_scale=false},gradient-accumulation{steps=3}",
     "half precision, scaled": "mixed-precision{level=O3},gradient-accumulation{steps=3}",
 }

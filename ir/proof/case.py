@@ -9,8 +9,9 @@ from functools import cached_property
 from ..core.graph import Graph
 from ..symbolic.execution import WORLD, Outcome
 from ..symbolic.terms import Terms
+from . import formulas
 from .expected import Expected
-from .formulas import freeze, less_bn, rounding
+from .formulas import freeze
 from .reals import Reals
 from .sides import Sides
 from .verdict import PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
@@ -59,10 +60,8 @@ class Case:
             weight = variable.weight if variable is not None and variable.weight else name
             by = (*by, freeze.by(sides.program, weight) if lost else freeze.PASS)
         moves = what == RESULT or a not in (sides.terms.find(("state", name)), sides.kept)
-        if moves and less_bn.asked(sides.program):
-            by = (*by, less_bn.PASS)
-        if moves and rounding.asked(sides.program):
-            by = (*by, rounding.PASS)
+        if moves:
+            by = tuple(dict.fromkeys((*by, *formulas.of_network(sides.program))))
         if a == b and not by:
             self.say(what, name, SAME, "", b, a, ("draws",) if sides.alike else ())
             return

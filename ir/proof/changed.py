@@ -47,7 +47,10 @@ def changed(
         return mean, Changed()
     terms = execution.terms
     weights = [name for name, v in original.state.items() if v.role == "weight"]
-    moved = Moved(terms, {t for t in mean.seams if terms.heads[t][0] != "const"})
+    seams = {t for t in mean.seams if terms.heads[t][0] != "const"}
+    if reals.ranks is not None:  # the mean of what is rearranged is rearranged, and has the gradient no more in it
+        seams |= {reals.ranks.mean(t) for t in seams}
+    moved = Moved(terms, seams)
     found = updates(terms, mean.states.values(), weights, moved, reals)
     found |= by_many(terms, mean.states, weights, found, {t: n for t, n in mean.seams.items() if t in moved})
     order = {name: found[name] for name in weights if name in found}

@@ -11,16 +11,19 @@ from typing import Any
 from ...core.program import Program
 from ...core.types import Type
 from ..weight_updates import Update
-from . import average, centralize, clip, freeze, groups, less_bn, lora, replaced, rounding, schedule
+from . import average, centralize, clip, freeze, groups, less_bn, lora, normalised, replaced, rounding, schedule
 from .statement import Stated, Statement
 
 OF_UPDATES = (clip.PASS, groups.PASS, centralize.PASS)
 """The passes with a formula of what updates take."""
-KNOWN = (
-    *OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, less_bn.PASS, lora.PASS, replaced.PASS,
-    rounding.PASS,
-    schedule.PASS,
-)  # fmt: skip
+OF_GRAPHS = {
+    normalised.PASS: normalised.with_heads, lora.PASS: lora.with_adapters, replaced.PASS: replaced.with_optimizers,
+    schedule.PASS: schedule.with_rates,
+}  # fmt: skip
+"""The passes of which a formula states the whole original anew, and how."""
+OF_NETWORKS = (less_bn.PASS, normalised.PASS, lora.PASS, rounding.PASS)
+"""The passes by which all that moves is another than the original's: the network computes something else."""
+KNOWN = (*OF_UPDATES, average.PASS, freeze.PASS, freeze.FOR_GOOD, *OF_NETWORKS, *OF_GRAPHS)
 """The passes that change training and have a formula."""
 
 
@@ -33,19 +36,23 @@ def restated(original: Program, program: Program) -> Program:
     """The original as a graph that does what formulas of whole graphs say; the proof is against that one.
     :class:`Unproved` where a formula finds no place in it."""
     original = less_bn.without(original, program)
-    steps = {lora.PASS: lora.with_adapters, replaced.PASS: replaced.with_optimizers, schedule.PASS: schedule.with_rates}
-    order = dict.fromkeys(r.name for r in program.reports if r.name in steps)
-    for name in order:
-        original = steps[name](original, program)
+    for name in dict.fromkeys(r.name for r in program.reports if r.name in OF_GRAPHS):
+        original = OF_GRAPHS[name](original, program)
     return original
 
 
 def of_graph(original: Program, program: Program) -> list[Stated]:
     """The formulas of whole graphs, in words. ``original``: as they state it."""
-    return [
-        *less_bn.state(original, program), *rounding.state(program), *lora.state(original, program),
-        *replaced.state(original, program),        *schedule.state(original, program),
-    ]  # fmt: skip
+    found = [*less_bn.state(original, program), *rounding.state(program)]
+    for formula in (normalised, lora, replaced, schedule):
+        found += formula.state(original, program)
+    return found
+
+
+def of_network(program: Program) -> tuple[str, ...]:
+    """Those of :data:`OF_NETWORKS` that a program has been through."""
+    names = {r.name for r in program.reports if r.changed}
+    return tuple(name for name in OF_NETWORKS if name in names)
 
 
 def gone(original: Program, program: Program) -> set[str]:
