@@ -1,12 +1,16 @@
-"""On CPU: optimizers in functions work on float32 copies of float16 state, which is written back.
+"""On CPU: optimizers work on float32 copies of float16 state, written back, where MindSpore would lose a write.
 
-The CPU kernels of optimizers take float32, so MindSpore 2.10 puts casts around them, and where the state came to a
-function as an argument it loses the way back: the state stays as it was, without an error. Spelled out in the graph,
-the same casts work.
+The CPU kernels of optimizers take float32, so MindSpore 2.10 puts casts around them. Where the state came to a function
+as an argument it loses the way back: the state stays as it was, without an error. And its casts wait for nothing: where
+something else writes the state first, they may read what was there before. Spelled out in the graph, the same casts
+work.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
+from ...ir.analysis.effects.effect_list import list_effects
 from ...ir.analysis.effects.state_access import summarize
 from ...ir.analysis.functions.calls import callees_first
 from ...ir.builders.cast import cast
@@ -23,25 +27,35 @@ _TAKES_HALF = frozenset({"AdamWeightDecay"})
 
 
 def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and any(_updates_half(n) for f in graph.functions.values() for n in f)
+    return context.target == CPU and any(_to_widen(body) for body in graph.all_graphs())
 
 
 def run(graph: Graph, context: Context) -> str:
     known = summarize(graph)
     widened = 0
-    for function in callees_first(graph):
-        if not any(map(_updates_half, function)):
+    for function in [*callees_first(graph), graph]:
+        chosen = _to_widen(function)
+        if not chosen:
             continue
         fx = Effects(function, known)
         effects, fx.list = fx.list, []
         for effect in effects:
-            if _updates_half(effect.node):
+            if effect.node in chosen:
                 _widen(fx, effect.node)
                 widened += 1
             else:
                 fx.list.append(effect)
         fx.commit()
     return f"{counted(widened, 'update')} of float16 state in float32"
+
+
+def _to_widen(body: Graph) -> set[Node]:
+    """The updates of float16 state in a function, or of state that the main graph also writes elsewhere."""
+    found = {node for node in body if _updates_half(node)}
+    if body.owner is not None or not found:
+        return found
+    writes = Counter(state for effect in list_effects(body).writes() for state in effect.writes)
+    return {node for node in found if any(writes[node.operand(i)] > 1 for i in written_operands(node))}
 
 
 def _is_half(value: Value) -> bool:
