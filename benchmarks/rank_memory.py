@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks
+from boost_compile.ir.rewrite.ranks.dealing import bytes_of_ranks
 
 import boost_compile as bc
 from benchmarks.memory import MB, _random, export_at

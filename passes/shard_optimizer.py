@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from fnmatch import fnmatchcase
 
 from ..ir.analysis.training.gradient_path import has_stage, updating_graphs
@@ -13,7 +14,9 @@ from ..ir.core.wording import counted, print_bytes
 from ..ir.rewrite.ranks.adasum import ADASUM
 from ..ir.rewrite.ranks.buckets import ALL_REDUCE
 from ..ir.rewrite.ranks.collectives import SUMMED, Traffic, cycle_traffic
-from ..ir.rewrite.ranks.ownership import Updates, bytes_of_ranks, owned_states
+from ..ir.rewrite.ranks.dealing import FLAT, PARTITIONS, WHOLE, bytes_of_ranks, deal, owned_states
+from ..ir.rewrite.ranks.ownership import Updates
+from ..ir.rewrite.ranks.pieces import Pieces
 from .framework.base import Pass
 from .framework.options import option
 from .step.each_micro_batch import sum_each_micro_batch, summed_accumulators
@@ -21,6 +24,7 @@ from .step.monitored import is_monitored
 
 SHOWN = (2, 4, 8)
 """The numbers of ranks for which the report says what one of them holds."""
+_CUT = f"weights cut, {counted(SHOWN[1], 'rank')}"
 
 
 class ShardOptimizer(Pass):
@@ -34,6 +38,13 @@ class ShardOptimizer(Pass):
     of every micro-batch, instead of once a cycle; the report gives the cost. Norms, finite checks and other numbers
     that take all gradients are exchanged: one number a weight.
 
+    Whole weights have one owner each. With ``partition=flat`` a weight that is larger than a rank's share, 1/ranks of
+    what is dealt out, is cut into pieces of a like length, one for each rank; with ``auto`` also others, the largest
+    first, until no rank holds more than 5 % over the mean. That needs an update that works element by element; the
+    report names each weight whose update does not, with the reason, and such a weight has one owner. A rank also holds
+    a copy of its piece of the weight. A target that has ReduceScatter sums such gradients by it, where nothing else
+    takes the sum. With ``stage=2`` norms and finite checks take the sum of a cycle whole, so it is gathered for them.
+
     A weight stays on every rank where nothing is saved (it has no slots), or where its update cannot be told from those
     of other weights; the report gives the reason. The slots in a saved file, in ``state`` and in a network that is
     updated are those of all ranks together.
@@ -41,7 +52,8 @@ class ShardOptimizer(Pass):
     Preserves training: with ``stage=1`` bit for bit, next to ``data-parallel`` alone; with ``stage=2`` too where a
     cycle is one micro-batch. In longer cycles stage 2 adds up the same gradients in another order.
 
-    Source: Rajbhandari et al., ZeRO, 2020, stages 1 and 2. MindSpore's optimizer parallelism does this on Ascend and
+    Source: Rajbhandari et al., ZeRO, 2020, stages 1 and 2; Xu et al., Automatic Cross-Replica Sharding of Weight Update
+    in Data-Parallel Training, 2020, for updates on pieces. MindSpore's optimizer parallelism does this on Ascend and
     GPU for some optimizers.
     """
 
@@ -50,6 +62,12 @@ class ShardOptimizer(Pass):
     late = True
     redone = True
     stage: int = option(1, help="1: deal out slots; 2: also the sums of a cycle", minimum=1, maximum=2)
+    partition: str = option(
+        WHOLE,
+        help="whole: each weight has one owner; flat: what is larger than a rank's share is cut into a piece for each "
+        "rank; auto: also what the balance needs",
+        choices=PARTITIONS,
+    )
     match: tuple[str, ...] = option(("*",), help="globs over the names of the weights that are dealt out")
 
     def undo(self, program: Program) -> None:
@@ -93,10 +111,11 @@ class ShardOptimizer(Pass):
                 sums.pop(weight, None)
                 continue
             for name in states:
-                program.state[name].info[OWNED] = "whole"
+                program.state[name].info[OWNED] = WHOLE
         if sums:
             sum_each_micro_batch(program, {name for names in sums.values() for name in names})
-        self._report(program, result, before)
+        gathered = self._let_cut(program, result) if self.partition != WHOLE else set()
+        self._report(program, result, before, gathered)
         return result
 
     def _sums(self, program: Program, result: PassResult) -> dict[str, list[str]]:
@@ -137,7 +156,34 @@ class ShardOptimizer(Pass):
             return "nothing updates its slots"
         return next((f"every rank updates it: {why}" for u in updates if (why := u.obstacle(weight, slots))), "")
 
-    def _report(self, program: Program, result: PassResult, before: Traffic) -> None:
+    def _let_cut(self, program: Program, result: PassResult) -> set[str]:
+        """Notes the weights that may be cut; the others are misses, with the reason. Returns those of which every rank
+        needs the sum of a cycle whole."""
+        gathered: set[str] = set()
+        updates = [Pieces(graph) for graph in program.graphs.values()]
+        owned = owned_states(program)
+        reasons: dict[str, str] = {}
+        for weight, states in owned.items():
+            sums = [name for name in states if program.state[name].role == "accumulator"]
+            regions = [pieces.region(weight, [s for s in states if s not in sums], sums) for pieces in updates]
+            reasons[weight] = next((region.obstacle for region in regions if region.obstacle), "")
+            if any(region.whole for region in regions):
+                gathered.add(weight)
+        if self.partition == FLAT and owned and all(reasons.values()):
+            weight, why = next(iter(reasons.items()))
+            raise PassError(
+                f"partition=flat cuts weights, and none can be updated in pieces, '{weight}' because {why}: use "
+                "partition=auto, or partition=whole"
+            )
+        for weight, why in reasons.items():
+            if why:
+                result.miss(weight, f"has one owner, whatever its size: {why}")
+                continue
+            for name in owned[weight]:
+                program.state[name].info[OWNED] = self.partition
+        return gathered
+
+    def _report(self, program: Program, result: PassResult, before: Traffic, gathered: Set[str]) -> None:
         owned = owned_states(program)
         states = [program.state[s] for names in owned.values() for s in names]
         nbytes = sum(v.nbytes for v in states)
@@ -153,6 +199,12 @@ class ShardOptimizer(Pass):
             "bytes of new weights a cycle": sent,
         }
         for ranks in SHOWN:
+            if self.partition != WHOLE:
+                cut = deal(program, ranks).cut
+                result.statistics[f"weights cut, {counted(ranks, 'rank')}"] = len(cut)
+                result.statistics[f"bytes of sums gathered a cycle, {counted(ranks, 'rank')}"] = sum(
+                    program.state[w].nbytes for w in gathered & cut.keys()
+                )
             result.statistics[f"bytes a rank holds, {counted(ranks, 'rank')}"] = max(bytes_of_ranks(program, ranks))
         of_four = result.statistics[f"bytes a rank holds, {counted(SHOWN[1], 'rank')}"]
         what = "slots and sums" if any(v.role == "accumulator" for v in states) else "slots"
@@ -160,6 +212,7 @@ class ShardOptimizer(Pass):
             f"the {what} of {counted(len(owned), 'weight')} ({print_bytes(nbytes)}) dealt out: one of {SHOWN[1]} ranks "
             f"holds at most {print_bytes(of_four)}"
             + (f" ({100 * (of_four * SHOWN[1] / nbytes - 1):.0f} % over the mean)" if nbytes else "")
+            + (f", {counted(result.statistics[_CUT], 'weight')} cut" if self.partition != WHOLE else "")
             + f"; a cycle sends {print_bytes(sent)} of new weights"
         )
         if after != before:

@@ -131,19 +131,20 @@ _here = _Here()
 
 def train_ranks(
     program: Program | Sequence[Program],
-    state: Mapping[str, np.ndarray],
+    state: Arrays | Sequence[Arrays],
     batches: Sequence[Sequence[Sequence[np.ndarray]]],
     order: Any = _in_text_order,
 ) -> list[tuple[list[list[Any]], Arrays]]:
-    """What `train` returns on each rank of a job; `batches[r]` are the micro-batches of rank r, and `program` is what
-    all ranks run, or a program for each."""
+    """What `train` returns on each rank of a job; `batches[r]` are the micro-batches of rank r. `program` is what all
+    ranks run, and `state` what they start from, or one for each."""
     job = Job(len(batches))
     programs = [program] * len(batches) if isinstance(program, Program) else program
+    states = [state] * len(batches) if isinstance(state, dict) else state
 
     def run(rank: int) -> tuple[list[list[Any]], Arrays]:
         _here.job, _here.rank = job, rank
         try:
-            return train(programs[rank], state, batches[rank], order)
+            return train(programs[rank], states[rank], batches[rank], order)
         except BaseException:
             job.barrier.abort()
             raise
@@ -163,6 +164,17 @@ def _all_reduce(node: Node, x: Any) -> Any:
         first = _here.rank // size * size
         values = values[first : first + size]
     return sum(values[1:], values[0])
+
+
+def _all_gather(node: Node, x: Any) -> Any:
+    assert _here.job is not None
+    return np.concatenate(_here.job.gathered(f"AllGather of {x.shape}", x))
+
+
+def _reduce_scatter(node: Node, x: Any) -> Any:
+    assert _here.job is not None
+    values = _here.job.gathered(f"ReduceScatter of {x.shape}", x)
+    return np.split(sum(values[1:], values[0]), _here.job.ranks)[_here.rank]
 
 
 def _broadcast(node: Node, items: Any) -> Any:
@@ -555,6 +567,7 @@ PURE_OF_NODE: dict[str, Callable[..., Any]] = {
     "Conv2D": _conv, "Conv2DBackpropFilter": _conv_to_filter, "Conv2DBackpropInput": _conv_to_input,
     "MaxPool": _max_pool, "MaxPoolGrad": _max_pool_grad, "L2Normalize": _unit, "L2NormalizeGrad": _unit_grad,
     "AllReduce": _all_reduce, "Broadcast": _broadcast, "AdaSum": _adasum,
+    "AllGather": _all_gather, "ReduceScatter": _reduce_scatter,
     "Dropout": _dropout, "DropoutGrad": _dropout_grad,
     "StandardNormal": lambda node, shape, *_: np.reshape([DRAWN.gauss(0, 1) for _ in range(node.type.size)], shape),
 }  # fmt: skip

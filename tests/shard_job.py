@@ -19,17 +19,17 @@ Values = dict[str, np.ndarray]
 
 
 def main() -> None:
-    from boost_compile.ir.rewrite.ranks import ownership
+    from boost_compile.ir.rewrite.ranks import messages
 
     import boost_compile as bc
 
     folder = Path(sys.argv[1])
     values: Values = {}
-    message = ownership.MESSAGE
+    message = messages.MESSAGE
     for description in json.loads((folder / "runs.json").read_text()):
         run = Run(**description)
         # Smaller than some weights, which travel in parts then.
-        ownership.MESSAGE = message if run.key == "traced" else 200
+        messages.MESSAGE = message if run.key == "traced" else 200
         session = bc.Session(bc.load(run.program), seed=5)
         _train(run, session, values)
         parameters = session._engine.parameters

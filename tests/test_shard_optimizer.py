@@ -14,7 +14,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.core.names import OWNED
-from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks
+from boost_compile.ir.rewrite.ranks.dealing import bytes_of_ranks, deal
 from boost_compile.runtime.state.checkpoint import read_state
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.run import command as run_command
@@ -28,6 +28,7 @@ from tests.ranks import run_ranks
 from tests.tools.support import process, shell
 
 SHARD, SHARD_TWO = "data-parallel,shard-optimizer", "data-parallel,shard-optimizer{stage=2}"
+FLAT, FLAT_TWO = f"{SHARD}{{partition=flat}}", "data-parallel,shard-optimizer{stage=2,partition=flat}"
 OVERFLOW = "overflow-check,loss-scale{init=1024,window=2}"
 CLIP = "clip-gradients{limit=0.05,report_norm=true}"
 LAST = ((1, 1, 0), (2, 0, 0))
@@ -45,6 +46,7 @@ CONFIGURATIONS = {
     "frozen": (Run("", "mlp", "", cycles=6), "gradient-freeze{groups=2,total_steps=6}"),
     "short": (Run("", "mlp", "", micro=3, short=1), ""),
 }
+CUT = CONFIGURATIONS["overflow in a cycle"][0]
 ONE_MICRO_BATCH = ("adam", "overflow")
 """Where stage 2 has the bits of data-parallel."""
 CYCLES = ("cycle", "overflow in a cycle", "clipped", "short")
@@ -83,7 +85,8 @@ def described(ranks: int) -> dict[str, tuple[Run, str]]:
             if stage != "2" or key in (*ONE_MICRO_BATCH, *CYCLES):
                 found[f"{key} {stage}"] = (run, ",".join(filter(None, [passes, pipeline])))
     found["traced"] = (Run("", "mlp_adam", "", micro=3), SHARD)
-    found["resumed"] = (Run("", "mlp_adam", "", cycles=2, micro=3), SHARD_TWO)
+    found["cut"] = (CUT, f"{OVERFLOW},{FLAT}")
+    found["resumed"] = (Run("", "mlp_adam", "", cycles=2, micro=3), FLAT_TWO)
     return found
 
 
@@ -118,6 +121,40 @@ def test_two_ranks_have_the_bits_of_data_parallel(key: str) -> None:
             assert len(values[f"{key} {stage}/held"]) < len(values[f"{key} plain/held"])
 
 
+def test_weights_that_are_cut_have_the_bits_of_data_parallel() -> None:
+    """Each rank has half of the largest weight's slots."""
+    program = compiled(CUT, f"{OVERFLOW},{FLAT}")
+    assert list(deal(program, 2).cut) == ["hidden.weight"]
+    for rank, values in enumerate(job(2)):
+        assert_same(part(values, "cut/state/"), part(values, "overflow in a cycle plain/state/"))
+        assert str(values["cut/outputs"]) == str(values["overflow in a cycle plain/outputs"])
+        slots = {n for n, v in program.state.items() if v.role == "slot"}
+        here = {n for n in slots if deal(program, 2).holders.get(n, rank) == rank}
+        assert {n for n in values["cut/held"] if n in slots} == here
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_pieces_have_the_bits_of_whole_weights(ranks: int) -> None:
+    """Next to data-parallel or, where stage 2 rounds otherwise, to stage 2 with whole weights."""
+    wanted: dict[str, tuple[Run, str]] = {}
+    same: dict[str, str] = {}
+    for key, (run, passes) in CONFIGURATIONS.items():
+        pipelines = {"plain": "data-parallel", "whole 2": SHARD_TWO, "flat": FLAT, "flat 2": FLAT_TWO}
+        pipelines["auto"] = f"{SHARD}{{partition=auto}}"
+        if key == "in functions":  # which serve several weights
+            pipelines = {kind: pipelines[kind] for kind in ("plain", "auto")}
+        wanted |= {f"{key} {kind}": (run, ",".join(filter(None, [passes, p]))) for kind, p in pipelines.items()}
+        for kind in pipelines.keys() & {"flat", "flat 2", "auto"}:
+            rounds = kind == "flat 2" and run.micro > 1
+            same[f"{key} {kind}"] = f"{key} whole 2" if rounds else f"{key} plain"
+            assert kind == "auto" or deal(compiled(*wanted[f"{key} {kind}"]), ranks).cut
+    for values in started(ranks, wanted):
+        for found, other in same.items():
+            assert_same(part(values, f"{found}/state/"), part(values, f"{other}/state/"))
+            assert str(values[f"{found}/outputs"]) == str(values[f"{other}/outputs"]), found
+
+
 @pytest.mark.parametrize("key", CYCLES)
 def test_longer_cycles_of_stage_2_round_otherwise_than_data_parallel(key: str) -> None:
     """It adds up the same gradients, over the ranks first. Both ranks have the same bits, and neither all sums."""
@@ -140,11 +177,12 @@ def test_every_optimizer(ranks: int) -> None:
         for micro in (1, 3) if ranks == 2 else (1,):
             run = Run("", case, "", micro=micro)
             wanted |= {f"{case} {micro} plain": (run, "data-parallel"), f"{case} {micro} 1": (run, f"{SHARD}?")}
+            wanted[f"{case} {micro} auto"] = (run, f"{SHARD}?{{partition=auto}}")
     for values in started(ranks, wanted):
         for key in wanted:
-            if key.endswith(" 1") and key.removesuffix(" 1") + " plain" in wanted:
-                plain = part(values, f"{key.removesuffix(' 1')} plain/state/")
-                assert_same(part(values, f"{key}/state/"), plain)
+            case, _, kind = key.rpartition(" ")
+            if kind != "plain":
+                assert_same(part(values, f"{key}/state/"), part(values, f"{case} plain/state/"))
 
 
 @pytest.mark.slow
@@ -192,10 +230,10 @@ def test_one_checkpoint_whatever_the_number_of_ranks(
 ) -> None:  # fmt: skip
     """By the commands: every job goes on where the one before it ended; the judge is one process without ranks."""
     case = "mlp_dynamic_batch"
-    options = ("--accumulate", 2, "--data-parallel", "--passes", "shard-optimizer", "-o", "mlp.boost")
+    options = ("--accumulate", 2, "--data-parallel", "--passes", "shard-optimizer{partition=auto}", "-o", "mlp.boost")
     monkeypatch.chdir(tmp_path)
-    compiled = shell(capsys, compile_command, exported(case), *options)
-    assert "the slots of 4 weights" in compiled.out
+    told = shell(capsys, compile_command, exported(case), *options)
+    assert "the slots of 4 weights" in told.out
     rng = np.random.default_rng(0)
     data = rng.standard_normal((64, 8)).astype(np.float32), rng.integers(0, 4, 64).astype(np.int32)
     np.savez(tmp_path / "data.npz", *data)

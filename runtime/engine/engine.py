@@ -11,13 +11,13 @@ from typing import Any
 
 from ...ir.analysis.targets import ADVICE, described, lacking, torn, torn_apart
 from ...ir.analysis.training.results import names_of_results
-from ...ir.core.data import MappedData, from_numpy, numbers
+from ...ir.core.data import BytesData, MappedData, ZeroData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, State, tensor_type
 from ...ir.core.predicates import draws
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program, StateVariable
-from ...ir.core.types import DType, TupleType, Type
+from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
@@ -66,6 +66,8 @@ class Engine:
         _refuse_too_large(held)
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
+        self._copies: dict[str, Any] = {}
+        """Parameters that only graphs as they run have: copies of pieces of weights."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -97,17 +99,24 @@ class Engine:
         """What runs in cycles in which nothing is measured, where that is something else."""
 
     def holds(self, name: str) -> bool:
-        """Whether this rank holds a state; another one that owns it may hold it alone."""
+        """Whether this rank holds a state, or a part of it; another one that owns it may hold it alone."""
         return self.context.holders.get(name, self.ranks.rank) == self.ranks.rank
 
     def _given(self, program: Program, live: LiveCell) -> dict[str, Any]:
-        shared = self.context.shared
-        found = {n: live.parameter_of(v) for n, v in program.state.items() if self.holds(n) and n not in shared}
+        parts = self.context.shared | self.context.pieces.keys()
+        found = {n: live.parameter_of(v) for n, v in program.state.items() if self.holds(n) and n not in parts}
         return {name: parameter for name, parameter in found.items() if parameter is not None}
 
     def _parameter_of(self, variable: StateVariable) -> Any:
         """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
         variable.data.check(variable.name)
+        piece = self.context.pieces.get(variable.name)
+        if piece is not None:
+            type_ = TensorType(variable.dtype, (piece.stop - piece.start,))
+            if isinstance(variable.data, ZeroData):
+                return _parameter(replace(variable, type=type_, data=ZeroData(type_.nbytes)))
+            begin, end = (place * variable.dtype.itemsize for place in (piece.start, piece.stop))
+            return _parameter(replace(variable, type=type_, data=BytesData(variable.data.view()[begin:end])))
         if variable.name not in self.context.shared:
             return _parameter(variable)
         type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))
@@ -154,7 +163,15 @@ class Engine:
             except Exception as e:
                 raise self._failure(graph, e) from e
         runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
-        return runner(loaded, [self.parameters[name] for name in graph.states])
+        return runner(loaded, [self._parameter(state) for state in graph.states.values()])
+
+    def _parameter(self, state: State) -> Any:
+        if state.name in self.parameters:
+            return self.parameters[state.name]
+        if state.name not in self._copies:
+            type_ = tensor_type(state)
+            self._copies[state.name] = _parameter(StateVariable(state.name, type_, ZeroData(type_.nbytes)))
+        return self._copies[state.name]
 
     def run(self, name: str, inputs: tuple[Any, ...], measures: bool = True) -> tuple[Any, ...]:
         """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
@@ -173,7 +190,7 @@ class Engine:
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     def read(self, name: str) -> Any:
-        """A copy of the value of a state that this rank holds, as numpy array, bfloat16 as float32."""
+        """A copy of the value of a state that this rank holds, or of its piece, as numpy array, bfloat16 as float32."""
         import mindspore
         import numpy as np
 
@@ -183,13 +200,15 @@ class Engine:
         # asnumpy() shares the memory that the next step writes.
         return np.array(parameter.asnumpy())
 
-    def like(self, name: str) -> Any:
-        """An array of the type that :meth:`read` gives for a state, without memory of its own, whoever holds it."""
+    def like(self, name: str, piece: slice | None = None) -> Any:
+        """An array of the type that :meth:`read` gives for a state or a piece of it, without memory of its own, whoever
+        holds it."""
         import numpy as np
 
         type_ = self.types[name]
         dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
-        return np.broadcast_to(np.zeros((), dtype), type_.shape)
+        shape = type_.shape if piece is None else (piece.stop - piece.start,)
+        return np.broadcast_to(np.zeros((), dtype), shape)
 
     def tensor(self, name: str, value: Any) -> Any:
         """A value for a state, of its shape and dtype (float32 for bfloat16), as MindSpore holds it."""
@@ -204,6 +223,8 @@ class Engine:
         for name, value in values.items():
             if not self.holds(name):
                 continue
+            if name in self.context.pieces:
+                value = value.reshape(-1)[self.context.pieces[name]]
             if name in memory:
                 memory[name][...] = value
             else:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
-from ...ir.rewrite.ranks.ownership import dealt_states
+from ...ir.rewrite.ranks.dealing import Deal, deal
 from ...ir.rewrite.ranks.shares import shared_states
 from .philox import Draw
 
@@ -38,7 +38,21 @@ class Context:
     @cached_property
     def holders(self) -> dict[str, int]:
         """The rank that holds a state, by name, for all states that one rank alone holds."""
-        return dealt_states(self.program, self.ranks)
+        return self.dealt.holders
+
+    @cached_property
+    def pieces(self) -> dict[str, slice]:
+        """The elements, in a row, that this rank holds of a state of which each rank has a piece, by name."""
+        return self.dealt.pieces(self.rank)
+
+    @cached_property
+    def dealt(self) -> Deal:
+        """Who holds the states that this rank does not hold whole together with all others."""
+        return deal(self.program, self.ranks)
+
+    def is_common(self, name: str) -> bool:
+        """Whether each rank holds all of a state."""
+        return name not in self.holders and name not in self.pieces
 
     def __str__(self) -> str:
         seed = "no seed" if self.seed is None else f"seed {self.seed}"

@@ -12,23 +12,29 @@ from .checkpoint import RESERVED, DamagedState
 RANKS = RESERVED + "ranks"
 """The note of how many ranks saved the file, where their states differed."""
 _KEPT = RESERVED + "kept/"
+_OF_RANKS, _SUMS = RESERVED + "rank-", RESERVED + "sum/"
 
 
 def of_rank(rank: int, name: str) -> str:
     """The name under which a file holds what ``rank`` has of ``name``."""
-    return f"{RESERVED}rank-{rank}/{name}"
+    return f"{_OF_RANKS}{rank}/{name}"
+
+
+def of_all(name: str) -> str:
+    """The name under which a file holds the sum of what all ranks had of ``name``."""
+    return f"{_SUMS}{name}"
 
 
 def split(given: Mapping[str, Any], notes: Mapping[str, str], rank: int, ranks: int) -> tuple[dict[str, Any], bool]:
     """Everything in a file as ``rank`` of ``ranks`` takes it, and whether that leaves out what other ranks had for
     themselves, because there were more or fewer of them."""
-    values = {name: value for name, value in given.items() if not name.startswith(RESERVED + "rank-")}
+    values = {name: value for name, value in given.items() if not name.startswith((_OF_RANKS, _SUMS))}
     if RANKS not in notes:
         return values, False
     if notes[RANKS] != str(ranks):
         return values, True
-    prefix = of_rank(rank, "")
-    values.update({name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)})
+    for prefix in (of_rank(rank, ""), _SUMS):
+        values.update({name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)})
     return values, False
 
 

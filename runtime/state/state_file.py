@@ -14,7 +14,7 @@ from ..engine.engine import Engine
 from ..engine.exchange import Exchange
 from ..lowering.context import Context
 from .checkpoint import read_state_and_notes, tensor_to_numpy, write_state
-from .own_state import RANKS, of_rank, pack_kept, refuse_unknown, split, unpack_kept
+from .own_state import RANKS, of_all, of_rank, pack_kept, refuse_unknown, split, unpack_kept
 from .whole_state import whole_state
 
 log = logging.getLogger("boost_compile")
@@ -100,7 +100,11 @@ def sums_over_ranks(saved: Saved, context: Context) -> dict[str, Any]:
     for a job of as many ranks the sums themselves."""
     if saved.notes.get(RANKS) == str(context.ranks):
         return {}
-    summed = [n for n in context.holders if n in saved.values and context.program.state[n].role == "accumulator"]
+    summed = [
+        name
+        for name in saved.values
+        if not context.is_common(name) and context.program.state[name].role == "accumulator"
+    ]
     return {name: saved.values[name] * saved.values[name].dtype.type(context.ranks) for name in summed}
 
 
@@ -117,19 +121,20 @@ def write_saved(
     other ranks hold alone, the mean over the ranks of the names ``mean``, and beside that what differs between ranks.
     """
     values = whole_state(engine, exchange, names, exchange.ranks.rank == 0)
-    parameters = {name: engine.parameters[name] for name in values if engine.holds(name)}
+    pieces = engine.context.pieces
+    parameters = {name: engine.parameters[name] for name in values if engine.holds(name) and name not in pieces}
     values |= pack_kept(kept)
     if exchange.ranks.size > 1:
-        common = {name: value for name, value in values.items() if name not in engine.context.holders}
+        common = {name: value for name, value in values.items() if engine.context.is_common(name)}
         own = {name: values[name] for name in exchange.differing(common)}
         averaged = exchange.mean({name: values[name] for name in mean if name in common})
         for rank, parts in enumerate(exchange.gather(own)):
             values |= {of_rank(rank, name): value for name, value in parts.items()}
         values |= averaged
-        # A sum over the ranks, which one of them holds: the mean, as of sums that each has for itself.
-        for name in (n for n in mean if n in engine.context.holders and n in values):
+        # A sum over the ranks, which they do not hold each: the mean, as of sums that each has for itself.
+        for name in (n for n in mean if not engine.context.is_common(n) and n in values):
             own[name] = values[name]
-            values[of_rank(engine.context.holders[name], name)] = own[name]
+            values[of_all(name)] = own[name]
             values[name] = own[name] / own[name].dtype.type(exchange.ranks.size)
             parameters[name] = engine.tensor(name, values[name])
         parameters |= {name: engine.tensor(name, value) for name, value in averaged.items()}

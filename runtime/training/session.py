@@ -324,7 +324,7 @@ class Session:
 
     def _values(self) -> dict[str, Any]:
         """The state that all ranks hold."""
-        return self.state(name for name in self._changing if name not in self._engine.context.holders)
+        return self.state(name for name in self._changing if self._engine.context.is_common(name))
 
     def _advance(self, tensors: tuple[Any, ...]) -> StepResult:
         turn = self._turns[self._position]

@@ -5,15 +5,20 @@ The judge is data-parallel on the same ranks, bit by bit, whatever order the tok
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from boost_compile.ir.core.data import ZeroData, from_numpy
 from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.graph import tensor_type
 from boost_compile.ir.core.names import OWNED
-from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.program import Program, StateVariable
 from boost_compile.ir.core.types import TupleType
-from boost_compile.ir.rewrite.ranks import ownership
-from boost_compile.ir.rewrite.ranks.collectives import WORLD, collectives
-from boost_compile.ir.rewrite.ranks.ownership import bytes_of_ranks, dealt_states, keep_own, owned_states
+from boost_compile.ir.rewrite.ranks import messages
+from boost_compile.ir.rewrite.ranks.collectives import collectives
+from boost_compile.ir.rewrite.ranks.dealing import PARTITIONS, bytes_of_ranks, deal, owned_states
+from boost_compile.ir.rewrite.ranks.ownership import keep_own
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes import compile_program
@@ -39,18 +44,35 @@ def compiled(name: str, *pipelines: str) -> Program:
 def for_rank(program: Program, rank: int, ranks: int) -> Program:
     """The graphs as the runtime writes them out, over the state that the rank holds."""
     own = program.copy()
+    dealt = deal(program, ranks)
     for graph in own.graphs.values():
-        if not dealt_states(program, ranks).keys().isdisjoint(graph.states):
-            keep_own(graph, program, rank, ranks, WORLD["cpu"])
-    own.state = {n: v for n, v in own.state.items() if dealt_states(program, ranks).get(n, rank) == rank}
+        if any(name in dealt.holders or name in dealt.pieces(rank) for name in graph.states):
+            keep_own(graph, program, rank, ranks, program.target)
+    own.state = {n: v for n, v in own.state.items() if dealt.holders.get(n, rank) == rank}
+    for name, piece in dealt.pieces(rank).items():
+        variable = own.state[name]
+        type_, data = from_numpy(variable.initial.reshape(-1)[piece])
+        own.state[name] = replace(variable, type=type_, data=data)
+    for graph in own.graphs.values():
+        for name, copy in graph.states.items():
+            if name not in own.state:
+                own.state[name] = StateVariable(name, tensor_type(copy), ZeroData(tensor_type(copy).nbytes))
     verify(own)
     return own
 
 
 def on_ranks(program: Program, state: Arrays, given: list[list[np.ndarray]], ranks: int, order: object) -> list[Arrays]:
+    """What each rank holds afterwards, of states that are dealt out its part."""
     parts = [given[rank::ranks] for rank in range(ranks)]
     programs = [for_rank(program, rank, ranks) for rank in range(ranks)]
-    return [memory for _, memory in train_ranks(programs, state, parts, order)]
+    states = [state | parts_of(program, state, rank, ranks) for rank in range(ranks)]
+    trained = train_ranks(programs, states, parts, order)
+    return [{n: v for n, v in memory.items() if n in program.state} for _, memory in trained]
+
+
+def parts_of(program: Program, state: Arrays, rank: int, ranks: int) -> Arrays:
+    """The pieces that a rank holds of states that are cut."""
+    return {name: state[name].reshape(-1)[piece] for name, piece in deal(program, ranks).pieces(rank).items()}
 
 
 def overflowing(given: list[list[np.ndarray]], at: int) -> list[list[np.ndarray]]:
@@ -60,6 +82,7 @@ def overflowing(given: list[list[np.ndarray]], at: int) -> list[list[np.ndarray]
     return given
 
 
+@pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(
     ("name", "pipeline", "bad"),
@@ -78,38 +101,50 @@ def overflowing(given: list[list[np.ndarray]], at: int) -> list[list[np.ndarray]
         ("mlp", "gradient-freeze{groups=2,total_steps=4}", None),
     ],
 )
-def test_states_have_the_bits_of_data_parallel(name: str, pipeline: str, bad: int | None, ranks: int) -> None:
-    check_bits(name, pipeline, bad, ranks)
+def test_states_have_the_bits_of_data_parallel(
+    name: str, pipeline: str, bad: int | None, ranks: int, partition: str
+) -> None:
+    check_bits(name, pipeline, bad, ranks, partition)
 
 
-def check_bits(name: str, pipeline: str, bad: int | None, ranks: int) -> None:
+def check_bits(
+    name: str, pipeline: str, bad: int | None, ranks: int, partition: str = "whole", cuts: bool = True
+) -> None:
     others = [pipeline] if pipeline else []
     plain = compiled(name, ",".join([*others, "data-parallel"]))
-    sharded = compiled(name, ",".join([*others, FIRST]))
-    state = values(plain)
+    sharded = compiled(name, ",".join([*others, f"{FIRST}{{partition={partition}}}"]))
+    if partition != "whole" and cuts:
+        assert deal(sharded, ranks).cut, "nothing was cut, so nothing was shown"
     given = batches(source(name), 4 * ranks)
-    given = given if bad is None else overflowing(given, bad)
+    assert_bits(plain, sharded, ranks, given if bad is None else overflowing(given, bad))
+
+
+def assert_bits(plain: Program, sharded: Program, ranks: int, given: list[list[np.ndarray]] | None = None) -> None:
+    state = values(plain)
+    given = batches(plain, 4 * ranks) if given is None else given
     with np.errstate(all="ignore"):
         wanted = train_ranks(plain, state, [given[r::ranks] for r in range(ranks)])
         for order in ORDERS[:2]:
             found = on_ranks(sharded, state, given, ranks, order)
-            holders = dealt_states(sharded, ranks)
+            holders = deal(sharded, ranks).holders
             assert holders, "nothing was dealt out, so nothing was shown"
             for rank, memory in enumerate(found):
+                whole = wanted[rank][1]
+                expected = whole | parts_of(sharded, whole, rank, ranks)
                 for state_name, value in memory.items():
-                    np.testing.assert_array_equal(value, wanted[rank][1][state_name], err_msg=state_name)
+                    np.testing.assert_array_equal(value, expected[state_name], err_msg=state_name)
                 missing = {n for n in plain.state if n not in memory}
                 assert missing == {n for n, holder in holders.items() if holder != rank}
 
 
 def test_weights_travel_in_messages_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """On CPU a connection keeps a buffer for its largest message. Other targets send a weight as a whole."""
-    monkeypatch.setattr(ownership, "MESSAGE", 40)
+    monkeypatch.setattr(messages, "MESSAGE", 40)
     program = compiled("mlp_adam_decay", FIRST)
 
     def sizes(target: str) -> list[int]:
         graph = program.copy().graphs["step"]
-        keep_own(graph, program, 0, 2, WORLD[target])
+        keep_own(graph, program, 0, 2, target)
         sent = [node.operand(0).type for node in collectives(graph) if node.op.name == "Broadcast"]
         return sorted(type_.elements[0].nbytes for type_ in sent if isinstance(type_, TupleType))
 
@@ -120,15 +155,18 @@ def test_weights_travel_in_messages_of_a_size(monkeypatch: pytest.MonkeyPatch) -
     check_bits("mlp_adam_decay", "", None, 2)
 
 
+@pytest.mark.parametrize("partition", ["whole", "flat"])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("others", ["", "overflow-check", CLIP, f"{CLIP},overflow-check,{SCALE}"])
 @pytest.mark.parametrize("split", [TWO, FUSED])
-def test_stage_2_trains_as_the_sums_of_each_micro_batch(split: str, others: str, ranks: int) -> None:
+def test_stage_2_trains_as_the_sums_of_each_micro_batch(split: str, others: str, ranks: int, partition: str) -> None:
     """Bit by bit as ranks that sum each micro-batch and deal nothing out; up to rounding as data-parallel, which adds
     up the same gradients in another order."""
     name = "mlp_adam_decay"
     pipeline = ",".join(filter(None, [split, others]))
-    plain, sharded = compiled(name, f"{pipeline},data-parallel"), compiled(name, f"{pipeline},{SECOND}")
+    second = f"data-parallel,shard-optimizer{{stage=2,partition={partition}}}"
+    plain, sharded = compiled(name, f"{pipeline},data-parallel"), compiled(name, f"{pipeline},{second}")
+    assert bool(deal(sharded, ranks).cut) == (partition == "flat")
     state, given = values(plain), batches(source(name), 4 * ranks)
     if "overflow" in others:
         given = overflowing(given, 3)
@@ -139,12 +177,13 @@ def test_stage_2_trains_as_the_sums_of_each_micro_batch(split: str, others: str,
         wanted = train_ranks(plain, state, [given[r::ranks] for r in range(ranks)])
         undealt = train_ranks(whole, state, [given[r::ranks] for r in range(ranks)])
         found = on_ranks(sharded, state, given, ranks, ORDERS[0])
-    held = dealt_states(sharded, ranks)
+    held = deal(sharded, ranks).holders
     assert {sharded.state[n].role for n in held} == {"slot", "accumulator"}
     for rank, memory in enumerate(found):
+        same, near = (whole | parts_of(sharded, whole, rank, ranks) for whole in (undealt[rank][1], wanted[rank][1]))
         for state_name, value in memory.items():
-            np.testing.assert_array_equal(value, undealt[rank][1][state_name], err_msg=state_name)
-            np.testing.assert_allclose(value, wanted[rank][1][state_name], rtol=0, atol=2e-6, err_msg=state_name)
+            np.testing.assert_array_equal(value, same[state_name], err_msg=state_name)
+            np.testing.assert_allclose(value, near[state_name], rtol=0, atol=2e-6, err_msg=state_name)
         assert not any(n in memory for n, holder in held.items() if holder != rank)
 
 
@@ -162,7 +201,7 @@ def test_a_process_by_itself_has_all_state() -> None:
             compiled("mlp_adam_decay", f"{pipeline},data-parallel"),
             compiled("mlp_adam_decay", f"{pipeline},{stage}"),
         )
-        assert dealt_states(sharded, 1) == {}
+        assert deal(sharded, 1).holders == {}
         state, given = values(plain), batches(source("mlp_adam_decay"), 4)
         wanted, found = train(plain, state, given)[1], train(sharded, state, given)[1]
         for name, value in wanted.items():
@@ -176,7 +215,7 @@ def test_stage_1_exchanges_once_a_cycle_however_long_it_is() -> None:
         graphs = for_rank(program, 1, 4).graphs
         assert [n.op.name for n in collectives(graphs["accumulate"])] == []
         kinds = [n.op.name for n in collectives(graphs["apply"])]
-        owners = set(dealt_states(program, 4).values())
+        owners = set(deal(program, 4).holders.values())
         assert kinds == ["AllReduce"] * 2 + ["Broadcast"] * len(owners)
 
 
@@ -231,9 +270,70 @@ def test_what_cannot_be_is_refused(name: str, pipeline: str, error: str) -> None
         compiled(name, pipeline)
 
 
-def test_an_unknown_stage_is_refused() -> None:
-    with pytest.raises(OptionError, match="option 'stage' must be at most 2, not 3"):
-        compiled("mlp", "data-parallel,shard-optimizer{stage=3}")
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("stage=3", "option 'stage' must be at most 2, not 3"),
+        ("partition=rows", r"option 'partition' cannot be rows \(known: auto, flat, whole\)"),
+    ],
+)
+def test_unknown_options_are_refused(option: str, error: str) -> None:
+    with pytest.raises(OptionError, match=error):
+        compiled("mlp", f"data-parallel,shard-optimizer{{{option}}}")
+
+
+NORMS = "replace-optimizer{to=lamb}"
+
+
+def test_flat_needs_an_update_that_works_element_by_element() -> None:
+    """Lamb takes the norm of each weight. No bias is large enough for a piece each, but that depends on the ranks."""
+    with pytest.raises(
+        PassError, match=r"none can be updated in pieces, 'hidden.weight' because %\S+ \(\w+\) does not"
+    ):
+        compiled("mlp_adam_decay", f"{NORMS},data-parallel,shard-optimizer{{partition=flat}}")
+
+
+def test_auto_deals_out_whole_what_it_cannot_cut() -> None:
+    program = compiled("mlp_adam_decay", f"{NORMS},data-parallel,shard-optimizer{{partition=auto}}")
+    misses = {m.site: m.reason for m in program.reports[-1].misses}
+    assert set(misses) == set(owned_states(program))
+    assert all(reason.startswith("has one owner, whatever its size: %") for reason in misses.values())
+    assert not deal(program, 4).cut
+    check_bits("mlp_adam_decay", NORMS, None, 2, "auto", cuts=False)
+
+
+def test_a_slot_of_another_shape_keeps_its_weight_whole() -> None:
+    program = source("mlp_adam_decay")
+    program.state["moment2.hidden.weight"].weight = "output.weight"
+    program = compile_program(program, f"{FIRST}{{partition=auto}}", reproducer_directory=None)
+    modes = {v.weight: v.info[OWNED] for v in program.state.values() if v.info.get(OWNED)}
+    misses = {m.site: m.reason for m in program.reports[-1].misses}
+    assert set(modes.values()) <= {"auto", "whole"}
+    assert modes.get("hidden.bias") == "auto"
+    assert "hidden.weight" in misses
+    assert "output.weight" in misses
+
+
+def test_the_report_says_how_many_weights_are_cut() -> None:
+    statistics = compiled("mlp_adam_decay", f"{FIRST}{{partition=auto}}").reports[-1].statistics
+    assert [statistics[f"weights cut, {ranks} ranks"] for ranks in (2, 4, 8)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("target", ["gpu", "ascend"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_target_with_reduce_scatter_sums_pieces(target: str, ranks: int) -> None:
+    """Where nothing else takes the sum, and it travels alone. CPU has no kernel for it."""
+    alone = f"legalize{{target={target}}},data-parallel{{fusion=0}},shard-optimizer{{partition=flat}}"
+    program = compiled("mlp_adam_decay", alone)
+    cut = deal(program, ranks).cut
+    kinds = [n.op.name for n in collectives(for_rank(program, 1, ranks).graphs["step"])]
+    assert kinds.count("ReduceScatter") == kinds.count("AllGather") == len(cut) > 0
+    assert kinds.count("AllReduce") == 1 + len(owned_states(program)) - len(cut)
+    clipped = [
+        n.op.name for n in collectives(for_rank(compiled("mlp_adam_decay", CLIP, alone), 1, ranks).graphs["step"])
+    ]
+    assert "ReduceScatter" not in clipped
+    assert_bits(compiled("mlp_adam_decay", alone.rpartition(",")[0]), program, ranks)
 
 
 def test_an_update_whose_slot_others_take_stays_on_every_rank() -> None:

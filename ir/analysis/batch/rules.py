@@ -23,7 +23,7 @@ from .sweep import Analysis, Batch, Label, element, holds, shape_of, tensors
 Rule = Callable[[Analysis, Node], Label]
 
 ELEMENTWISE = frozenset(
-    {name for name, known in PRIMITIVES.items() if known.elementwise}
+    {name for name, known in PRIMITIVES.items() if known.elementwise and (known.any_tensor or not known.writes)}
     | named(Family.COPY, Family.CAST, Family.DROPOUT)
     | {
         "Pow", "PowTensorScalar", "PowScalarTensor", "FloorDiv", "FloorMod", "Mod", "ReLU", "ReLU6", "ReluGrad",

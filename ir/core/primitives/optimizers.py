@@ -3,6 +3,8 @@ each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .definition import MEM, Facts, Table
 
 
@@ -13,30 +15,37 @@ def _optimizer(
     return Facts(writes=where, gradient=gradient, rate=rate, decay=decay, attributes=MEM)
 
 
+def _by_element(
+    writes: int | tuple[int, ...], gradient: int, rate: int | None = None, decay: int | None = None
+) -> Facts:
+    """An optimizer that makes each element of the weight and its slots of those at its place."""
+    return replace(_optimizer(writes, gradient, rate, decay), elementwise=True)
+
+
 TABLE: Table = {
-    "SGD": _optimizer((0, 3, 5), 1, rate=2),
-    "ApplyGradientDescent": _optimizer(1, 2),
-    "ApplyMomentum": _optimizer(2, 3, rate=2),
-    "ApplyKerasMomentum": _optimizer(2, 3),
-    "ApplyAdagrad": _optimizer(2, 3, rate=2),
-    "ApplyAdagradV2": _optimizer(2, 3),
-    "ApplyFtrl": _optimizer(3, 3, rate=4),
-    "ApplyAdagradDA": _optimizer(3, 3),
-    "ApplyRMSProp": _optimizer(3, 4, rate=3),
-    "ApplyCenteredRMSProp": _optimizer(4, 4, rate=5),
-    "ApplyProximalGradientDescent": _optimizer(1, 4),
-    "ApplyProximalAdagrad": _optimizer(2, 5, rate=2),
-    "ApplyAdadelta": _optimizer(3, 6, rate=3),
-    "ApplyAddSign": _optimizer(2, 6),
-    "ApplyPowerSign": _optimizer(2, 6),
-    "ApplyAdamWithAmsgrad": _optimizer(4, 7),
-    "ApplyAdamWithAmsgradV2": _optimizer(4, 10, rate=6),
-    "ApplyAdaMax": _optimizer(3, 8, rate=4),
-    "AdamWeightDecay": _optimizer(3, 8, rate=3, decay=7),
+    "SGD": _by_element((0, 3, 5), 1, rate=2),
+    "ApplyGradientDescent": _by_element(1, 2),
+    "ApplyMomentum": _by_element(2, 3, rate=2),
+    "ApplyKerasMomentum": _by_element(2, 3),
+    "ApplyAdagrad": _by_element(2, 3, rate=2),
+    "ApplyAdagradV2": _by_element(2, 3),
+    "ApplyFtrl": _by_element(3, 3, rate=4),
+    "ApplyAdagradDA": _by_element(3, 3),
+    "ApplyRMSProp": _by_element(3, 4, rate=3),
+    "ApplyCenteredRMSProp": _by_element(4, 4, rate=5),
+    "ApplyProximalGradientDescent": _by_element(1, 4),
+    "ApplyProximalAdagrad": _by_element(2, 5, rate=2),
+    "ApplyAdadelta": _by_element(3, 6, rate=3),
+    "ApplyAddSign": _by_element(2, 6),
+    "ApplyPowerSign": _by_element(2, 6),
+    "ApplyAdamWithAmsgrad": _by_element(4, 7),
+    "ApplyAdamWithAmsgradV2": _by_element(4, 10, rate=6),
+    "ApplyAdaMax": _by_element(3, 8, rate=4),
+    "AdamWeightDecay": _by_element(3, 8, rate=3, decay=7),
     "AdamNoUpdateParam": _optimizer(2, 8),
-    "Adam": _optimizer(3, 9, rate=5),
-    "AdamW": _optimizer(3, 4, rate=6, decay=9),
-    "ApplyAdamW": _optimizer(3, 10, rate=5, decay=6),
+    "Adam": _by_element(3, 9, rate=5),
+    "AdamW": _by_element(3, 4, rate=6, decay=9),
+    "ApplyAdamW": _by_element(3, 10, rate=5, decay=6),
     "FusedSparseLazyAdam": _optimizer(3, 9),
     "FusedSparseAdam": _optimizer(3, 9),
     "FusedSparseFtrl": _optimizer(3, 3),

@@ -18,9 +18,9 @@ def _instead(which: Family, **pure: str) -> Table:
 
 
 TABLE: Table = {
-    "Assign": Facts(writes=(0,), attributes=MEM),
-    "AssignAdd": Facts(Family.SUM, writes=(0,), pure="Add", attributes=MEM),
-    "AssignSub": Facts(Family.DIFFERENCE, writes=(0,), pure="Sub", attributes=MEM),
+    "Assign": Facts(writes=(0,), elementwise=True, attributes=MEM),
+    "AssignAdd": Facts(Family.SUM, writes=(0,), pure="Add", elementwise=True, attributes=MEM),
+    "AssignSub": Facts(Family.DIFFERENCE, writes=(0,), pure="Sub", elementwise=True, attributes=MEM),
     **_instead(Family.SUM, InplaceAddExt="AddExt", InplaceAddsExt="AddScalar"),
     **_instead(Family.DIFFERENCE, InplaceSubExt="SubExt", InplaceSubScalar="SubScalar"),
     **_instead(Family.PRODUCT, InplaceMul="Mul", InplaceMuls="Muls"),

@@ -54,6 +54,17 @@ def all_gather(graph: Graph, value: Value, group: str, ranks: int, *, scope: str
     return graph.create("AllGather", [value], joined, attributes=attributes, scope=scope, sources=[value])
 
 
+def reduce_scatter(graph: Graph, value: Value, group: str, ranks: int, *, scope: str = "") -> Node:
+    """A part of the sum of ``value`` over the ``ranks`` ranks of ``group``: the first axis is divided among them. CPU
+    has no kernel for it."""
+    attributes: dict[str, Attribute] = {
+        "group": group, "rank_size": ranks, "fusion": 0, "op": "sum", "no_eliminate": True,
+    }  # fmt: skip
+    type_ = tensor_type(value)
+    part = TensorType(type_.dtype, (type_.shape[0] // ranks, *type_.shape[1:]))
+    return graph.create("ReduceScatter", [value], part, attributes=attributes, scope=scope, sources=[value])
+
+
 def broadcast(graph: Graph, value: Value, group: str, root: int, *, scope: str = "") -> Node:
     """The ``value`` that rank ``root`` of ``group`` has, on all of them; shape and type stay."""
     attributes: dict[str, Attribute] = {"root_rank": root, "group": group, "no_eliminate": True}

@@ -1,20 +1,18 @@
 """Weights that the ranks of a job deal out: the owner alone holds the slots of a weight and updates it, and sends the
 new weight to all once a cycle.
 
-A program says only which states are held so (the note :data:`OWNED`), and is right on one rank as it is.
-:func:`keep_own` writes a graph out for one rank of a job: updates of weights that others own go, with everything that
-only they need, and each weight is broadcast by its owner behind all updates. Numbers that an owner computes and all
-need (:mod:`.owned_numbers`) are exchanged. The collectives of the graph are put in a row, because the graphs of the
-ranks now differ, and all must come to the same one next.
+A program says only what is held so (:mod:`.dealing`), and is right on one rank as it is. :func:`keep_own` writes a
+graph out for one rank of a job: updates of weights that others own go, with everything that only they need, and each
+weight is broadcast by its owner behind all updates. Weights that are cut are updated in pieces (:mod:`.pieces`), which
+are gathered. Numbers that an owner computes and all need (:mod:`.owned_numbers`) are exchanged. The collectives of the
+graph are put in a row, because the graphs of the ranks now differ, and all must come to the same one next.
 
 Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020 (stage 1); Xu et
-al., Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training, 2020. Weights are dealt out whole, by
-longest processing time first (Graham, Bounds on Multiprocessing Timing Anomalies, 1969).
+al., Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training, 2020.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -26,66 +24,17 @@ from ...analysis.training.network import network_parts
 from ...builders.cast import cast
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, State, Value, tensor_type
-from ...core.names import OWNED
-from ...core.primitives import CPU
 from ...core.program import Program
-from ...core.types import DType, TensorType
+from ...core.types import TensorType
+from ...core.wording import counted
 from ..effects.editing import Effects
 from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
 from .collectives import WORLD, broadcast, is_collective
+from .dealing import Deal, deal
+from .messages import BUCKET, SCOPE, gathered, joined, limit_of, messages, parts_of, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
-
-SCOPE = "ownership"
-BUCKET = 4 * 2**20
-"""Weights of fewer bytes travel together, in buckets of at most that many."""
-MESSAGE, MESSAGES = 2**19, 128
-"""On CPU weights travel in messages of that many bytes, and larger ones where these were more than so many a cycle:
-each connection of MindSpore's keeps a buffer for the largest message that it ever took, two for each other rank."""
-
-
-def owned_states(program: Program) -> dict[str, list[str]]:
-    """By weight, in the order of the program: the states that its owner alone holds."""
-    found: dict[str, list[str]] = {}
-    for name, variable in program.state.items():
-        if variable.info.get(OWNED):
-            found.setdefault(variable.weight, []).append(name)
-    return found
-
-
-def deal(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """The owner of each weight: the largest first, each to the rank that has the fewest bytes by then."""
-    loads = [(0, rank) for rank in range(ranks)]
-    owner = {}
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
-        load, rank = heapq.heappop(loads)
-        owner[name] = rank
-        heapq.heappush(loads, (load + sizes[name], rank))
-    return owner
-
-
-def owners(program: Program, ranks: int) -> dict[str, int]:
-    """The rank that owns each weight that is dealt out; every rank comes to the same answer by itself."""
-    state = program.state
-    return deal({w: sum(state[s].nbytes for s in states) for w, states in owned_states(program).items()}, ranks)
-
-
-def dealt_states(program: Program, ranks: int) -> dict[str, int]:
-    """The rank that holds each state that one rank of so many holds alone. None in a process by itself."""
-    if ranks == 1:
-        return {}
-    owner = owners(program, ranks)
-    return {state: owner[weight] for weight, states in owned_states(program).items() for state in states}
-
-
-def bytes_of_ranks(program: Program, ranks: int) -> list[int]:
-    """The bytes of owned states that each of so many ranks holds."""
-    held = [0] * ranks
-    owner = owners(program, ranks)
-    for weight, states in owned_states(program).items():
-        held[owner[weight]] += sum(program.state[s].nbytes for s in states)
-    return held
-
+from .pieces import Pieces
 
 # -- which updates can go --------------------------------------------------------------------------------------
 
@@ -141,18 +90,19 @@ def _read_behind_update(graph: Graph) -> dict[str, Node]:
 # -- one rank's part -------------------------------------------------------------------------------------------
 
 
-def keep_own(graph: Graph, program: Program, rank: int, ranks: int, group: str) -> tuple[int, int]:
-    """Rewrites a graph of ``program`` in place for one rank of a job. Returns how many of the weights that ranks share
-    out the rank updates in it, and how many there are."""
-    owner = owners(program, ranks)
-    owned = owned_states(program)
-    used = {w: states for w, states in owned.items() if any(_is_used(graph, s) for s in states)}
+def keep_own(graph: Graph, program: Program, rank: int, ranks: int, target: str) -> str:
+    """Rewrites a graph of ``program`` in place for one rank of a job on ``target``. Returns what was done."""
+    dealt = deal(program, ranks)
+    copies, pieces = _keep_pieces(graph, dealt, rank, target)
+    owner, group = dealt.owner, WORLD[target]
+    used = {w: dealt.states[w] for w in owner if any(_is_used(graph, s) for s in dealt.states[w])}
     foreign = {w: states for w, states in used.items() if owner[w] != rank}
     before = Updates(graph)
     numbers = [number for w, states in used.items() for number in before.numbers(w, states)]
     summands = exchange(graph, numbers, group)
     updated = {s.name for e in list_effects(graph).writes() for s in e.writes if s.name in used}
     written = _send(graph, {w: owner[w] for w in used if w in updated}, group)
+    written |= _gather(graph, copies, dealt, group)
     _put_in_a_row(graph, written, {*foreign, *(s for states in foreign.values() for s in states)})
     for number, summand in summands.items():
         if number.weight in foreign:
@@ -160,15 +110,44 @@ def keep_own(graph: Graph, program: Program, rank: int, ranks: int, group: str) 
     updates = Updates(graph)
     plan = updates.plan(foreign)
     if plan.obstacle:
-        raise RuntimeFailure(
-            f"graph '{graph.name}' updates weights in a way that ranks cannot share out ({plan.obstacle}): compile it "
-            "again without shard-optimizer"
-        )
+        raise _not_shared_out(graph, plan.obstacle)
     updates.removal.apply(plan, lambda: None)
-    for name in (s for weight, states in owned.items() if owner[weight] != rank for s in states):
+    for name in (s for weight, states in dealt.states.items() if owner.get(weight, rank) != rank for s in states):
         if name in graph.states:  # a graph may name state that it does not use
             del graph.states[name]
-    return len(used) - len(foreign), len(used)
+    cut = f", and a piece of {pieces} more" if pieces else ""
+    return f"{len(used) - len(foreign)} of {counted(len(used), 'weight')} updated here{cut}, and sent to all"
+
+
+def _not_shared_out(graph: Graph, reason: str) -> RuntimeFailure:
+    return RuntimeFailure(
+        f"graph '{graph.name}' updates weights in a way that ranks cannot share out ({reason}): compile it again "
+        "without shard-optimizer"
+    )
+
+
+def _keep_pieces(graph: Graph, dealt: Deal, rank: int, target: str) -> tuple[dict[str, State], int]:
+    """Updates of weights that are cut work on this rank's pieces. Returns the copies of these that the graph updates,
+    by weight, and how many weights are cut in it."""
+    if not dealt.cut:
+        return {}, 0
+    pieces = Pieces(graph)
+    used = {w: dealt.states[w] for w in dealt.cut if any(_is_used(graph, s) for s in dealt.states[w])}
+    regions = [
+        pieces.region(w, [s for s in states if s not in dealt.sums], [s for s in states if s in dealt.sums])
+        for w, states in used.items()
+    ]
+    obstacle = next((region.obstacle for region in regions if region.obstacle), "")
+    if obstacle:
+        raise _not_shared_out(graph, obstacle)
+    copies = pieces.cut(regions, dealt, rank, target)
+    for weight in dealt.cut:
+        own = dealt.piece(weight, rank)
+        for name in dealt.states[weight]:
+            if name in graph.states:  # where nothing uses it, too
+                state = graph.states[name]
+                state.type = TensorType(tensor_type(state).dtype, (own.stop - own.start,))
+    return copies, len(regions)
 
 
 def _is_used(graph: Graph, state: str) -> bool:
@@ -180,74 +159,41 @@ def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node
     fx = Effects(graph)
     written: dict[Node, Node] = {}
     news: dict[str, Value] = {name: fx.load(graph.states[name], scope=SCOPE, initial=False) for name in owner}
-    total = sum(tensor_type(value).nbytes for value in news.values())
-    limit = max(MESSAGE, total // MESSAGES) if group == WORLD[CPU] else 0
+    limit = limit_of(sum(tensor_type(value).nbytes for value in news.values()), group)
     for rank in sorted(set(owner.values())):
         names = [name for name in owner if owner[name] == rank]
-        values = {name: _wide(graph, news[name]) for name in names}
+        values = {name: widened(graph, news[name]) for name in names}
         types = {name: tensor_type(value) for name, value in values.items()}
         items = [Item(i, types[name].dtype, types[name].nbytes) for i, name in enumerate(names)]
         for bucket in plan_buckets(items, limit or BUCKET):
             chosen = {names[i]: values[names[i]] for i in bucket}
-            messages = _messages(graph, _joined(graph, list(chosen.values())), limit)
-            received = [broadcast(graph, message, group, rank, scope=SCOPE) for message in messages]
-            sent = [node for part in received for node in part.operands if isinstance(node, Node)]
-            written |= dict(zip(sent, sent, strict=True))
-            for name, part in zip(chosen, _parts(graph, _joined(graph, received), list(chosen.values())), strict=True):
+            sent = [
+                broadcast(graph, message, group, rank, scope=SCOPE)
+                for message in messages(graph, joined(graph, list(chosen.values())), limit)
+            ]
+            collectives = [node for part in sent for node in part.operands if isinstance(node, Node)]
+            written |= dict(zip(collectives, collectives, strict=True))
+            received = parts_of(graph, joined(graph, sent), list(chosen.values()))
+            for name, part in zip(chosen, received, strict=True):
                 new = cast(graph, part, tensor_type(news[name]).dtype, scope=SCOPE)
-                written[sent[-1]] = fx.append("Assign", [graph.states[name], new], scope=SCOPE)
+                written[collectives[-1]] = fx.append("Assign", [graph.states[name], new], scope=SCOPE)
     fx.commit()
     return written
 
 
-def _messages(graph: Graph, value: Value, limit: int) -> list[Value]:
-    """``value`` in flat parts of at most ``limit`` bytes (0: any)."""
-    type_ = tensor_type(value)
-    if not limit or type_.nbytes <= limit:
-        return [value]
-    count = limit // type_.dtype.itemsize
-    sizes = [min(count, type_.size - begin) for begin in range(0, type_.size, count)]
-    return _cut(graph, _reshaped(graph, value, (type_.size,)), sizes)
-
-
-def _wide(graph: Graph, value: Value) -> Value:
-    """What every target sends: float32, which holds each number of 16 bits."""
-    return cast(graph, value, DType.FLOAT32, scope=SCOPE)
-
-
-def _joined(graph: Graph, values: Sequence[Value]) -> Value:
-    if len(values) == 1:
-        return values[0]
-    flat = [_reshaped(graph, value, (tensor_type(value).size,)) for value in values]
-    total = TensorType(tensor_type(values[0]).dtype, (sum(tensor_type(v).size for v in flat),))
-    packed = graph.create("MakeTuple", flat, scope=SCOPE)
-    return graph.create("Concat", [packed, graph.constant(0)], total, scope=SCOPE)
-
-
-def _parts(graph: Graph, joined: Value, like: Sequence[Value]) -> list[Value]:
-    """What :func:`_joined` has put together."""
-    types = [tensor_type(value) for value in like]
-    parts = [joined] if len(like) == 1 else _cut(graph, joined, [type_.size for type_ in types])
-    return [_reshaped(graph, part, type_.shape) for part, type_ in zip(parts, types, strict=True)]
-
-
-def _cut(graph: Graph, value: Value, sizes: Sequence[int]) -> list[Value]:
-    """Slices of a vector that follow each other."""
-    found: list[Value] = []
-    begin = 0
-    for size in sizes:
-        type_ = TensorType(tensor_type(value).dtype, (size,))
-        bounds = [graph.constant((begin,)), graph.constant((size,))]
-        found.append(graph.create("Slice", [value, *bounds], type_, scope=SCOPE))
-        begin += size
-    return found
-
-
-def _reshaped(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
-    type_ = TensorType(tensor_type(value).dtype, shape)
-    if type_ == value.type:
-        return value
-    return graph.create("Reshape", [value, graph.constant(shape)], type_, scope=SCOPE)
+def _gather(graph: Graph, copies: Mapping[str, State], dealt: Deal, group: str) -> dict[Node, Node]:
+    """Puts weights together of the pieces of all ranks, behind all updates; returns as :func:`_send` does."""
+    fx = Effects(graph)
+    written: dict[Node, Node] = {}
+    limit = limit_of(sum(tensor_type(graph.states[weight]).nbytes for weight in copies), group)
+    for weight, copy in copies.items():
+        state = graph.states[weight]
+        new = fx.load(copy, scope=SCOPE, initial=False)
+        whole, sent = gathered(graph, new, tensor_type(state), dealt.cut[weight], dealt.ranks, group, limit)
+        written |= dict(zip(sent, sent, strict=True))
+        written[sent[-1]] = fx.append("Assign", [state, whole], scope=SCOPE)
+    fx.commit()
+    return written
 
 
 def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collection[str]) -> None:
@@ -265,7 +211,7 @@ def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collectio
         first = node.operand(0)
         taker = first if isinstance(first, Node) and first.op.name == "MakeTuple" else node
         _wait(taker, 0, written.get(previous, previous))
-    if row and row[-1].op.name != "Broadcast":
+    if row and row[-1] not in written:
         kept = (
             e.node
             for e in list_effects(graph).writes()
