@@ -13,17 +13,21 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
 from boost_compile.ir.core.data import MappedData, MappedFile
+from boost_compile.ir.core.graph import Graph, Value
 from boost_compile.ir.core.names import OWNED
 from boost_compile.ir.core.program import Program
+from boost_compile.ir.core.types import TensorType, TupleType
 from boost_compile.ir.formats.mindir.writer import write_mindir
-from boost_compile.ir.rewrite.ranks.collectives import collectives, cycle_traffic
-from boost_compile.ir.rewrite.ranks.ownership import dealt_states, owned_states
+from boost_compile.ir.rewrite.ranks.collectives import collectives
+from boost_compile.ir.rewrite.ranks.dealing import deal
+from boost_compile.ir.rewrite.ranks.ownership import keep_own
 from boost_compile.ir.rewrite.roles import assign_roles
 
 import boost_compile as bc
@@ -42,6 +46,17 @@ PIPELINES = (
     ("all around the optimizer", "gradient-accumulation{steps=16},loss-scale,clip-gradients,data-parallel"),
 )
 RANKS = (8, 64, 512, 4096)
+ACCUMULATED = "legalize{target=gpu},gradient-accumulation{steps=16},data-parallel"
+"""On a target that has ReduceScatter."""
+SHARDED = (
+    ("`data-parallel`", ""),
+    ("`stage=1`", ",shard-optimizer"),
+    ("`stage=1`, `auto`", ",shard-optimizer{partition=auto}"),
+    ("`stage=2`", ",shard-optimizer{stage=2}"),
+    ("`stage=2`, `auto`", ",shard-optimizer{stage=2,partition=auto}"),
+)
+COPY = "copy"
+RANK_MEMORY = 80e9
 GB = 1e9
 MS = 1e3
 
@@ -107,44 +122,99 @@ def compile_rows(folder: Path) -> tuple[str, list[list[str]]]:
 
 
 def sharded_rows(folder: Path) -> list[list[str]]:
-    """What a rank holds and exchanges when the optimizer's state of the same graph is dealt out: (pass, ranks, GB of
-    slots, GB of sums, GB of all state, GB of gradients and of new weights a cycle, seconds to compile)."""
+    """What the rank with most holds, and receives in a cycle, when the optimizer's state of the same graph is dealt
+    out: (pass, ranks, GB of slots, sums, copies of pieces and all state, GB of gradients and of new weights a cycle by
+    rings, collectives a cycle)."""
     source = synthetic.layers(round(LAYERS * synthetic.NODES_A_LAYER), WIDTH)
     in_sparse_files(source, folder)
     assign_roles(source)
     rows = []
-    for label, shard in (
-        ("data-parallel", ""),
-        ("stage=1", ",shard-optimizer"),
-        ("stage=2", ",shard-optimizer{stage=2}"),
-    ):
+    for label, pass_ in SHARDED:
         start = time.perf_counter()
-        program = bc.compile(source, f"gradient-accumulation{{steps=16}},data-parallel{shard}")
+        program = bc.compile(source, ACCUMULATED + pass_)
         seconds = time.perf_counter() - start
-        summed = cycle_traffic(program).nbytes
-        sent = sum(program.state[weight].nbytes for weight in owned_states(program))
-        for ranks in RANKS if shard else RANKS[:1]:
-            most = bytes_of_rank_with_most(program, ranks)
-            total = sum(v.nbytes for v in program.state.values() if not v.info.get(OWNED)) + sum(most.values())
-            held = [total_of(program, role) + most.get(role, 0) for role in ("slot", "accumulator")]
-            numbers = [*held, total, summed, sent]
-            rows.append([label, str(ranks) if shard else "any", *(f"{n / GB:,.1f}" for n in numbers), f"{seconds:.1f}"])
-        print(rows[-1], file=sys.stderr)
+        for ranks in RANKS:
+            held = bytes_of_rank_with_most(program, ranks)
+            found = received(program, ranks)
+            numbers = [held["slot"], held["accumulator"], held[COPY], held.total(), *found.values()]
+            count = sum(1 for g in program.graphs.values() for _ in collectives(for_rank(program, g, ranks)))
+            rows.append([label, str(ranks), *(f"{n / GB:,.1f}" for n in numbers), f"{count:,}"])
+            print(rows[-1], f"{seconds:.1f} s", file=sys.stderr)
     return rows
 
 
-def total_of(program: Program, role: str) -> int:
-    """The bytes of state of a role that every rank holds."""
-    return sum(v.nbytes for v in program.state.values() if v.role == role and not v.info.get(OWNED))
+def for_rank(program: Program, graph: Graph, ranks: int) -> Graph:
+    """A graph as the first of so many ranks runs it."""
+    own = graph.clone()[0]
+    keep_own(own, program, 0, ranks, program.target)
+    return own
 
 
-def bytes_of_rank_with_most(program: Program, ranks: int) -> dict[str, int]:
-    """By role, the bytes that the rank which owns most holds alone."""
-    holders = dealt_states(program, ranks)
-    held: dict[int, Counter[str]] = {}
-    for name, rank in holders.items():
-        held.setdefault(rank, Counter())[program.state[name].role] += program.state[name].nbytes
-    return dict(max(held.values(), key=lambda c: c.total(), default=Counter()))
+def received(program: Program, ranks: int) -> dict[str, float]:
+    """The bytes of gradients and of new weights that a rank receives in a cycle, where all collectives are rings."""
+    found = {"gradients": 0.0, "new weights": 0.0}
+    times = Counter({entry.graph: entry.repeat for entry in program.schedule.cycle})
+    for name, repeat in times.items():
+        for node in collectives(for_rank(program, program.graphs[name], ranks)):
+            given = sum(type_.nbytes for type_ in map(first_type, node.operands))
+            around = {"AllReduce": 2 * given, "ReduceScatter": given, "AllGather": given * ranks, "Broadcast": given}
+            kind = "gradients" if node.op.name in ("AllReduce", "ReduceScatter") else "new weights"
+            found[kind] += repeat * around[node.op.name] * (1 - 1 / ranks)
+    return found
+
+
+def first_type(value: Value) -> TensorType:
+    """The type of a value; Broadcast takes a tuple of one."""
+    type_ = value.type.elements[0] if isinstance(value.type, TupleType) else value.type
+    assert isinstance(type_, TensorType)
+    return type_
+
+
+def bytes_of_rank_with_most(program: Program, ranks: int) -> Counter[str]:
+    """By role, the bytes of state that the rank with most holds; COPY: its copies of pieces."""
+    dealt = deal(program, ranks)
+    common = Counter[str]()
+    for variable in program.state.values():
+        if not variable.info.get(OWNED):
+            common[variable.role] += variable.nbytes
+    held = []
+    of_rank: list[list[str]] = [[] for _ in range(ranks)]
+    for name, rank in dealt.holders.items():
+        of_rank[rank].append(name)
+    for rank in range(ranks):
+        own = Counter(common)
+        for name in of_rank[rank]:
+            own[program.state[name].role] += program.state[name].nbytes
+        for weight in dealt.cut:
+            piece = dealt.piece(weight, rank)
+            for name in dealt.states[weight]:
+                own[program.state[name].role] += (piece.stop - piece.start) * program.state[name].dtype.itemsize
+            own[COPY] += (piece.stop - piece.start) * program.state[weight].dtype.itemsize
+        held.append(own)
+    return max(held, key=lambda c: c.total())
+
+
+def largest_rows() -> list[list[str]]:
+    """Layers of the same width until a rank is full: (pass, ranks, billions of weights). State, and a gradient for
+    each weight; activations are not counted."""
+    rows = []
+    for label, pass_ in SHARDED:
+        for ranks in (8, 512):
+
+            def fits(layers: int, pass_: str = pass_, ranks: int = ranks) -> bool:
+                source = assign_roles(synthetic.layers(round(layers * synthetic.NODES_A_LAYER), WIDTH))
+                program = bc.compile(source, ACCUMULATED + pass_)
+                return weights_of(program) * 4 + bytes_of_rank_with_most(program, ranks).total() <= RANK_MEMORY
+
+            most = bisect_left(range(1, LAYERS), True, key=lambda n: not fits(n))
+            source = assign_roles(synthetic.layers(round(most * synthetic.NODES_A_LAYER), WIDTH))
+            rows.append([label, str(ranks), f"{weights_of(source) / 1e9:.1f}"])
+            print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def weights_of(program: Program) -> int:
+    return sum(v.type.size for v in program.state.values() if v.role == "weight")
 
 
 def ring(n: float, ranks: int, messages: int, link: Link) -> float:
@@ -198,9 +268,15 @@ def run() -> str:
         "",
         *table(["pipeline", "nodes", "seconds", "seconds to write", "MB more", "collectives"], compiled),
         "",
-        "GB that the rank with most holds, and that a rank gives in a cycle of 16 micro-batches:",
+        "GB that the rank with most holds, and receives in a cycle of 16 micro-batches:",
         "",
-        *table(["", "ranks", "slots", "sums", "all state", "gradients", "new weights", "seconds"], sharded),
+        *table(
+            ["", "ranks", "slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"], sharded
+        ),
+        "",
+        f"Billions of weights at which a rank of {RANK_MEMORY / GB:.0f} GB is full:",
+        "",
+        *table(["", "ranks", "billions of weights"], largest_rows()),
         "",
         f"Milliseconds to exchange {n / GB:.1f} GB of gradients ({weights} tensors, {messages} messages, buckets of "
         "4 MB), once a cycle:",
