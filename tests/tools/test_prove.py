@@ -102,6 +102,26 @@ def test_compile_and_prove(here: Path, capsys: Capture) -> None:
     assert "NOT proved" in quiet.err
 
 
+@pytest.mark.parametrize("path", ["made.boost", "made.mindir"])
+@pytest.mark.parametrize(
+    ("pipeline", "says"),
+    [
+        ("lora{match=[hidden.weight],rank=2},schedule{total=9}", "y' = y + 8 / 2 · (x · Aᵀ) · Bᵀ"),
+        ('replace-optimizer{to="muon{lr=0.01}"},schedule{total=9}', "muon{lr=0.01} takes the gradients"),
+        ("normalised-head", "the layer of output.weight is s · (x̂ · Ŵᵀ + b)"),
+    ],
+)
+def test_another_network_or_optimizer(pipeline: str, says: str, path: str, here: Path, capsys: Capture) -> None:
+    """From files, with the certificate of a directory checked again."""
+    made(f"{pipeline},gradient-accumulation{{steps=2}}", path=path)
+    done = shell(capsys, command, MLP, path)
+    assert done.code == 0, done
+    assert says in " ".join(done.out.split())
+    if path == "made.boost":
+        checked = shell(capsys, command, MLP, path, "--check", f"{path}/proof.json")
+        assert checked.code == 0, checked
+
+
 def test_what_is_changed_on_purpose(here: Path, capsys: Capture) -> None:
     """The report says which pass changes what by which formula; the certificate holds it, and the checker reads it."""
     path = made(

@@ -102,8 +102,8 @@ def check_made_from(original: Program, program: Program) -> None:
 
 def prove(original: Program, program: Program, *, recheck: bool = True) -> Proved:
     """Proves, and checks the proof; a program that is not proved has an unproved verdict, or an objection."""
-    check_made_from(original, program)
     program = with_reports(program)
+    check_made_from(original, program)
     try:
         base = base_of(original, program)
     except Unproved as reason:
@@ -121,10 +121,11 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
 
 
 def with_reports(program: Program) -> Program:
-    """A program whose file says which passes made it and no more, with what they were asked for."""
+    """A program whose file says which passes made it and no more, with what they were asked for. Each is taken to have
+    changed it."""
     if program.reports or not program.pipeline:
         return program
-    return replace(program, reports=[p.result() for p in parse_pipeline(program.pipeline)])
+    return replace(program, reports=[replace(p.result(), changed=1) for p in parse_pipeline(program.pipeline)])
 
 
 def base_of(original: Program, program: Program) -> Program:

@@ -395,3 +395,21 @@ def test_a_thousand_faults() -> None:
     total, kinds, proved = attacks(range(200_000, 215_000), 1000, NETWORKS, CHANGING)
     assert proved == []
     assert total == 1000, kinds
+
+
+RESTATED = (
+    "schedule{total=3,warmup=1},gradient-accumulation{steps=2}",
+    "lora{match=[hidden.weight],rank=2,train=[*.bias]}",
+    "lora{match=[*.weight],rank=2},gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
+    "normalised-head,gradient-accumulation{steps=2}",
+    *(f"replace-optimizer{{to={to}}}" for to in ("lion", "muon", "lamb", "schedule-free-adamw")),
+    "replace-optimizer{to=muon,match=[hidden.*]},schedule{kind=linear,total=3},gradient-accumulation{steps=2}",
+    "gradient-accumulation{steps=2,reduction=weighted,weight=inputs1}",
+)
+
+
+@pytest.mark.slow
+def test_a_thousand_faults_in_what_states_the_original_anew() -> None:
+    total, kinds, proved = attacks(range(300_000, 330_000), 1000, ("mlp", "mlp_adam_decay"), RESTATED)
+    assert proved == []
+    assert total == 1000, kinds
