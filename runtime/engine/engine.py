@@ -110,17 +110,23 @@ class Engine:
     def _parameter_of(self, variable: StateVariable) -> Any:
         """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
         variable.data.check(variable.name)
+        parameter = _parameter(self._share_of(variable))
+        if isinstance(variable.data, MappedData):
+            variable.data.file.release()  # at once: in the end the pages of all states would be there twice
+        return parameter
+
+    def _share_of(self, variable: StateVariable) -> StateVariable:
         piece = self.context.pieces.get(variable.name)
         if piece is not None:
             type_ = TensorType(variable.dtype, (piece.stop - piece.start,))
             if isinstance(variable.data, ZeroData):
-                return _parameter(replace(variable, type=type_, data=ZeroData(type_.nbytes)))
+                return replace(variable, type=type_, data=ZeroData(type_.nbytes))
             begin, end = (place * variable.dtype.itemsize for place in (piece.start, piece.stop))
-            return _parameter(replace(variable, type=type_, data=BytesData(variable.data.view()[begin:end])))
+            return replace(variable, type=type_, data=BytesData(variable.data.view()[begin:end]))
         if variable.name not in self.context.shared:
-            return _parameter(variable)
+            return variable
         type_, data = from_numpy(share_of(variable.initial, self.ranks.rank, self.ranks.size))
-        return _parameter(replace(variable, type=type_, data=data))
+        return replace(variable, type=type_, data=data)
 
     def _load(self, graph: Graph) -> Any:
         """A Cell that runs a graph of the schedule."""
