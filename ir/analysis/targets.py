@@ -97,20 +97,28 @@ def has_kernel(node: Node, target: str) -> bool:
 
 def runs_on(node: Node, target: str) -> str | None:
     """Where MindSpore runs the node in a program for ``target``: there, on the CPU, or nowhere (None)."""
-    family = facts(node.op).family
-    if node.op is CALL or family in _NO_KERNEL:
+    op = node.op
+    family = facts(op).family
+    if op is CALL or family in _NO_KERNEL:
         return target
     if family is Family.COLLECTIVE:  # data-parallel casts what ranks sum, and a process by itself sums nothing
-        return place_of(node.op.name, (), None, target)
-    if node.op.attributes.get("primitive_target") == "CPU":  # so the file says, as that of nn.AdamOffload does
-        return place_of(node.op.name, operand_types(node), item(node.type), CPU)
-    place = place_of(node.op.name, operand_types(node), item(node.type), target)
+        return place_of(op.name, (), None, target)
+    if op.attributes.get("primitive_target") == "CPU":  # so the file says, as that of nn.AdamOffload does
+        return place_of(op.name, operand_types(node), item(node.type), CPU)
+    place = place_of(op.name, operand_types(node), item(node.type), target)
     return place if place is None or _reads_weights(node, place) else None
 
 
 def operand_types(node: Node) -> Types:
     """Of all operands but tokens."""
-    return tuple(item(v.type) for v in node.operands if not is_monad(v.type))
+    found: list[Item] = []
+    for value in node._operands:
+        type_ = value.type
+        if isinstance(type_, TensorType):  # as item says, without asking: every compilation asks this of every node
+            found.append(type_.dtype)
+        elif not is_monad(type_):
+            found.append(item(type_))
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

@@ -142,7 +142,8 @@ def _for_target(program: Program, target: str) -> Program:
 def reopened(program: Program) -> tuple[Program, list[Pass]]:
     """A copy without what earlier compilations put in as the last thing, and the passes that would put it in again; the
     program itself where there is nothing of the kind."""
-    load_all()
+    if any(r.name not in REGISTRY for r in program.reports):
+        load_all()
     options = {r.name: r.options for r in program.reports if r.name in REGISTRY and REGISTRY[r.name].redone}
     if not options:
         return program, []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.targets import lacking, refusal
-from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.network import mark, network_parts
 from ...ir.analysis.training.results import name_results
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node
@@ -124,8 +124,8 @@ class Legalize(Pass):
 
 
 def _writes_values(graph: Graph) -> bool:
-    """Whether the graph holds in-place operations at all: else nobody need know what is network."""
-    return any(node.op.name in PURE for node in graph.all_nodes())
+    """Whether there are in-place operations that the exporter did not mark: else nobody need know what is network."""
+    return any(node.op.name in PURE and mark(node) is None for node in graph.all_nodes())
 
 
 def _replace_writes(graph: Graph) -> int:
