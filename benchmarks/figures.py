@@ -24,10 +24,11 @@ _MEMORY = re.compile(rf"{_NUMBER} [kMG]B")
 @dataclass(frozen=True)
 class Figure:
     """``spread``: how far from the median the run's own repetitions were, in the same unit; None for memory, which does
-    not depend on how fast the machine is at the moment."""
+    not depend on how fast the machine is at the moment. ``rounding``: the last digit that is printed."""
 
     value: float
     spread: float | None
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,17 @@ class Worse:
     now: Figure
 
     def __str__(self) -> str:
-        more = self.now.value / self.before.value - 1
+        more = f"{self.now.value / self.before.value - 1:.0%} more" if self.before.value else "none before"
         allowed = f"allowed are {ALLOWED:.0%}"
         if self.before.spread is not None and self.now.spread is not None:
             allowed += " and the spread of both runs, "
             allowed += f"± {self.before.spread / self.before.value:.0%} and ± {self.now.spread / self.now.value:.0%}"
-        return f"{self.name}: {self.before.value:.4g} to {self.now.value:.4g}, {more:.0%} more ({allowed})"
+        return f"{self.name}: {self.before.value:.4g} to {self.now.value:.4g}, {more} ({allowed})"
 
 
 def figures(printed: str) -> dict[str, Figure]:
-    """The figures of a section by row and column, below a heading of its own by that too."""
+    """The figures of a section by row and column, below a heading by that too, and of later tables with the same rows
+    and columns by the first cell of their heads."""
     found: dict[str, Figure] = {}
     heading, head = "", [""]
     before = ""
@@ -72,22 +74,26 @@ def figures(printed: str) -> dict[str, Figure]:
             elif not cells[0].startswith("*"):
                 for column, cell in zip(head[1:], cells[1:], strict=True):
                     if (figure := _figure(cell)) is not None:
-                        name = f"{heading}{cells[0]}, {column}"
-                        found[f"{name} (memory)" if figure.spread is None else name] = figure
+                        name = f"{heading}{cells[0]}, {column}" + (" (memory)" if figure.spread is None else "")
+                        found[name if name not in found else f"{name} ({head[0]})"] = figure
         before = line
     return found
 
 
 def _figure(cell: str) -> Figure | None:
     if memory := _MEMORY.fullmatch(cell):
-        return Figure(_number(memory.group(1)), None)
+        return Figure(_number(memory.group(1)), None, _rounding(memory.group(1)))
     if time := _TIME.fullmatch(cell):
         middle, part, low, high = time.groups()
         value = _number(middle)
         if part is not None:
-            return Figure(value, value * float(part) / 100)
-        return Figure(value, max(value - _number(low), _number(high) - value))
+            return Figure(value, value * float(part) / 100, _rounding(middle))
+        return Figure(value, max(value - _number(low), _number(high) - value), _rounding(middle))
     return None
+
+
+def _rounding(text: str) -> float:
+    return 10.0 ** -len(text.partition(".")[2])
 
 
 def _number(text: str) -> float:
@@ -104,8 +110,9 @@ def worse(before: Record, now: Record) -> list[Worse]:
             continue
         if new.spread is not None:
             faster = before.yardstick / now.yardstick
-            new = Figure(new.value * faster, new.spread * faster)
-        if new.value - (new.spread or 0) > (old.value + (old.spread or 0)) * (1 + ALLOWED):
+            new = Figure(new.value * faster, new.spread * faster, new.rounding)
+        allowed = (old.value + (old.spread or 0)) * (1 + ALLOWED) + max(old.rounding, new.rounding)
+        if new.value - (new.spread or 0) > allowed:
             found.append(Worse(name, old, new))
     return found
 
@@ -127,9 +134,10 @@ def machines(path: Path = RECORDS) -> list[str]:
 def record(machine: str, section: str, run: Record, path: Path = RECORDS) -> None:
     """Puts a run in the place of the last one on this type of machine."""
     every = _read(path)
-    kept = {n: [f.value, f.spread if f.spread is None else round(f.spread, 4)] for n, f in run.figures.items()}
+    kept = {n: [f.value, f.spread and round(f.spread, 4), f.rounding] for n, f in run.figures.items()}
     every.setdefault(machine, {})[section] = asdict(run) | {"figures": kept}
-    path.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = re.sub(r"\[\s+(.+),\s+(.+),\s+(.+)\s+\]", r"[\1, \2, \3]", json.dumps(every, indent=1, ensure_ascii=False))
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> dict[str, dict[str, dict[str, object]]]:

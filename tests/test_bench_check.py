@@ -23,6 +23,11 @@ Times:
 | --- | --: | --: |
 | load | {kept} | 1.54 kB |
 | whole | {whole} | 3.1 |
+| verify | {little} | |
+
+| 20 nodes | layers 1,000 |
+| --- | --: |
+| whole | 7.0 ± 1% |
 """
 RECORD = """
 import sys
@@ -39,8 +44,10 @@ for yardstick, value in ((0.012, 12.0), (0.008, 10.0), (0.010, 10.4)):
 """
 
 
-def printed(load: str = "14.0 ± 4%", kept: str = "1.50 kB", whole: str = "254 ms (250 to 256)") -> str:
-    return PRINTED.format(load=load, kept=kept, whole=whole)
+def printed(
+    load: str = "14.0 ± 4%", kept: str = "1.50 kB", whole: str = "254 ms (250 to 256)", little: str = "0.00 kB"
+) -> str:
+    return PRINTED.format(load=load, kept=kept, whole=whole, little=little)
 
 
 def python(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -62,19 +69,24 @@ def check(records: Path, folder: Path, now: str, machine: str = "a machine") -> 
 
 
 def test_the_same_figures_pass_and_so_does_what_the_spread_explains(records: Path, tmp_path: Path) -> None:
-    done = check(records, tmp_path, printed(load="15.9 ± 5%", kept="1.57 kB", whole="265 ms (264 to 280)"))
+    done = check(
+        records, tmp_path, printed(load="15.9 ± 5%", kept="1.57 kB", whole="265 ms (264 to 280)", little="0.01 kB")
+    )
     assert done.returncode == 0, done.stderr
-    assert "compile_cost: 5 figures, none worse than on 2026-01-02" in done.stdout
+    assert "compile_cost: 7 figures, none worse than on 2026-01-02" in done.stdout
 
 
 def test_what_got_worse_is_named_with_by_how_much_and_what_to_do(records: Path, tmp_path: Path) -> None:
-    done = check(records, tmp_path, printed(load="16.8 ± 2%", kept="1.59 kB", whole="290 ms (285 to 291)"))
+    done = check(
+        records, tmp_path, printed(load="16.8 ± 2%", kept="1.59 kB", whole="290 ms (285 to 291)", little="0.02 kB")
+    )
     assert done.returncode == 1
-    assert "compile_cost: 3 of 5 figures got worse since 2026-01-02:" in done.stderr
+    assert "compile_cost: 4 of 7 figures got worse since 2026-01-02:" in done.stderr
     assert "load, layers 1,000: 14 to 16.8, 20% more (allowed are 5% and the spread of both runs, ± 4% and ± 2%)" in (
         done.stderr
     )
     assert "Memory: load, layers 1,000 (memory): 1.5 to 1.59, 6% more (allowed are 5%)" in done.stderr
+    assert "Memory: verify, layers 1,000 (memory): 0 to 0.02, none before" in done.stderr
     assert "Memory: whole, layers 1,000: 254 to 290, 14% more" in done.stderr
     assert "git log --since=2026-01-02" in done.stderr
     assert "python -m benchmarks.run compile_cost" in done.stderr
@@ -91,7 +103,7 @@ def test_another_machine_has_nothing_to_compare_with(records: Path, tmp_path: Pa
 def test_a_run_that_lacks_the_recorded_figures_is_no_pass(records: Path, tmp_path: Path) -> None:
     done = check(records, tmp_path, "Nothing was measured.")
     assert done.returncode == 2
-    assert "none of its 5 recorded figures was measured" in done.stderr
+    assert "none of its 7 recorded figures was measured" in done.stderr
 
 
 def test_a_machine_that_is_slower_at_the_moment_makes_no_figure_worse() -> None:

@@ -95,7 +95,7 @@ def compare(python: Path, size: int) -> list[str]:
             if found is None:
                 rows.append([package, "not installed", *[""] * (len(STEPS) - 1)])
                 continue
-            title = f"{package} {found['version']}"
+            title = f"*{package} {found['version']}*"
             rows.append([title, *(_cell(found["seconds"], s, nodes) for s in STEPS)])
     head = [f"{nodes:,} nodes", *STEPS]
     return table(head, rows)
