@@ -57,7 +57,11 @@ def of_network(program: Program) -> tuple[str, ...]:
 
 def gone(original: Program, program: Program) -> set[str]:
     """The states that the original has, and the program on purpose has not."""
-    return less_bn.gone(original, program) | freeze.gone(original, program)
+    found = less_bn.gone(original, program) | freeze.gone(original, program)
+    if any(r.name in (freeze.FOR_GOOD, lora.PASS) for r in program.reports):  # with the last update that took them
+        lacking = original.state.keys() - program.state.keys()
+        found |= {name for name in lacking if original.state[name].role == "hyperparameter"}
+    return found
 
 
 def write(

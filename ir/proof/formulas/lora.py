@@ -115,7 +115,7 @@ def _adapt(
     for n, type_ in types.items():
         base.add_state(n, type_, "weight", values[n]).trainable = True
         gradients = {g: _sum(graph, g, of, f"adapter {n}") for g, of in shares[n].items()}
-        update_as(base, program, found, info, n, gradients, fx)
+        update_as(base, found, info, n, gradients, fx)
 
 
 def _beside(graph: Graph, layer: Layer, a: Node, b: Node, s: float) -> tuple[Value, Value]:

@@ -67,7 +67,7 @@ def with_heads(original: Program, program: Program) -> Program:
         if info is None:
             raise Unproved(f"nothing trains weight '{name}', whose layer has a multiplier")
         fx = Effects(graph)
-        _normalise(base, program, found, info, fx)
+        _normalise(base, found, info, fx)
         fx.commit()
     return base
 
@@ -88,7 +88,7 @@ def _heads(original: Program, states: Container[str]) -> list[str]:
     return [n for n in weights if multiplier_of(n) in states]
 
 
-def _normalise(base: Program, program: Program, found: TrainingAnatomy, info: WeightInfo, fx: Effects) -> None:
+def _normalise(base: Program, found: TrainingAnatomy, info: WeightInfo, fx: Effects) -> None:
     graph, name = found.graph, multiplier_of(info.name)
     layers, _ = layers_of(found, info)
     if len(layers) != 1 or layers[0].product.op.name != "MatMul" or state_behind(layers[0].product.operand(1)) is None:
@@ -140,7 +140,7 @@ def _normalise(base: Program, program: Program, found: TrainingAnatomy, info: We
     assert isinstance(ds, Node)
     gradients = dict.fromkeys((*info.gradient, dweight), ds)
     graph.sort()
-    update_as(base, program, found, info, name, gradients, fx)
+    update_as(base, found, info, name, gradients, fx)
 
 
 def _op(name: str, axis: int) -> Op:

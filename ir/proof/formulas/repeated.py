@@ -18,13 +18,12 @@ from ...symbolic.execution import Unproved
 
 
 def update_as(
-    base: Program, program: Program, found: TrainingAnatomy, info: WeightInfo, name: str,
-    gradients: Mapping[Node, Node], fx: Effects,
+    base: Program, found: TrainingAnatomy, info: WeightInfo, name: str, gradients: Mapping[Node, Node], fx: Effects
 ) -> None:  # fmt: skip
     """Updates ``name`` from its gradients as the graph updates the weight, with slots of its own."""
     graph, weight = found.graph, base.state[info.name]
     like = base.state[name]
-    names = {info.name: name, **{slot: _slot_of(slot, info.name, name, program) for slot in info.slots}}
+    names = {info.name: name, **{slot: _slot_of(slot, info.name, name) for slot in info.slots}}
     for slot in info.slots:
         variable = base.state[slot]
         type_ = _type(variable.type, weight, like, names)
@@ -81,12 +80,9 @@ def _of_others(found: TrainingAnatomy, parts: Collection[Node], info: WeightInfo
     return seen
 
 
-def _slot_of(slot: str, weight: str, name: str, program: Program) -> str:
+def _slot_of(slot: str, weight: str, name: str) -> str:
     """The slot that is to the new state what ``slot`` is to the weight."""
-    new = slot.removesuffix(weight) + name if slot.endswith(weight) else f"{slot}.{name}"
-    if new not in program.state:
-        raise Unproved(f"'{name}' has no slot '{new}'")
-    return new
+    return slot.removesuffix(weight) + name if slot.endswith(weight) else f"{slot}.{name}"
 
 
 def _type(type_: Type, weight: StateVariable, like: StateVariable, names: Mapping[str, str]) -> Type:

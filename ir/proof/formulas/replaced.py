@@ -9,7 +9,7 @@ read off by the analysis of its path.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -28,6 +28,7 @@ from ...core.walk import result_value
 from ...rewrite.effects.editing import Effects
 from ...rewrite.stages import summed
 from ...symbolic.execution import Unproved
+from . import freeze
 from .optimizers import COUNT, RATE, Optimizer, Step, with_name
 from .schedule import rates_of
 from .statement import Stated
@@ -48,8 +49,10 @@ class New:
 
 def with_optimizers(original: Program, program: Program) -> Program:
     """The original with the optimizers that the program's options name."""
-    for options in _asked(program):
-        original = _exchanged(original, program, options)
+    for k, report in enumerate(program.reports):
+        if report.name == PASS:
+            before = replace(program, reports=program.reports[:k])
+            original = _exchanged(original, program, report.options, before)
     return original
 
 
@@ -81,7 +84,8 @@ def _matching(weights: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     return [w for w in weights if any(fnmatchcase(w, glob) for glob in options["match"])]
 
 
-def _exchanged(original: Program, program: Program, options: Mapping[str, Any]) -> Program:
+def _exchanged(original: Program, program: Program, options: Mapping[str, Any], before: Program) -> Program:
+    """``before``: the program with the records of earlier passes alone, which may have frozen weights."""
     spec, optimizer = _optimizer(options, program.target)
     base = original.copy()
     (graph,) = base.graphs.values()
@@ -90,12 +94,17 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any]) 
     except AnatomyError as error:
         raise Unproved(f"the original's gradients cannot be told: {error}") from None
     paths = {path.weight: path for path in gradient_paths(graph, found)}
-    weights = {n: base.state[n] for n in _matching(list(paths), options)}
+    matching = _matching(list(paths), options)
+    still = freeze.for_good(before, matching)
+    weights = {n: base.state[n] for n in matching if n not in still}
+    if not weights:
+        raise Unproved("no weight is trained that another optimizer was asked for")
     given = {"lr" if key in (RATE, "learning-rate") else key.replace("-", "_"): v for key, v in spec.options.items()}
     rate = {} if "lr" in given else _old_rate(base, graph, weights, options)
     told = {**optimizer.defaults, **rate, **given}
-    first = f"{optimizer.slots(next(iter(weights.values())))[0]}.{next(iter(weights))}"
-    prefix = next((n.removesuffix(first) for n in program.state if n.endswith(first) and n not in base.state), "")
+    slots = [f"{optimizer.slots(v)[0]}.{n}" for n, v in weights.items()]
+    added = [n for n in program.state if n not in base.state]
+    prefix = next((n.removesuffix(slot) for slot in slots for n in added if n.endswith(slot)), "")
     own = _states(optimizer, weights, prefix, told)
     w = Nodes(graph, "")
     taken = [w.cast(summed(paths[n].at("clip", graph)), v.dtype) for n, v in weights.items()]

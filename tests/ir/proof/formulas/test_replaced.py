@@ -57,6 +57,23 @@ def test_weights_that_do_not_match_keep_their_optimizer() -> None:
 
 
 @pytest.mark.parametrize(
+    "pipeline",
+    [
+        "lora{match=[hidden.weight],rank=2},replace-optimizer{to=muon},overflow-check,loss-scale",
+        "replace-optimizer{to=lion},lora{match=[hidden.weight],rank=2,train=[*.bias]},schedule{total=5}",
+        "replace-optimizer{to=muon},freeze{match=[hidden.*]},gradient-accumulation{steps=2}",
+        "freeze{match=[hidden.*]},replace-optimizer{to=muon}",
+        "normalised-head,replace-optimizer{to=lamb},mixed-precision{level=O1}",
+        "replace-optimizer{to=lion,match=[hidden.*]},replace-optimizer{to=muon,match=[output.*]},schedule{total=4}",
+    ],
+)
+def test_formulas_go_together_in_the_order_of_their_passes(pipeline: str) -> None:
+    original = load("mlp")
+    found = bc.prove(original, bc.compile(original, pipeline))
+    assert found.proved, found
+
+
+@pytest.mark.parametrize(
     ("to", "other"),
     [
         ("lion", "lion{beta1=0.8}"),
