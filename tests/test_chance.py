@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,14 @@ KNOWN = {
     "passes/test_lora.py": "built behind seed_everything (networks/case.py)",
 }
 """Files, or folders, that do what no other may; and why that is sure."""
+WORDS = re.compile(r"sleep\(|timeout ?=|Random\(|np\.random")
 SEEDING = {"seed", "default_rng", "Generator", "RandomState"}
 
 
-def faults(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def faults(text: str) -> Iterator[tuple[int, str]]:
+    if not WORDS.search(text):
+        return
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -44,7 +48,7 @@ def test_no_test_sleeps_has_a_limit_or_draws_without_a_seed() -> None:
     for path in sorted(HERE.rglob("*.py")):
         name = path.relative_to(HERE).as_posix()
         if not name.startswith(tuple(KNOWN)):
-            found += [f"tests/{name}:{line}: {fault}" for line, fault in faults(ast.parse(path.read_text("utf-8")))]
+            found += [f"tests/{name}:{line}: {fault}" for line, fault in faults(path.read_text("utf-8"))]
     assert found == []
 
 
@@ -52,18 +56,18 @@ def test_what_is_known_is_there_and_does_that() -> None:
     for name in KNOWN:
         path = HERE / name
         files = path.rglob("*.py") if path.is_dir() else [path]
-        assert any(any(faults(ast.parse(file.read_text("utf-8")))) for file in files), f"{name}: no exception any more"
+        assert any(any(faults(file.read_text("utf-8"))) for file in files), f"{name}: no exception any more"
 
 
 def test_each_fault_is_seen() -> None:
     for text in (
         "time.sleep(1)", "run(x, timeout=3)", "np.random.randn(2)", "np.random.default_rng()", "random.Random()",
     ):  # fmt: skip
-        assert list(faults(ast.parse(text))), text
+        assert list(faults(text)), text
     for text in (
         "wait_until(there, '')",
         "run(x, timeout=PATIENCE)",
         "np.random.default_rng(0)",
         "random.Random(seed)",
     ):
-        assert not list(faults(ast.parse(text))), text
+        assert not list(faults(text)), text
