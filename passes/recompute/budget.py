@@ -21,6 +21,7 @@ from ...ir.core.graph import Node
 from ...ir.core.program import Program
 from ...ir.core.wording import print_budget
 from ...ir.rewrite.cpu.as_run import as_run
+from ...ir.rewrite.cpu.half_kernels import with_casts
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
 from .candidates import Forward, forward_of, without_writes
@@ -113,7 +114,7 @@ class _Trials:
                 len(write(forward_of(graph, program.target), plan).copied) for graph in program.graphs.values()
             )
         extra = of_cycle(program) / max(self._before, 1) - 1
-        graphs = [as_run(program.graphs[name]) for name in program.schedule.graphs()]
+        graphs = [with_casts(as_run(program.graphs[name])) for name in program.schedule.graphs()]
         state = program.state_bytes
         found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
         self.tried.append(found)
