@@ -83,6 +83,7 @@ def test_operands_but_for_tokens() -> None:
 def test_live_nodes_are_all_that_the_result_needs() -> None:
     graph, v = step()
     assert {node.name for node in live_nodes([graph.result])} == {"old", "new", "t", "late", "held", "result"}
+    assert {node.name for node in live_nodes([graph.result], tokens=False)} == {"old", "late", "held", "result"}
     assert live_nodes(graph.inputs) == set()
     assert {node.name for node in live_nodes([v["unused"], v["old"], *graph.inputs])} == {"unused", "old"}
 

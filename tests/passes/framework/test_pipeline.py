@@ -6,7 +6,8 @@ import pytest
 from boost_compile.ir.core.errors import OptionError
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.core.report import PassResult
-from boost_compile.passes import REGISTRY, Pass, option, parse_pipeline, print_pipeline
+from boost_compile.ir.text import parse_program
+from boost_compile.passes import REGISTRY, Pass, compile_program, option, parse_pipeline, print_pipeline
 from boost_compile.passes.framework.registry import register
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,6 +236,24 @@ def test_broken_entry_points(loaded: object, message: str, monkeypatch: pytest.M
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [_EntryPoint("foreign", loaded)])
     with pytest.raises(OptionError, match=message):
         parse_pipeline("foreign")
+
+
+def test_other_distributions_are_asked_only_for_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search goes through all that is installed, which takes as long as compiling a small network."""
+    asked: list[str] = []
+
+    def entry_points(group: str) -> list[_EntryPoint]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    program = parse_program("graph @g(%x: float32[2]) {\n  %y = Neg(%x)\n  return %y\n}")
+    compiled = compile_program(program, "dead-code-elimination")
+    compiled = compile_program(compiled, "common-subexpression-elimination")
+    assert asked == []
+    compiled.reports[0].name = "foreign"
+    compile_program(compiled, "dead-code-elimination")
+    assert asked == ["boost_compile.passes"]
 
 
 def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
