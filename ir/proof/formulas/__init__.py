@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...core.errors import Error
 from ...core.program import Program
 from ...core.types import Type
+from ...symbolic.execution import Unproved
 from ..weight_updates import Update
 from . import average, centralize, clip, freeze, groups, less_bn, lora, normalised, replaced, rounding, schedule
 from .statement import Stated, Statement
@@ -37,7 +39,12 @@ def restated(original: Program, program: Program) -> Program:
     :class:`Unproved` where a formula finds no place in it."""
     original = less_bn.without(original, program)
     for name in dict.fromkeys(r.name for r in program.reports if r.name in OF_GRAPHS):
-        original = OF_GRAPHS[name](original, program)
+        try:
+            original = OF_GRAPHS[name](original, program)
+        except Unproved:
+            raise
+        except (Error, KeyError, TypeError, ValueError, ArithmeticError) as error:
+            raise Unproved(f"the record of pass '{name}' does not say what its formula needs: {error}") from None
     return original
 
 

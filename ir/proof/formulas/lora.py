@@ -67,8 +67,8 @@ def with_adapters(original: Program, program: Program) -> Program:
     except AnatomyError as error:
         raise Unproved(f"the original's gradients cannot be told: {error}") from None
     fx, own = Effects(graph), adapted(original, program)
-    if not own:
-        raise Unproved("no weight has an adapter of its own")
+    if not own or still(program, own) < set(own):
+        raise Unproved("no weight has an adapter of its own, or one that has is trained as before")
     for name in own:
         if not any(fnmatchcase(name, glob) for glob in options["match"]):
             raise Unproved(f"weight '{name}' has an adapter, and the options do not ask for it")

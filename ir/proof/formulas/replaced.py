@@ -101,7 +101,9 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
         raise Unproved("no weight is trained that another optimizer was asked for")
     given = {"lr" if key in (RATE, "learning-rate") else key.replace("-", "_"): v for key, v in spec.options.items()}
     rate = {} if "lr" in given else _old_rate(base, graph, weights, options)
-    told = {**optimizer.defaults, **rate, **given}
+    told = {**optimizer.defaults, **rate, **{key: float(value) for key, value in given.items()}}
+    if told.keys() != optimizer.defaults.keys():
+        raise Unproved(f"optimizer '{spec.name}' takes none of what is told besides {', '.join(optimizer.defaults)}")
     slots = [f"{optimizer.slots(v)[0]}.{n}" for n, v in weights.items()]
     added = [n for n in program.state if n not in base.state]
     prefix = next((n.removesuffix(slot) for slot in slots for n in added if n.endswith(slot)), "")

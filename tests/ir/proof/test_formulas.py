@@ -397,6 +397,32 @@ def test_a_thousand_faults() -> None:
     assert total == 1000, kinds
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "option", "value"),
+    [
+        ("schedule{total=9}", "warmup", "three"),
+        ("schedule{total=9}", "total", 0),
+        ("lora{match=[*.weight],rank=2}", "rank", 0),
+        ("lora{match=[*.weight],rank=2}", "train", None),
+        ("replace-optimizer{to=lion}", "to", "lion{"),
+        ("replace-optimizer{to=lion}", "to", "lion{beta1=high}"),
+        ("replace-optimizer{to=lion}", "match", ()),
+        ("normalised-head", "bias", None),
+    ],
+)
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_record_that_says_nothing_is_no_proof(pipeline: str, option: str, value: object, gone: bool) -> None:
+    """A damaged file: an option that is none, or is not there."""
+    original = load("mlp")
+    program = bc.compile(original, pipeline)
+    options = program.reports[-1].options
+    if gone:
+        del options[option]
+    else:
+        options[option] = value
+    assert not bc.prove(original, program).proved
+
+
 RESTATED = (
     "schedule{total=3,warmup=1},gradient-accumulation{steps=2}",
     "lora{match=[hidden.weight],rank=2,train=[*.bias]}",
