@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from ..core.graph import Node
 from ..symbolic.execution import Outcome, Side, Unproved
+from ..symbolic.micro_batch_weight import weight_of
 from ..symbolic.terms import VARIES
-from ..symbolic.weights import weight_of
 from . import formulas
 from .changed import Changed, changed
 from .formulas import average, freeze

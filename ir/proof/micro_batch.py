@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.graph import Graph
 from ..symbolic.execution import Outcome, Unproved
-from ..symbolic.weights import WEIGHT
+from ..symbolic.micro_batch_weight import WEIGHT
 from .case import Case
 from .expected import Expected
 from .finite import Tests, tests_of, untested

@@ -25,10 +25,10 @@ from ...ir.core.names import LOSS_SCALE, OVERFLOW, SKIPPED_CYCLES
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.symbolic.execution import WORLD, Execution, Outcome, Side
+from ...ir.symbolic.micro_batch_weight import WEIGHT, weight_of
 from ...ir.symbolic.numbers import Mean, Numbers, Update, Val, flat, number, over_ranks
 from ...ir.symbolic.prime_field import Num, exact, inverse, made, plus, random, times
 from ...ir.symbolic.terms import AVERAGED, VARIES, Terms
-from ...ir.symbolic.weights import WEIGHT, weight_of
 from ...ir.text import parse_graph
 from .formula import formula_of
 
