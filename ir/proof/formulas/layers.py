@@ -23,7 +23,8 @@ _SHAPING = _BRINGING | named(Family.RESHAPE)
 _TURNING = named(Family.TRANSPOSE)
 _IN_PLACE = _SHAPING - _TURNING
 _SUMS = named(Family.SUM)
-_PRODUCTS = named(Family.MATMUL) | {"Dense"}
+_DENSE = "Dense"
+_PRODUCTS = named(Family.MATMUL) | {_DENSE}
 
 
 @dataclass
@@ -61,9 +62,8 @@ def layers_of(found: TrainingAnatomy, info: WeightInfo) -> tuple[list[Layer], bo
                 stack.append(user)
             elif i == 1 and user.op.name in _PRODUCTS and part == BACKWARD:
                 back.append(user)
-            elif i == 1 and user.op.name in _PRODUCTS and part == FORWARD:
-                is_transposed = user.op.name == "Dense" or bool(user.operand(3).literal)
-                products[user] = turned[value] == is_transposed
+            elif i == 1 and user.op.name in _PRODUCTS and part == FORWARD and not _turns(user, 0):
+                products[user] = turned[value] == _turns(user, 1)
             else:
                 raise Unproved(f"{user!r} takes weight '{info.name}': law missing")
     if len(set(products.values())) != 1:
@@ -125,11 +125,17 @@ def _matrix(value: Value) -> Value:
 def _rows(product: Node, i: int) -> Value:
     """The operand of a product that is summed over its rows, with them first."""
     value = product.operand(i)
-    if bool(product.operand(2 + i).literal) != bool(i):
-        return value
-    if isinstance(value, Node) and value.op.name in _TURNING:
-        return value.operand(0)
+    if product.op.name != _DENSE and len(tensor_type(value).shape) == 2:
+        if _turns(product, i) != bool(i):
+            return value
+        if isinstance(value, Node) and value.op.name in _TURNING:
+            return value.operand(0)
     raise Unproved(f"{product!r} is no sum over rows: law missing")
+
+
+def _turns(product: Node, i: int) -> bool:
+    """Whether a product takes operand ``i`` transposed."""
+    return bool(i) if product.op.name == _DENSE else bool(product.operand(2 + i).literal)
 
 
 def _with_bias(found: TrainingAnatomy, product: Node) -> Node:
