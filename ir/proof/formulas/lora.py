@@ -29,7 +29,7 @@ from ...core.types import TensorType
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import Layer, layers_of
-from .repeated import update_as
+from .repeated import Repeated, update_as
 from .statement import Stated
 
 PASS = "lora"
@@ -69,13 +69,15 @@ def with_adapters(original: Program, program: Program) -> Program:
     fx, own = Effects(graph), adapted(original, program)
     if not own or still(program, own) < set(own):
         raise Unproved("no weight has an adapter of its own, or one that has is trained as before")
+    new: list[Repeated] = []
     for name in own:
         if not any(fnmatchcase(name, glob) for glob in options["match"]):
             raise Unproved(f"weight '{name}' has an adapter, and the options do not ask for it")
         info = next((info for info in found.weights if info.name == name), None)
         if info is None:
             raise Unproved(f"nothing trains weight '{name}', which has an adapter")
-        _adapt(base, program, found, info, fx, options)
+        new += _adapt(base, program, found, info, fx, options)
+    update_as(base, found, new, fx)
     fx.commit()
     return base
 
@@ -95,7 +97,8 @@ def state(original: Program, program: Program) -> list[Stated]:
 
 def _adapt(
     base: Program, program: Program, found: TrainingAnatomy, info: WeightInfo, fx: Effects, options: Mapping[str, Any]
-) -> None:
+) -> list[Repeated]:
+    """Puts adapters beside all products of a weight; how they are to be updated."""
     graph, name, rank = found.graph, info.name, int(options["rank"])
     layers, inputs_first = layers_of(found, info)
     shape, dtype = base.state[name].shape, base.state[name].dtype
@@ -114,8 +117,7 @@ def _adapt(
             shares[n].setdefault(layer.gradient, []).append(share)
     for n, type_ in types.items():
         base.add_state(n, type_, "weight", values[n]).trainable = True
-        gradients = {g: _sum(graph, g, of, f"adapter {n}") for g, of in shares[n].items()}
-        update_as(base, found, info, n, gradients, fx)
+    return [Repeated(info, n, {g: _sum(graph, g, of, f"adapter {n}") for g, of in shares[n].items()}) for n in types]
 
 
 def _beside(graph: Graph, layer: Layer, a: Node, b: Node, s: float) -> tuple[Value, Value]:

@@ -29,7 +29,7 @@ from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import layers_of
-from .repeated import update_as
+from .repeated import Repeated, update_as
 from .statement import Stated
 
 PASS = "normalised-head"
@@ -140,7 +140,7 @@ def _normalise(base: Program, found: TrainingAnatomy, info: WeightInfo, fx: Effe
     assert isinstance(ds, Node)
     gradients = dict.fromkeys((*info.gradient, dweight), ds)
     graph.sort()
-    update_as(base, found, info, name, gradients, fx)
+    update_as(base, found, [Repeated(info, name, gradients)], fx)
 
 
 def _op(name: str, axis: int) -> Op:

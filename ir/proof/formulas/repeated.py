@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from ...analysis.effects.state_access import Effect
 from ...analysis.effects.tokens import orders_only
 from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.network import network_parts
@@ -17,67 +19,89 @@ from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 
 
-def update_as(
-    base: Program, found: TrainingAnatomy, info: WeightInfo, name: str, gradients: Mapping[Node, Node], fx: Effects
-) -> None:  # fmt: skip
-    """Updates ``name`` from its gradients as the graph updates the weight, with slots of its own."""
-    graph, weight = found.graph, base.state[info.name]
-    like = base.state[name]
-    names = {info.name: name, **{slot: _slot_of(slot, info.name, name) for slot in info.slots}}
-    for slot in info.slots:
-        variable = base.state[slot]
-        type_ = _type(variable.type, weight, like, names)
-        assert isinstance(type_, TensorType)
-        base.add_state(names[slot], type_, "slot", _begins(variable, weight, like, type_), name)
-    twins: dict[Value, Value] = {
-        graph.states[old]: graph.state(new, base.state[new].type) for old, new in names.items()
-    }
-    twins.update(gradients.items())
-    parts = network_parts(graph)
-    loads = [n for n in parts if n.op.name == "Load" and n.operand(0) in twins]
-    twins |= {load: _twin(fx, load, twins, load.type) for load in loads}
-    others = _of_others(found, parts, info)
-    for node in [n for n in graph if n not in parts]:
-        if node.op.name in ("UpdateState", "MakeTuple") and all(orders_only(u, i) for u, i in node.use_sites()):
-            continue
-        if not any(v in twins and not orders_only(node, i) for i, v in enumerate(node.operands)):
-            continue
-        if node.op.name == "Depend":
-            twins[node] = twins.get(node.operand(0), node.operand(0))
-            continue
-        if node in others or node.op is CALL or node.op.name == "Partial":
-            raise Unproved(f"{node!r} takes the gradient of weight '{info.name}' together with others: law missing")
-        twin = _twin(fx, node, twins, _type(node.type, weight, like, names))
-        twins[node] = twin
+@dataclass(frozen=True)
+class Repeated:
+    """``name``, a state, is to be updated from its ``gradients`` as the weight ``of`` is from those in whose place they
+    stand."""
+
+    of: WeightInfo
+    name: str
+    gradients: Mapping[Node, Node]
 
 
-def _twin(fx: Effects, node: Node, twins: Mapping[Value, Value], type_: Type) -> Node:
-    """A node again, on what stands in the place of its operands; an effect right behind the one that it repeats."""
-    operands = [twins.get(v, v) for v in node.operands]
-    at = next((k for k, effect in enumerate(fx.list) if effect.node is node), None)
-    if at is None:
-        with fx.graph.inserting_after(node):
-            return fx.graph.create(node.op, operands, type_)
-    if node.op.name == "Load":
-        made = fx.load(operands[0], initial=fx.list[at].initial)
-    else:
-        with fx.graph.inserting_after(node):
-            made = fx.graph.create(node.op, [*operands[:-1], fx.first_token()], type_)
-        fx.adopt(made)
-    fx.list.insert(at + 1, fx.list.pop())
-    return made
+def update_as(base: Program, found: TrainingAnatomy, new: Sequence[Repeated], fx: Effects) -> None:
+    """Updates states as the graph updates weights, with slots of their own. Linear in the graph and in what is made."""
+    graph = found.graph
+    parts, order = network_parts(graph), {node: i for i, node in enumerate(graph)}
+    effects = {effect.node: effect for effect in fx.list}
+    alone = _gradients_behind(found, parts)
+    behind: dict[Node, list[Effect]] = {}
+
+    def again(node: Node, twins: Mapping[Value, Value], type_: Type) -> Node:
+        """A node on what stands in the place of its operands; an effect right behind the one that it repeats."""
+        operands = [twins.get(v, v) for v in node.operands]
+        if node.op.name == "Load":
+            made = fx.load(operands[0], initial=effects[node].initial)
+        elif node in effects:
+            with graph.inserting_after(node):
+                made = graph.create(node.op, [*operands[:-1], fx.first_token()], type_)
+            fx.adopt(made)
+        else:
+            with graph.inserting_after(node):
+                return graph.create(node.op, operands, type_)
+        behind.setdefault(node, []).append(fx.list.pop())
+        return made
+
+    for one in new:
+        info, weight, like = one.of, base.state[one.of.name], base.state[one.name]
+        names = {info.name: one.name, **{slot: _slot_of(slot, info.name, one.name) for slot in info.slots}}
+        for slot in info.slots:
+            variable = base.state[slot]
+            type_ = _type(variable.type, weight, like, names)
+            assert isinstance(type_, TensorType)
+            base.add_state(names[slot], type_, "slot", _begins(variable, weight, like, type_), one.name)
+        twins: dict[Value, Value] = {graph.states[n]: graph.state(m, base.state[m].type) for n, m in names.items()}
+        twins.update(one.gradients.items())
+        for load in [u for state in list(twins) for u in state.users if u.op.name == "Load" and u in parts]:
+            twins[load] = again(load, twins, _type(load.type, weight, like, names))
+        for node in sorted(_update_of(twins, parts), key=order.__getitem__):
+            if node.op.name == "Depend":
+                twins[node] = twins.get(node.operand(0), node.operand(0))
+            elif info.name not in alone.get(node, {info.name}) or node.op is CALL or node.op.name == "Partial":
+                raise Unproved(f"{node!r} takes the gradient of weight '{info.name}' together with others: law missing")
+            else:
+                twins[node] = again(node, twins, _type(node.type, weight, like, names))
+    fx.list = [one for effect in fx.list for one in (effect, *behind.get(effect.node, ()))]
 
 
-def _of_others(found: TrainingAnatomy, parts: Collection[Node], info: WeightInfo) -> set[Node]:
-    """What is computed from the gradients of other weights, before it is only a state that they leave."""
-    seen: set[Node] = set()
-    stack = [g for other in found.weights if other is not info for g in other.gradient if g not in info.gradient]
+def _update_of(start: Collection[Value], parts: Collection[Node]) -> set[Node]:
+    """What is computed from values, and no part of forward and backward; without what only waits."""
+    found: set[Node] = set()
+    stack = list(start)
     while stack:
         for user, i in stack.pop().use_sites():
-            if user not in seen and not orders_only(user, i) and user not in parts:
-                seen.add(user)
-                stack.append(user)
-    return seen
+            if user in found or user in parts or orders_only(user, i):
+                continue
+            if user.op.name in ("UpdateState", "MakeTuple") and all(orders_only(u, k) for u, k in user.use_sites()):
+                continue
+            found.add(user)
+            stack.append(user)
+    return found
+
+
+def _gradients_behind(found: TrainingAnatomy, parts: Collection[Node]) -> dict[Node, frozenset[str]]:
+    """Of each node that is computed from gradients on the update side, the weights that all of these belong to."""
+    own: dict[Node, frozenset[str]] = {}
+    for info in found.weights:
+        for gradient in info.gradient:
+            own[gradient] = own.get(gradient, frozenset()) | {info.name}
+    common = dict(own)
+    for node in found.graph:
+        taken = [common[v] for i, v in enumerate(node.operands) if isinstance(v, Node) and v in common
+                 and not orders_only(node, i)]  # fmt: skip
+        if taken and node not in parts:
+            common[node] = frozenset.intersection(*taken)
+    return {node: names for node, names in common.items() if node not in own}
 
 
 def _slot_of(slot: str, weight: str, name: str) -> str:

@@ -84,7 +84,7 @@ def with_rates(original: Program, program: Program) -> Program:
         shown = next(held, None)
         if shown is None:
             raise Unproved("the program has no state for a rate of its own")
-        base.add_state(shown, tensor("float32"), "hyperparameter", from_numpy(wanted[:1].reshape(()))[1])
+        base.add_state(shown, tensor("float32"), "hyperparameter", from_numpy(numbers(type_, data)[:1].reshape(()))[1])
         fx.append("Assign", [graph.state(shown, tensor("float32")), number])
     fx.commit()
     used = {n for n in graph.states if graph.states[n].uses}
@@ -96,13 +96,13 @@ def with_rates(original: Program, program: Program) -> Program:
 def rates_of(program: Program, graph: Graph) -> Iterator[Rate]:
     """The learning rates of a graph, in the order of the updates that take them first."""
     bound, found = bindings(graph), dict[object, Rate]()
+    named = [s for n, s in graph.states.items() if n.rpartition(".")[2].startswith(NAME) and s.uses]
     for node in graph.all_nodes():
         written = [s for i in written_operands(node) for s in states_behind(node.operand(i), bound)]
         weights = [s.name for s in written if program.state[s.name].role == "weight"]
         if not weights or program.state[weights[0]].trainable is False:
             continue
         at = facts(node.op).rate
-        named = [s for n, s in graph.states.items() if n.rpartition(".")[2].startswith(NAME) and s.uses]
         for source, site in _sources((node, at), bound) if at is not None else ((s, None) for s in named):
             key = source.value if isinstance(source, Constant) else source
             rate = found.get(key)
