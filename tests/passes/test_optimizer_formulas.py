@@ -14,13 +14,13 @@ STEP = """
 state %tall: float32[4,3] role=weight
 state %wide: float32[2,5] role=weight
 state %bias: float32[3] role=weight
-state %norm.gamma: float32[3] role=weight
+state %norm.beta: float32[3] role=weight
 state %rate: float32[]<0.1> role=hyperparameter
 graph @step(%a: float32[4,3], %b: float32[2,5], %c: float32[3]) -> (loss) {
   %w1 = Load(%tall, umonad) @f1
   %w2 = Load(%wide, umonad) @f2
   %w3 = Load(%bias, umonad) @f3
-  %w4 = Load(%norm.gamma, umonad) @f4
+  %w4 = Load(%norm.beta, umonad) @f4
   %m1 = Mul(%a, %w1) @f5
   %m2 = Mul(%b, %w2) @f6
   %m3 = Mul(%c, %w3) @f7
@@ -44,7 +44,7 @@ graph @step(%a: float32[4,3], %b: float32[2,5], %c: float32[3]) -> (loss) {
   %u1 = ApplyGradientDescent(%tall, %rate, %g1, %t) : float32[4,3]
   %u2 = ApplyGradientDescent(%wide, %rate, %g2, %t) : float32[2,5]
   %u3 = ApplyGradientDescent(%bias, %rate, %g3, %t) : float32[3]
-  %u4 = ApplyGradientDescent(%norm.gamma, %rate, %g4, %t) : float32[3]
+  %u4 = ApplyGradientDescent(%norm.beta, %rate, %g4, %t) : float32[3]
   %end = UpdateState(%t, %u1, %u2, %u3, %u4)
   %r = Depend(%loss, %end)
   return %r
@@ -74,9 +74,10 @@ def test_three_updates_are_those_of_the_paper(kind: str) -> None:
                 np.testing.assert_allclose(found[f"average.{name}"], kept[f"average.{name}"], rtol=0, atol=2e-5)
 
 
-def moved(to: str) -> dict[str, float]:
+def moved(to: str, norm: str = "norm.beta") -> dict[str, float]:
     """How far an element of each weight moves in one update, from 1, with a gradient of 1."""
-    made = compile_program(program(STEP), f'replace-optimizer{{to="{to}"}}', reproducer_directory=None)
+    source = program(STEP.replace("norm.beta", norm))
+    made = compile_program(source, f'replace-optimizer{{to="{to}"}}', reproducer_directory=None)
     weights = {name: np.ones(v.shape, np.float32) for name, v in made.state.items() if v.role == "weight"}
     inputs = next(iter(made.graphs.values())).inputs
     after = train(made, weights, [[np.ones(v.type.shape, np.float32) for v in inputs]])[1]
@@ -84,7 +85,8 @@ def moved(to: str) -> dict[str, float]:
 
 
 def test_what_is_left_out_has_a_default_and_norms_do_not_decay() -> None:
-    assert moved("lion") == pytest.approx(dict.fromkeys([*OF, "norm.gamma"], 1e-4), rel=1e-2)
-    decaying = {**dict.fromkeys(OF, 0.015), "norm.gamma": 0.01}
-    assert moved("Lion{lr=0.01,weight_decay=0.5}") == pytest.approx(decaying, rel=1e-4)
+    assert moved("lion") == pytest.approx(dict.fromkeys([*OF, "norm.beta"], 1e-4), rel=1e-2)
+    for norm in ("norm.beta", "norm.gamma"):
+        decaying = {**dict.fromkeys(OF, 0.015), norm: 0.01}
+        assert moved("Lion{lr=0.01,weight_decay=0.5}", norm) == pytest.approx(decaying, rel=1e-4)
     assert moved("schedule_free_adamw") == pytest.approx(moved("ScheduleFreeAdamW{lr=0.0025}"))
