@@ -63,7 +63,7 @@ class Engine:
         self.types = {name: variable.type for name, variable in program.state.items()}
         self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed)
         held = [variable for name, variable in program.state.items() if self.holds(name)]
-        _refuse_too_large(held)
+        _refuse_too_large(sum(map(self.context.nbytes, program.state)))
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
         self._copies: dict[str, Any] = {}
@@ -313,9 +313,8 @@ def _no_kernel(graph: Graph, primitive: str, device: str, what: str = "", target
     )
 
 
-def _refuse_too_large(held: Sequence[StateVariable]) -> None:
+def _refuse_too_large(needed: int) -> None:
     """A file of a few bytes may declare any amount of state that starts from zero."""
-    needed = sum(variable.nbytes for variable in held)
     if not hasattr(os, "sysconf"):  # Windows
         return
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -50,6 +50,13 @@ class Context:
         """Who holds the states that this rank does not hold whole together with all others."""
         return deal(self.program, self.ranks)
 
+    def nbytes(self, name: str) -> int:
+        """The bytes that this rank holds of a state."""
+        variable, piece = self.program.state[name], self.pieces.get(name)
+        if piece is not None:
+            return int(piece.stop - piece.start) * variable.dtype.itemsize
+        return variable.nbytes if self.holders.get(name, self.rank) == self.rank else 0
+
     def is_common(self, name: str) -> bool:
         """Whether each rank holds all of a state."""
         return name not in self.holders and name not in self.pieces

@@ -22,6 +22,7 @@ from boost_compile.ir.rewrite.ranks.ownership import keep_own
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes import compile_program
+from boost_compile.runtime.lowering.context import Context
 
 from tests.execution import ORDERS, Arrays, train, train_ranks
 from tests.material import batches, values
@@ -208,15 +209,18 @@ def test_a_process_by_itself_has_all_state() -> None:
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_stage_1_exchanges_once_a_cycle_however_long_it_is() -> None:
+@pytest.mark.parametrize("partition", ["whole", "flat"])
+def test_stage_1_exchanges_once_a_cycle_however_long_it_is(partition: str) -> None:
     """Counted in the graphs that rank 1 of 4 runs."""
     for steps in (2, 8):
-        program = compiled("mlp_adam_decay", f"gradient-accumulation{{steps={steps}}},{FIRST}")
+        passes = f"gradient-accumulation{{steps={steps}}},{FIRST}{{partition={partition}}}"
+        program = compiled("mlp_adam_decay", passes)
         graphs = for_rank(program, 1, 4).graphs
         assert [n.op.name for n in collectives(graphs["accumulate"])] == []
         kinds = [n.op.name for n in collectives(graphs["apply"])]
         owners = set(deal(program, 4).holders.values())
-        assert kinds == ["AllReduce"] * 2 + ["Broadcast"] * len(owners)
+        cut = deal(program, 4).cut
+        assert kinds == ["AllReduce"] * 2 + ["Broadcast"] * len(owners) + ["AllGather"] * len(cut)
 
 
 def test_each_rank_holds_a_like_part() -> None:
@@ -319,6 +323,16 @@ def test_a_slot_of_another_shape_keeps_its_weight_whole() -> None:
     assert modes.get("hidden.bias") == "auto"
     assert "hidden.weight" in misses
     assert "output.weight" in misses
+
+
+@pytest.mark.parametrize("partition", ["whole", "flat"])
+def test_ranks_together_hold_what_is_dealt_out_once(partition: str) -> None:
+    """Which is what each of them needs memory for."""
+    program = compiled("mlp_adam_decay", f"{FIRST}{{partition={partition}}}")
+    state, owned = program.state, [s for states in owned_states(program).values() for s in states]
+    held = [Context(program, "cpu", rank, 4) for rank in range(4)]
+    assert sum(rank.nbytes(s) for rank in held for s in owned) == sum(state[s].nbytes for s in owned)
+    assert all(rank.nbytes(s) == state[s].nbytes for rank in held for s in state.keys() - set(owned))
 
 
 def test_the_report_says_how_many_weights_are_cut() -> None:
