@@ -19,9 +19,8 @@ Make = Callable[[Spec, Sequence[StateVariable], Collection[str], float | None], 
 def find_own(name: str, target: str) -> Make | None:
     """What makes the optimizer of that name, as :data:`ir.core.updating.Export` does; None for one that is MindSpore's.
     Names are compared without case and hyphens."""
-    key = _key(name)
-    module = next((module for own, module in OWN.items() if _key(own) == key), None)
-    if module is None or (module is lamb and target != "cpu"):
+    module = OWN.get(_own_name(name, target))
+    if module is None:
         return None
 
     def make(spec: Spec, weights: Sequence[StateVariable], taken: Collection[str], rate: float | None) -> Program:
@@ -29,6 +28,17 @@ def find_own(name: str, target: str) -> Make | None:
         return made
 
     return make
+
+
+def settle_own(spec: Spec, target: str, rate: float | None) -> Spec | None:
+    """The optimizer by its name in :data:`OWN`, with all its options; None for one that is MindSpore's."""
+    name = _own_name(spec.name, target)
+    return Spec(name, options_of(spec, OWN[name].DEFAULTS, rate).options) if name else None
+
+
+def _own_name(name: str, target: str) -> str:
+    own = next((own for own in OWN if _key(own) == _key(name)), "")
+    return "" if own == "lamb" and target != "cpu" else own
 
 
 def _key(name: str) -> str:

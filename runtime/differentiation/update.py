@@ -1,8 +1,9 @@
-"""An optimizer of MindSpore as a program of its own, whose inputs are gradients: what ``replace-optimizer`` puts in."""
+"""An optimizer of MindSpore by itself, which is given gradients: as a program, which ``replace-optimizer`` puts in, and
+as it runs in MindSpore, which judges that."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ...ir.core.data import numbers
@@ -40,6 +41,26 @@ def export_update(
         except Exception as error:
             raise PassError(f"MindSpore cannot export optimizer '{optimizer.name}': {first_line(error)}") from error
         return read_export(path)
+
+
+def run_update(
+    optimizer: Spec, weights: Sequence[StateVariable], rate: float | None = None
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """An optimizer of MindSpore that updates weights of its own, which begin as ``weights``: a function from arrays of
+    their gradients to arrays of the weights behind one more update."""
+    check_optimizer(optimizer)
+    import mindspore
+
+    from .cells import Update
+
+    parameters = [mindspore.Parameter(_tensor(weight), name=weight.name) for weight in weights]
+    cell = Update(make_optimizer(optimizer, parameters, rate)).set_train()
+
+    def update(gradients: Sequence[Any]) -> list[Any]:
+        cell(*(mindspore.Tensor(g, p.dtype) for g, p in zip(gradients, parameters, strict=True)))
+        return [parameter.asnumpy().copy() for parameter in parameters]
+
+    return update
 
 
 def _rename(optimizer: Any, weights: Collection[str], taken: Collection[str]) -> None:

@@ -36,7 +36,7 @@ class Log(Callback):
     """
 
     def __init__(self, *targets: str):
-        self.targets = [target_of(target) for target in targets]
+        self.targets = list(dict.fromkeys(map(target_of, targets)))
         self.findings: list[Finding] = []
         """All that was found, in order."""
         self._stack = ExitStack()

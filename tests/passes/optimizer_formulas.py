@@ -1,11 +1,14 @@
-"""The optimizers that stand here, by the formulas of their papers, in numpy."""
+"""The optimizers that stand here, with some options, by the formulas of their papers, which boost-verify judges by."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+from boost_compile.ir.core.spec import parse_spec
+from boost_compile.passes.replace_optimizer.own import settle_own
+from boost_compile.tools.verification import optimizers
 
 Array = np.ndarray
 Rule = Callable[[dict[str, Array], str, Array, Array, int], Array]
@@ -13,52 +16,15 @@ Rule = Callable[[dict[str, Array], str, Array, Array, int], Array]
 the update. All in double precision."""
 
 
-def lion(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
-    m = kept.get(name, np.zeros_like(w))
-    kept[name] = 0.99 * m + 0.01 * g
-    return w - 0.01 * (np.sign(0.9 * m + 0.1 * g) + 0.1 * w)
-
-
-def _adam(kept: dict[str, Array], name: str, g: Array, t: int, beta1: float, beta2: float, eps: float) -> Array:
-    m = kept[name + " m"] = beta1 * kept.get(name + " m", 0.0) + (1 - beta1) * g
-    v = kept[name + " v"] = beta2 * kept.get(name + " v", 0.0) + (1 - beta2) * g * g
-    return (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
-
-
-def lamb(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
-    r = _adam(kept, name, g, t, 0.9, 0.999, 1e-6) + 0.01 * w
-    return w - 0.01 * np.linalg.norm(w) / np.linalg.norm(r) * r
-
-
-def muon(kept: dict[str, Array], name: str, w: Array, g: Array, t: int) -> Array:
-    if w.ndim < 2:
-        return w - 0.002 * (_adam(kept, name, g, t, 0.9, 0.95, 1e-10) + 0.1 * w)
-    b = kept[name] = 0.95 * kept.get(name, 0.0) + g
-    x = (g + 0.95 * b).reshape(len(w), -1)
-    scale = math.sqrt(max(1.0, x.shape[0] / x.shape[1]))
-    tall = x.shape[0] > x.shape[1]
-    x = (x.T if tall else x) / (np.linalg.norm(x) + 1e-7)
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    return w - 0.02 * (scale * (x.T if tall else x).reshape(w.shape) + 0.1 * w)
-
-
-def schedule_free(kept: dict[str, Array], name: str, y: Array, g: Array, t: int) -> Array:
-    """As the authors' code moves y and z; x is what it evaluates."""
-    z = kept.get(name, y)
-    v = kept[name + " v"] = 0.999 * kept.get(name + " v", 0.0) + 0.001 * g * g
-    s = g / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) + 0.1 * y
-    c = 1 / t
-    y = y + c * (z - y) + 0.01 * (0.9 * (1 - c) - 1) * s
-    z = kept[name] = z - 0.01 * s
-    kept["average." + name] = (y - 0.1 * z) / 0.9
-    return y
+def _rule(to: str) -> tuple[str, Rule]:
+    spec = settle_own(parse_spec(to, "optimizer"), "cpu", None)
+    assert spec is not None
+    return to, partial(optimizers.RULES[spec.name], spec.options)
 
 
 RULES: dict[str, tuple[str, Rule]] = {
-    "lion": ("lion{lr=0.01,weight_decay=0.1}", lion),
-    "lamb": ("lamb{lr=0.01,weight_decay=0.01}", lamb),
-    "muon": ("muon{lr=0.02,weight_decay=0.1,adam_lr=0.002}", muon),
-    "schedule-free": ("schedule-free-adamw{lr=0.01,weight_decay=0.1}", schedule_free),
+    "lion": _rule("lion{lr=0.01,weight_decay=0.1}"),
+    "lamb": _rule("lamb{lr=0.01,weight_decay=0.01}"),
+    "muon": _rule("muon{lr=0.02,weight_decay=0.1,adam_lr=0.002}"),
+    "schedule-free": _rule("schedule-free-adamw{lr=0.01,weight_decay=0.1}"),
 }

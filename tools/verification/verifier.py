@@ -34,6 +34,7 @@ from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
 from .promises import Promises, print_names, read_promises
 from .reference import Batch, Reference
+from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
 
@@ -44,6 +45,7 @@ PROPERTIES: tuple[Callable[[], Property], ...] = (
     InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
     RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
     FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
+    ReplacedOptimizers,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 

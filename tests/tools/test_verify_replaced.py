@@ -1,0 +1,84 @@
+"""boost-verify on replaced optimizers: what they are given, what they make of it, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boost_compile.ir.analysis.training.stages import Point
+from boost_compile.ir.core.graph import Value
+from boost_compile.ir.rewrite.stages import summed
+from boost_compile.passes.replace_optimizer import lion, replace_optimizer
+from boost_compile.passes.replace_optimizer.composed import Composed
+from boost_compile.tools.verification.replaced import ReplacedOptimizers
+from boost_compile.tools.verification.report import FAILED, PASSED, Result
+
+import boost_compile as bc
+from tests.boundary import slow
+
+Exported = Callable[[str], Path]
+
+MOMENTUM = 'replace-optimizer{to="momentum{lr=0.01,momentum=0.9}",match=*.weight}'
+LION = "replace-optimizer{to=lion}"
+
+
+def judged(source: bc.Program, pipeline: str) -> Result:
+    found = bc.verify(source, bc.compile(source, pipeline), quick=True, bisect=False)
+    return next(r for r in found.results if r.name == ReplacedOptimizers.name)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (f"{MOMENTUM},gradient-accumulation{{steps=2}}", "2 weights, 3 updates; 2 other weights as before"),
+        (f"{MOMENTUM},replace-optimizer{{to=lion,match=*.bias}}", "4 weights, 3 updates"),
+        *slow(
+            ("replace-optimizer{to=adam-weight-decay}", "4 weights, 3 updates"),
+            ("replace-optimizer{to=muon}", "4 weights, 3 updates"),
+            ("replace-optimizer{to=schedule-free-adamw}", "4 weights, 3 updates"),
+            ("replace-optimizer{to=lamb},lora{match=[hidden.weight],rank=2}", "weights, 3 updates"),
+        ),
+    ],
+)
+def test_what_holds(exported: Exported, case: tuple[str, str]) -> None:
+    pipeline, said = case
+    found = judged(bc.load(exported("mlp_adam")), pipeline)
+    assert found.status == PASSED
+    assert said in found.detail
+    assert "not compared" not in found.detail
+
+
+def _twice(point: Point, scope: str = "") -> Value:
+    value = summed(point, scope=scope)
+    doubled: Value = value.graph.create("Add", [value, value], scope=scope)
+    return doubled
+
+
+_make = lion.make
+
+
+def _ascending(made: Composed) -> bc.Program:
+    made.options["lr"] = -made.options["lr"]
+    program: bc.Program = _make(made)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "room", "name", "wrong", "said"),
+    [
+        (MOMENTUM, replace_optimizer, "summed", _twice, "is not what its optimizer makes of it"),
+        (LION, lion, "make", _ascending, "is not what its optimizer makes of it"),
+        (MOMENTUM, replace_optimizer, "fnmatchcase", lambda name, glob: True, "serves a weight that no use names"),
+    ],
+    ids=["gradients twice", "another formula", "all weights"],
+)
+def test_what_is_wrong_is_found(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, pipeline: str, room: Any, name: str, wrong: Any, said: str
+) -> None:
+    """The pass is given a fault, and the original with the new optimizer has it then."""
+    monkeypatch.setattr(room, name, wrong)
+    found = judged(bc.load(exported("mlp_adam")), pipeline)
+    assert found.status == FAILED
+    assert said in found.detail
