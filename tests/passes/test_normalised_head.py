@@ -231,6 +231,7 @@ def test_with_all_that_works_on_gradients(exported: Exported) -> None:
     boundary.check(ours, expected, users)
 
 
+@pytest.mark.slow
 def test_together_with_less_bn(exported: Exported) -> None:
     from tests.networks.residual import WITHOUT
 

@@ -243,7 +243,8 @@ def basis(exported: Callable[[str], Path], tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.filterwarnings("ignore::boost_compile.passes.configuration.boost_document.BoostNote")
-@pytest.mark.parametrize("what", [pytest.param(n, marks=[] if n == "O2" else pytest.mark.slow) for n in ALONE])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ALONE)
 def test_every_switch_level_and_mode_trains_a_residual_network(
     what: str, exported: Callable[[str], Path], request: pytest.FixtureRequest
 ) -> None:
@@ -264,11 +265,13 @@ def test_every_switch_level_and_mode_trains_a_residual_network(
     assert len(moved) > 10
 
 
-@pytest.mark.parametrize("switch", ["less_bn", "fn_flag", "gc_flag", "grad_freeze", "grad_accumulation"])
+@pytest.mark.filterwarnings("ignore::boost_compile.passes.configuration.boost_document.BoostNote")
+@pytest.mark.parametrize("switch", ["less_bn", "fn_flag", "gc_flag", "grad_freeze", "grad_accumulation", "O2"])
 def test_each_switch_of_the_example_compiles_a_residual_network(switch: str, exported: Callable[[str], Path]) -> None:
     document, expected = ALONE[switch]
     example = {**EXAMPLE, "common": {"device_number": 8}, **document}
-    program = bc.compile(bc.load(exported("resnet18")), bc.from_boost_config(example))
+    level = switch if switch in LEVELS else "O0"
+    program = bc.compile(bc.load(exported("resnet18")), bc.from_boost_config(example, level))
     assert {r.name for r in program.reports} == expected
     assert all(r.changed for r in program.reports)
 
