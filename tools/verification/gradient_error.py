@@ -33,12 +33,13 @@ class Exact:
         self.gradients = [_totals(self.reference, batch) for batch in batches]
         size = {w: max(_root_mean_square(g[w]) for g in self.gradients) for w in self.gradients[0]}
         largest = max(size.values(), default=0.0)
-        self.weights = [w for w, s in size.items() if s > NOTHING * largest]
-        """Those that have a gradient to speak of."""
+        self.least = NOTHING * largest
+        self.weights = [w for w, s in size.items() if s > self.least]
+        """Those that have a gradient to speak of, in one of the micro-batches."""
 
     def errors(self, passes: Sequence[Pass]) -> dict[str, float]:
         """For each weight: the root of the sum of squares of what ``passes`` change its gradient by, relative to the
-        gradient's. Of several micro-batches the worst counts. RuntimeFailure where the data overflows."""
+        gradient's. Of the micro-batches in which it has one the worst counts. RuntimeFailure where data overflows."""
         scaled = not scales_its_loss(self.program)
         scaling = parse_pipeline("loss-scale{mode=static,init=1.0}") if scaled else []
         program = compile_program(self.program, [*passes, *scaling], reproducer_directory=None)
@@ -47,9 +48,11 @@ class Exact:
         for exact, batch in zip(self.gradients, self.batches, strict=True):
             ours = self._unscaled(half, batch) if scaled else _totals(half, batch)
             for weight in self.weights:
+                if _root_mean_square(exact[weight]) <= self.least:
+                    continue  # it has none in this micro-batch, where a branch goes another way
                 length = float(np.linalg.norm(exact[weight].astype(np.float64)))
-                off = float(np.linalg.norm(ours[weight].astype(np.float64) - exact[weight])) if length else 0.0
-                found[weight] = max(found[weight], off / length if length else 0.0)
+                off = float(np.linalg.norm(ours[weight].astype(np.float64) - exact[weight]))
+                found[weight] = max(found[weight], off / length)
         return found
 
     def _unscaled(self, half: Reference, batch: Batch) -> dict[str, np.ndarray]:

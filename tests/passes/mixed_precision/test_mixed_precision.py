@@ -257,6 +257,13 @@ def test_a_bound_keeps_what_would_break_it_in_float32(
     assert result.deviation.tolerance_relative == pytest.approx(bound)
 
 
+def test_a_weight_is_judged_in_the_micro_batches_in_which_it_has_a_gradient(exported: Exported, tmp_path: Path) -> None:
+    """Which branch is taken changes from batch to batch; in the other one a bias has rounding for a gradient."""
+    data, source = data_of("branch_state", tmp_path), bc.load(exported("branch_state"))
+    program = bc.compile(source, f"mixed-precision{{error=0.01,data={data}}}")
+    assert program.reports[0].statistics["cells kept for error"] == 0
+
+
 def test_a_broken_bound_is_found_and_the_pass_named(exported: Exported) -> None:
     source = bc.load(exported("mlp"))
     found = bc.verify(source, bc.compile(source, 'mixed-precision{error=0.0001,keep=""}'), quick=True)
