@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -35,9 +36,11 @@ class Finding:
 @dataclass(slots=True)
 class Examiner:
     """Examines readings, cycle by cycle, in the light of those before. ``resting``: weights are left out of some cycles
-    on purpose, so a gradient of zero says nothing."""
+    on purpose, so a gradient of zero says nothing. ``waiting``: weights whose gradient is zero until others have moved
+    (matrix A of an adapter: its B begins at zero)."""
 
     resting: bool = False
+    waiting: Collection[str] = ()
     _norms: dict[str, deque[float]] = field(default_factory=dict)
     _updates: dict[str, int] = field(default_factory=dict)
 
@@ -57,6 +60,8 @@ class Examiner:
                 elements = f"{counted(int(number), 'element')} of its gradient {agreed(int(number), 'is', 'are')}"
                 found.setdefault((weight, NOT_FINITE), f"{elements} infinite or NaN")
         for weight, norm in values.get(kinds[0], {}).items() if kinds else ():
+            if norm == 0 and weight in self.waiting and weight not in self._norms:
+                continue
             if norm == 0 and not self.resting:
                 found[weight, DEAD] = "its gradient is zero: nothing that it computes reaches the loss"
             elif math.isfinite(norm) and (detail := self._spike(weight, norm)):

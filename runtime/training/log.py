@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ...ir.core.names import MONITORED_CYCLES
+from ...ir.core.names import MONITORED_CYCLES, lora_a_of
 from .callback import Callback
 from .findings import Examiner, Finding
 from .history import Cycle, Epoch
@@ -46,7 +46,8 @@ class Log(Callback):
         program, position = session.program, session.data_position
         start = 0 if position is None else position.cycle
         self.findings, self._told = [], set[tuple[str, str]]()
-        self._examiner = Examiner(resting=program.schedule.choice is not None)
+        adapters = program.state.keys() & {lora_a_of(name) for name in program.state}
+        self._examiner = Examiner(resting=program.schedule.choice is not None, waiting=adapters)
         self._skipped = 0
         self._cycle = start
         if session.ranks.rank == 0:

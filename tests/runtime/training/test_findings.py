@@ -102,3 +102,15 @@ def test_weights_that_rest_on_purpose_are_not_dead() -> None:
     zero = Readings(1, {"gradient-norm.raw": {"w": 0.0}})
     assert [f.what for f in Examiner().examine(zero)] == [DEAD]
     assert Examiner(resting=True).examine(zero) == []
+
+
+def test_a_fresh_adapter_is_not_dead(exported: Callable[[str], Path]) -> None:
+    """The gradient of A is zero until B, which begins at zero, has moved; that of a weight that has stopped is not."""
+    program = bc.compile(bc.load(exported("mlp_adam")), "lora{match=[hidden.weight],rank=2},monitor")
+    found = bc.Log()
+    images, labels = CASES["mlp_adam"].batches(1)[0]
+    bc.Session(program).fit((images, labels), epochs=2, callbacks=[found], progress=False)
+    assert found.findings == []
+    examiner = Examiner(waiting={"a"})
+    judged = [examiner.examine(Readings(n, {"gradient-norm.raw": {"a": norm}})) for n, norm in enumerate((0, 0, 1, 0))]
+    assert [[f.what for f in each] for each in judged] == [[], [], [], [DEAD]]
