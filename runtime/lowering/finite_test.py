@@ -12,7 +12,7 @@ from math import prod
 from ...ir.builders.nodes import Nodes
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
-from ...ir.core.graph import Constant, Graph, Node, Value
+from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
@@ -34,14 +34,13 @@ def run(graph: Graph, context: Context) -> str:
     return f"{counted(len(tests), 'finite test')} by matrix products"
 
 
-def _is_test(node: Node) -> bool:
-    """Whether a node is IsFinite of a big tensor, all of whose answers are joined into one."""
+def is_finite_test(node: Node) -> bool:
+    """Whether a node is IsFinite of a float32 tensor of known shape, all of whose answers are joined into one."""
     if node.op.name != "IsFinite":
         return False
     type_ = node.operand(0).type
-    if not (isinstance(type_, TensorType) and type_.is_static and type_.dtype is DType.FLOAT32):
-        return False
-    return len(type_.shape) > 1 and prod(type_.shape) >= SMALLEST and all(_joins_all(user) for user in node.uses)
+    fixed = isinstance(type_, TensorType) and type_.is_static and type_.dtype is DType.FLOAT32
+    return fixed and bool(node.uses) and all(_joins_all(user) for user in node.uses)
 
 
 def _joins_all(node: Node) -> bool:
@@ -50,11 +49,15 @@ def _joins_all(node: Node) -> bool:
     return isinstance(axes, Constant) and axes.value in ((), None) and isinstance(keep, Constant) and not keep.value
 
 
+def _is_test(node: Node) -> bool:
+    """Whether a node is IsFinite of a big tensor, all of whose answers are joined into one."""
+    return is_finite_test(node) and tensor_type(node.operand(0)).size >= SMALLEST
+
+
 def _shorten(graph: Graph, node: Node) -> None:
     value = node.operand(0)
-    assert isinstance(value.type, TensorType)
-    shape = value.type.shape
-    rows, columns = shape[0], prod(shape[1:])
+    shape = tensor_type(value).shape
+    rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, shape[0])
     n = Nodes(graph, "")
     with graph.inserting_before(node):
         value = n.reshape(value, rows, columns)

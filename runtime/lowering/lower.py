@@ -22,6 +22,7 @@ from . import (
     half_state,
     own_constants,
     ownership,
+    packing,
     reciprocal,
     seeds,
     shares,
@@ -35,7 +36,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds,
-    half_state, reciprocal, broadcasting, finite_test, clearing, staggering,
+    half_state, reciprocal, broadcasting, packing, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"

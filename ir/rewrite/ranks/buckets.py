@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...builders.packing import join, part
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import STAGE
-from ...core.types import DType, TensorType
+from ...core.types import DType
 from ..stages import mark
 from .collectives import all_reduce
 
@@ -61,18 +62,11 @@ def sum_over_ranks(graph: Graph, values: Sequence[Value], group: str, *, scope: 
         total = all_reduce(graph, values[0], group, scope=scope)
         mark(total, {STAGE: ALL_REDUCE})
         return [total]
-    types = [tensor_type(value) for value in values]
-    flat: list[Value] = [_reshape(graph, v, (t.size,), scope) for v, t in zip(values, types, strict=True)]
-    size = sum(t.size for t in types)
-    operands = [graph.create("MakeTuple", flat, scope=scope), graph.constant(0)]
-    joined = graph.create("Concat", operands, TensorType(types[0].dtype, (size,)), scope=scope)
-    total = all_reduce(graph, joined, group, scope=scope)
+    total = all_reduce(graph, join(graph, values, scope=scope), group, scope=scope)
     results: list[Node] = []
     begin = 0
-    for slot, type_ in enumerate(types):
-        bounds = [graph.constant((begin,)), graph.constant((type_.size,))]
-        part = graph.create("Slice", [total, *bounds], TensorType(type_.dtype, (type_.size,)), scope=scope)
-        result = _reshape(graph, part, type_.shape, scope)
+    for slot, type_ in enumerate(map(tensor_type, values)):
+        result = part(graph, total, begin, type_.shape, scope=scope)
         mark(result, {STAGE: ALL_REDUCE, SLOT: slot})
         results.append(result)
         begin += type_.size
@@ -98,8 +92,3 @@ def collective_of(result: Node) -> Node:
 def _node(value: Value) -> Node:
     assert isinstance(value, Node)
     return value
-
-
-def _reshape(graph: Graph, value: Value, shape: tuple[int, ...], scope: str) -> Node:
-    type_ = TensorType(tensor_type(value).dtype, shape)
-    return graph.create("Reshape", [value, graph.constant(shape)], type_, scope=scope, sources=[value])

@@ -23,7 +23,7 @@ graph @step(%x: float32[{shape}]) -> (finite) {{
   return %r
 }}
 """
-SHAPES = [(64, 64), (16, 8, 8, 8), (5000, 2), (2, 5000), (1, 4096)]
+SHAPES = [(8192,), (64, 64), (16, 8, 8, 8), (5000, 2), (2, 5000), (1, 4096)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -1,0 +1,102 @@
+"""Small gradients that are tested and scaled as one tensor: the same answers and bits as each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.text import parse_program
+from boost_compile.runtime.lowering import packing
+from boost_compile.runtime.lowering.context import Context
+from boost_compile.runtime.lowering.lower import lower
+
+import boost_compile as bc
+from tests.networks import CASES
+
+SAFE = "overflow-check,loss-scale{init=1024},clip-gradients{limit=0.01}"
+
+
+def packed(program: bc.Program, graph: str = "step") -> Graph:
+    return lower(program.graphs[graph], Context(program, "cpu"), [packing]).graph
+
+
+def count(graph: Graph, name: str) -> int:
+    return sum(node.op.name == name for node in graph)
+
+
+@pytest.mark.parametrize("name", ["mlp_adam"])
+def test_one_test_and_two_products(exported: Any, name: str) -> None:
+    program = bc.compile(bc.load(str(exported(name))), SAFE)
+    before, after = program.graphs["step"], packed(program)
+    assert count(before, "IsFinite") == count(before, "LogicalAnd") + 1 == 4
+    assert [count(after, op) for op in ("IsFinite", "ReduceAll", "LogicalAnd")] == [1, 1, 0]
+    assert count(before, "Mul") - count(after, "Mul") == 3
+
+
+@pytest.mark.parametrize("name", ["mlp_adam"])
+def test_tests_and_scales_keep_every_bit(exported: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = bc.compile(bc.load(str(exported(name))), SAFE)
+    ours = bc.Session(program)
+    monkeypatch.setattr(packing, "applies", lambda graph, context: False)
+    each = bc.Session(program)
+    for batch in CASES[name].batches(3):
+        assert ours.step(*batch).loss == each.step(*batch).loss
+    for key, value in each.state().items():
+        assert value.tobytes() == ours.state()[key].tobytes(), key
+
+
+def test_every_place_and_kind() -> None:
+    """Each element of each of the joined tensors is looked at."""
+    sizes = (1, 7, 64)
+    inputs = ", ".join(f"%x{i}: float32[{n}]" for i, n in enumerate(sizes))
+    tests = "".join(f"%f{i} = IsFinite(%x{i})\n%a{i} = ReduceAll(%f{i}, (), false)\n" for i in range(3))
+    program = parse_program(
+        f"state %seen: float32[] role=counter\ngraph @step({inputs}) -> (finite) {{\n{tests}"
+        "%b = LogicalAnd(%a0, %a1)\n%all = LogicalAnd(%b, %a2)\n%count = AssignAdd(%seen, float32[]<1.0>, umonad)\n"
+        "%u = UpdateState(umonad, %count)\n%r = Depend(%all, %u)\nreturn %r\n}\n"
+    )
+    assert count(packed(program), "IsFinite") == 1
+    session = bc.Session(program)
+    plain = [np.full(n, 3e38, np.float32) for n in sizes]
+    assert bool(session.step(*plain).raw["finite"].asnumpy())
+    for i, n in enumerate(sizes):
+        for place, value in ((0, np.nan), (n - 1, np.inf), (n // 2, -np.inf)):
+            bad = [x.copy() for x in plain]
+            bad[i][place] = value
+            assert not bool(session.step(*bad).raw["finite"].asnumpy()), (i, place, value)
+
+
+CHAINED = """
+state %w: float32[3] role=weight
+graph @step(%x: float32[3], %n: float32[]) -> (finite) {
+  %a = IsFinite(%x)
+  %fa = ReduceAll(%a, (), false)
+  %y = Select(%fa, %x, %w)
+  %b = IsFinite(%y)
+  %fb = ReduceAll(%b, (), false)
+  %z = Select(%fb, %y, %w)
+  %c = IsFinite(%z)
+  %fc = ReduceAll(%c, (), false)
+  %ab = LogicalAnd(%fa, %fb)
+  %all = LogicalAnd(%ab, %fc)
+  %s = AssignSub(%w, %z, umonad)
+  %u = UpdateState(umonad, %s)
+  %r = Depend(%all, %u)
+  return %r
+}
+"""
+
+
+def test_what_needs_the_answer_of_another_is_left() -> None:
+    program = parse_program(CHAINED)
+    assert packed(program) is program.graphs["step"]
+
+
+def test_answers_that_are_asked_for_by_themselves_stay(exported: Any) -> None:
+    """Groups of layers ask which of them overflowed."""
+    source = bc.load(str(exported("mlp")))
+    program = bc.compile(source, "group-loss-scale{groups=2},overflow-check")
+    each = count(program.graphs["step"], "ReduceAll")
+    assert count(packed(program), "ReduceAll") == each > 2
