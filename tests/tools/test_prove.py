@@ -107,7 +107,7 @@ def test_compile_and_prove(here: Path, capsys: Capture) -> None:
     ("pipeline", "says"),
     [
         ("lora{match=[hidden.weight],rank=2},schedule{total=9}", "y' = y + 8 / 2 · (x · Aᵀ) · Bᵀ"),
-        ('replace-optimizer{to="muon{lr=0.01}"},schedule{total=9}', "muon{lr=0.01} takes the gradients"),
+        ('replace-optimizer{to="muon{lr=0.01}"},schedule{total=9}', "optimizer muon{lr=0.01}: "),
         ("normalised-head", "the layer of output.weight is s · (x̂ · Ŵᵀ + b)"),
     ],
 )

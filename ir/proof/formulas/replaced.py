@@ -64,7 +64,7 @@ def state(original: Program, program: Program) -> list[Stated]:
         weights = [n for n, v in original.state.items() if v.role == "weight"]
         slots = {v.weight for v in original.state.values()}
         own = tuple(w for w in _matching(weights, options) if w in slots)
-        stated.append(Stated(PASS, options, f"{options['to']} takes the gradients: {optimizer.says}", own))
+        stated.append(Stated(PASS, options, f"optimizer {options['to']}: {optimizer.says}", own))
     return stated
 
 
