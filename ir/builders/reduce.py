@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from math import gcd
 
 from ..core.attributes import scalar_tensor
 from ..core.graph import Graph, Node, Value, tensor_type
 from ..core.types import DType, TensorType
 from .cast import cast
+
+BIG = 4096
+"""Elements of a tensor from which its kernels take longer to run than to start."""
+LONGEST_ROW = 1024
 
 
 def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
@@ -23,10 +28,22 @@ def scalar_sum(graph: Graph, value: Value, *, scope: str) -> Value:
 
 
 def square_sum(graph: Graph, value: Value, *, scope: str, sources: Sequence[Value] = ()) -> Value:
-    """The sum of the squares of a tensor's elements, a float32 scalar."""
+    """The sum of the squares of a tensor's elements, a float32 scalar.
+
+    A big tensor is added up by rows first: MindSpore's CPU kernel takes 4 ns an element over several axes, 0.1 over the
+    last one (docs/mindir.md). Rows are short, since along a row it adds in order.
+    """
     wide = cast(graph, value, tensor_type(value).dtype.widened, scope=scope)
-    squares = graph.create("Square", [wide], scope=scope, sources=sources)
-    return cast(graph, reduce_sum(graph, squares, scope=scope), DType.FLOAT32, scope=scope)
+    type_ = tensor_type(wide)
+    by_rows = type_.is_static and len(type_.shape) > 1 and type_.size >= BIG
+    if by_rows:
+        shape = (type_.size // (row := gcd(type_.size, LONGEST_ROW)), row)
+        rows = TensorType(type_.dtype, shape)
+        wide = graph.create("Reshape", [wide, graph.constant(shape)], rows, scope=scope, sources=sources)
+    total: Value = graph.create("Square", [wide], scope=scope, sources=sources)
+    if by_rows:
+        total = reduce_sum(graph, total, (1,), scope=scope)
+    return cast(graph, reduce_sum(graph, total, scope=scope), DType.FLOAT32, scope=scope)
 
 
 def reduce_mean(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:

@@ -9,7 +9,7 @@ from ...ir.analysis.effects.state_access import state_behind
 from ...ir.analysis.training.gradient_path import weights_of
 from ...ir.analysis.training.stages import GradientPath
 from ...ir.builders.nodes import Nodes
-from ...ir.builders.reduce import reduce_sum, square_sum
+from ...ir.builders.reduce import BIG, reduce_sum, square_sum
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.names import MONITORED_CYCLES, monitor_of
 from ...ir.core.primitives import CPU, VIEWS
@@ -23,8 +23,6 @@ from ..step.accumulated import adding_nodes
 SCOPE = "monitor"
 LARGEST = (2 - 2**-23) * 2.0**127
 """The largest number in float32."""
-BIG = 4096
-"""Elements of a tensor below which all kernels cost the same."""
 
 
 @dataclass(frozen=True, slots=True)

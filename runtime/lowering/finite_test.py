@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from ...ir.builders.nodes import Nodes
+from ...ir.builders.reduce import BIG
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
@@ -17,9 +18,6 @@ from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from .context import Context
-
-SMALLEST = 4096
-"""Elements of a tensor below which the two kernels cost the same."""
 
 
 def applies(graph: Graph, context: Context) -> bool:
@@ -51,7 +49,7 @@ def _joins_all(node: Node) -> bool:
 
 def _is_test(node: Node) -> bool:
     """Whether a node is IsFinite of a big tensor, all of whose answers are joined into one."""
-    return is_finite_test(node) and tensor_type(node.operand(0)).size >= SMALLEST
+    return is_finite_test(node) and tensor_type(node.operand(0)).size >= BIG
 
 
 def _shorten(graph: Graph, node: Node) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.packing import join, part
-from ...ir.builders.reduce import all_finite, all_true
+from ...ir.builders.reduce import BIG, all_finite, all_true
 from ...ir.core.graph import Graph, Node, Value, rewire, tensor_type
 from ...ir.core.inference import infer
 from ...ir.core.primitives import CPU
@@ -22,8 +22,6 @@ from ...ir.core.wording import counted
 from .context import Context
 from .finite_test import is_finite_test
 
-TOO_LARGE = 4096
-"""Elements of a tensor from which its kernels take longer to run than to start."""
 FEWEST = 3
 """Tensors that are worth being joined."""
 _LONGEST = 3
@@ -98,7 +96,7 @@ def _packs(graph: Graph) -> list[list[_Way]]:
 def _is_small(value: Value) -> bool:
     type_ = value.type
     small = isinstance(type_, TensorType) and type_.is_static and type_.dtype is DType.FLOAT32
-    return small and 0 < tensor_type(value).size < TOO_LARGE
+    return small and 0 < tensor_type(value).size < BIG
 
 
 def _is_scaling(node: Node) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...builders.reduce import reduce_sum
+from ...builders.reduce import square_sum
 from ...core.graph import Value, tensor_type
-from ...core.types import DType
 from .statement import RESULT, Statement
 
 PASS = "clip-gradients"
@@ -31,7 +30,9 @@ def state(statement: Statement, options: Mapping[str, Any]) -> tuple[str, ...]:
     by, limit, w = options["by"], float(options["limit"]), statement.nodes
     taken = statement.taken
     measured = by != "value" or options.get("report_norm")
-    squares = {name: _square(statement, one.gradient) for name, one in taken.items()} if measured else {}
+    squares: dict[str, Value] = {}
+    if measured:
+        squares = {name: square_sum(statement.graph, one.gradient, scope="") for name, one in taken.items()}
     together = _norm(statement, list(squares.values())) if squares else None
     if options.get("report_norm") and together is not None:
         statement.gives[RESULT, NORM] = together
@@ -47,13 +48,6 @@ def state(statement: Statement, options: Mapping[str, Any]) -> tuple[str, ...]:
             shorter = w.op("Mul", wide, w.cast(factor, own.widened))
         one.gradient, one.changed = w.cast(shorter, own), True
     return tuple(taken)
-
-
-def _square(statement: Statement, gradient: Value) -> Value:
-    """The sum of the squares of a gradient's elements."""
-    w = statement.nodes
-    wide = w.cast(gradient, tensor_type(gradient).dtype.widened)
-    return w.cast(reduce_sum(statement.graph, w.op("Square", wide)), DType.FLOAT32)
 
 
 def _norm(statement: Statement, squares: list[Value]) -> Value:

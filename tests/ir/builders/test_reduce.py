@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boost_compile.ir.builders.reduce import all_finite, all_true, reduce_all, reduce_any, reduce_mean, reduce_sum
-from boost_compile.ir.core.graph import Node
+from boost_compile.ir.builders.reduce import (
+    all_finite,
+    all_true,
+    reduce_all,
+    reduce_any,
+    reduce_mean,
+    reduce_sum,
+    square_sum,
+)
+from boost_compile.ir.core.graph import Node, tensor_type
 
 from tests.execution import run_graph
 from tests.graphs import graph
@@ -21,6 +29,21 @@ def test_sums_and_means() -> None:
             found = run_graph(g, [X], {})
             np.testing.assert_array_equal(found, wanted(X, axis=axes or None, keepdims=keep))
             assert g.result.type.shape == found.shape  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((4096,), [()]), ((9, 5, 7), [()]), ((64, 8, 3, 3), [(1,), ()]), ((67, 71), [(1,), ()]), ((3, 4000), [(1,), ()])],
+)
+def test_squares_of_a_big_tensor_are_added_by_rows(shape: tuple[int, ...], axes: list[tuple[int, ...]]) -> None:
+    """Of at most 1,024 elements, each of them counted once; the numbers are small enough for exact sums."""
+    g = graph(f"graph @g(%x: float32[{','.join(map(str, shape))}]) {{\nreturn %x\n}}")
+    g.result = square_sum(g, g.inputs[0], scope="")
+    given = np.arange(np.prod(shape)).reshape(shape).astype(np.float32) % 7
+    assert run_graph(g, [given], {}) == (given * given).sum()
+    sums = [node for node in g if node.op.name == "ReduceSum"]
+    assert [node.operand(1).literal for node in sums] == axes
+    assert len(axes) == 1 or tensor_type(sums[0].operand(0)).shape[1] <= 1024
 
 
 def test_answers() -> None:

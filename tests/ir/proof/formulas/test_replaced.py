@@ -38,7 +38,7 @@ def test_another_optimizer_is_proved(to: str, cycle: str) -> None:
     assert found.proved, found
     stated = next(s for s in found.proof.stated if s.by == "replace-optimizer")
     assert set(stated.weights) == {n for n, v in original.state.items() if v.role == "weight"}
-    assert stated.says.startswith(to)
+    assert stated.says.startswith(f"optimizer {to}: ")
     kinds = {v.name: v.kind for v in found.proof.verdicts}
     assert kinds["hidden.weight"] == PURPOSE
     assert kinds["loss"] == SAME
