@@ -39,8 +39,8 @@ class Trials:
         run = session._engine.run
         outputs = session.program.graphs["judge"].outputs
 
-        def watched(name: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            results = run(name, inputs)
+        def watched(name: str, *given: Any) -> tuple[Any, ...]:
+            results = run(name, *given)
             if name == "judge":
                 self.losses.append(float(dict(zip(outputs, results, strict=True))["trial_loss"].asnumpy()))
             return results
