@@ -17,11 +17,10 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
-from ...analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.weights import WeightInfo
 from ...builders.nodes import Nodes
 from ...core.data import ZeroData
-from ...core.errors import AnatomyError
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import BACKWARD_ID, FORWARD_ID, lora_a_of, lora_b_of
 from ...core.program import Program
@@ -29,14 +28,11 @@ from ...core.types import TensorType
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import Layer, layers_of
+from .records import anatomy_of, options_of
 from .repeated import Repeated, update_as
 from .statement import Stated
 
 PASS = "lora"
-
-
-def asked(program: Program) -> Mapping[str, Any] | None:
-    return next((r.options for r in program.reports if r.name == PASS), None)
 
 
 def adapted(original: Program, program: Program) -> list[str]:
@@ -47,7 +43,7 @@ def adapted(original: Program, program: Program) -> list[str]:
 
 def still(program: Program, weights: Iterable[str]) -> frozenset[str]:
     """Those of the weights that adapters are trained in the place of."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return frozenset()
     globs = options["train"]
@@ -57,15 +53,12 @@ def still(program: Program, weights: Iterable[str]) -> frozenset[str]:
 
 def with_adapters(original: Program, program: Program) -> Program:
     """The original with the adapters that the program has."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return original
     base = original.copy()
     (graph,) = base.graphs.values()
-    try:
-        found = anatomy(graph)
-    except AnatomyError as error:
-        raise Unproved(f"the original's gradients cannot be told: {error}") from None
+    found = anatomy_of(graph)
     fx, own = Effects(graph), adapted(original, program)
     if not own or still(program, own) < set(own):
         raise Unproved("no weight has an adapter of its own, or one that has is trained as before")
@@ -84,7 +77,7 @@ def with_adapters(original: Program, program: Program) -> Program:
 
 def state(original: Program, program: Program) -> list[Stated]:
     """``original``: with the adapters."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return []
     own = [n for n, v in original.state.items() if v.role == "weight" and lora_a_of(n) in original.state]

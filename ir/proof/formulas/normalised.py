@@ -8,18 +8,17 @@ MindSpore's L2NormalizeGrad. s begins with 1, and is updated as the original upd
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any
 
 from ...analysis.effects.state_access import state_behind
 from ...analysis.effects.tokens import orders_only
-from ...analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.network import BACKWARD
 from ...analysis.training.weights import WeightInfo
 from ...builders.nodes import Nodes
 from ...builders.reduce import reduce_sum
 from ...core.data import from_numpy
-from ...core.errors import AnatomyError
 from ...core.graph import Node, Value, tensor_type
 from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import Op
@@ -29,6 +28,7 @@ from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import layers_of
+from .records import anatomy_of, options_of
 from .repeated import Repeated, update_as
 from .statement import Stated
 
@@ -38,17 +38,13 @@ _LEAST = 9.999999747378752e-05
 _NUMBER = tensor("float32", 1)
 
 
-def asked(program: Program) -> Mapping[str, Any] | None:
-    return next((r.options for r in program.reports if r.name == PASS), None)
-
-
 def multiplier_of(weight: str) -> str:
     return f"{weight.rpartition('.')[0]}.multiplier".lstrip(".")
 
 
 def with_heads(original: Program, program: Program) -> Program:
     """The original with the layers normalised that have a multiplier in the program."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return original
     if options["bias"] != "keep":
@@ -59,10 +55,7 @@ def with_heads(original: Program, program: Program) -> Program:
     base = original.copy()
     (graph,) = base.graphs.values()
     for name in heads:
-        try:
-            found = anatomy(graph)
-        except AnatomyError as error:
-            raise Unproved(f"the original's gradients cannot be told: {error}") from None
+        found = anatomy_of(graph)
         info = next((info for info in found.weights if info.name == name), None)
         if info is None:
             raise Unproved(f"nothing trains weight '{name}', whose layer has a multiplier")
@@ -74,7 +67,7 @@ def with_heads(original: Program, program: Program) -> Program:
 
 def state(original: Program, program: Program) -> list[Stated]:
     """``original``: with the heads."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return []
     heads = _heads(original, original.state)

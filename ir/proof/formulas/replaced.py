@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ...analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.gradient_path import gradient_paths
 from ...builders.nodes import Nodes
 from ...core.data import Data, from_numpy, numbers
-from ...core.errors import AnatomyError
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import average_of
 from ...core.primitives import CPU
@@ -30,6 +29,7 @@ from ...rewrite.stages import summed
 from ...symbolic.execution import Unproved
 from . import freeze
 from .optimizers import COUNT, RATE, Optimizer, Step, with_name
+from .records import anatomy_of
 from .schedule import rates_of
 from .statement import Stated
 
@@ -89,10 +89,7 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
     spec, optimizer = _optimizer(options, program.target)
     base = original.copy()
     (graph,) = base.graphs.values()
-    try:
-        found = anatomy(graph)
-    except AnatomyError as error:
-        raise Unproved(f"the original's gradients cannot be told: {error}") from None
+    found = anatomy_of(graph)
     paths = {path.weight: path for path in gradient_paths(graph, found)}
     matching = _matching(list(paths), options)
     still = freeze.for_good(before, matching)

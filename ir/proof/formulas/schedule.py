@@ -24,6 +24,7 @@ from ...core.types import DType, TensorType, tensor
 from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
+from .records import options_of
 from .statement import Stated
 
 if TYPE_CHECKING:
@@ -47,13 +48,9 @@ class Rate:
     weights: dict[str, None] = field(default_factory=dict)
 
 
-def asked(program: Program) -> Mapping[str, Any] | None:
-    return next((r.options for r in program.reports if r.name == PASS), None)
-
-
 def with_rates(original: Program, program: Program) -> Program:
     """The original with the rates of the schedule."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return original
     base = original.copy()
@@ -232,7 +229,7 @@ def _table(tables: Sequence[str], program: Program, wanted: np.ndarray) -> str:
 
 def state(original: Program, program: Program) -> list[Stated]:
     """``original``: with the rates."""
-    options = asked(program)
+    options = options_of(program, PASS)
     if options is None:
         return []
     (graph,) = original.graphs.values()

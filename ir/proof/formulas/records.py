@@ -1,0 +1,25 @@
+"""What formulas that state the original anew begin with: the record of their pass, and the original's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...core.errors import AnatomyError
+from ...core.graph import Graph
+from ...core.program import Program
+from ...symbolic.execution import Unproved
+
+
+def options_of(program: Program, name: str) -> Mapping[str, Any] | None:
+    """What the first use of a pass was asked for; None where no record names it."""
+    return next((r.options for r in program.reports if r.name == name), None)
+
+
+def anatomy_of(graph: Graph) -> TrainingAnatomy:
+    """The anatomy of a graph of the original; Unproved where it cannot be told."""
+    try:
+        return anatomy(graph)
+    except AnatomyError as error:
+        raise Unproved(f"the original's gradients cannot be told: {error}") from None
