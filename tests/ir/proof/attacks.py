@@ -21,9 +21,11 @@ from .mutations import Mutation, batches, mutated, starting, told_apart
 MATERIAL = Path(__file__).parents[2] / "material"
 
 
-@cache
-def _original(network: str) -> bc.Program:
+def load(network: str) -> bc.Program:
     return bc.load(MATERIAL / f"{network}.ir")
+
+
+_original = cache(load)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from boost_compile.ir.analysis.training.stages import Point
@@ -16,9 +15,8 @@ from boost_compile.passes import clip_gradients, gradient_freeze, lower_gradient
 
 import boost_compile as bc
 
-from .attacks import attacks
+from .attacks import attacks, load
 
-MATERIAL = Path(__file__).parents[2] / "material"
 NORM, EACH, VALUE = (f"clip-gradients{{by={by},limit=0.05}}" for by in ("global-norm", "tensor-norm", "value"))
 CENTRAL = "lower-gradient-centralization"
 BIAS = "parameter-groups{match=[*.bias],lr_factor=2.0,weight_decay=0.5}"
@@ -32,10 +30,6 @@ CYCLES = (
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
     "data-parallel,gradient-accumulation{steps=2}",
 )
-
-
-def load(name: str) -> bc.Program:
-    return bc.load(MATERIAL / f"{name}.ir")
 
 
 def proof(name: str, pipeline: str) -> Proof:

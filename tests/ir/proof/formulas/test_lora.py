@@ -12,9 +12,8 @@ from boost_compile.ir.proof.verdict import PURPOSE, STATE
 from boost_compile.passes.lora import adapters
 
 import boost_compile as bc
-from tests.ir.proof.attacks import attacks
+from tests.ir.proof.attacks import attacks, load
 
-MATERIAL = Path(__file__).parents[3] / "material"
 LORA = "lora{match=[*.weight],rank=2,train=[output.bias]}"
 CYCLES = (
     "",
@@ -22,10 +21,6 @@ CYCLES = (
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
     "data-parallel,clip-gradients{limit=0.05},parameter-groups{match=[*lora_A*],lr_factor=2.0},schedule{total=9}",
 )
-
-
-def load(name: str) -> bc.Program:
-    return bc.load(MATERIAL / f"{name}.ir")
 
 
 @pytest.mark.parametrize("cycle", CYCLES)

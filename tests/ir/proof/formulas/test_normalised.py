@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from boost_compile.ir.proof.verdict import PURPOSE, RESULT, STATE
 from boost_compile.passes.normalised_head import rewrite
 
 import boost_compile as bc
-from tests.ir.proof.attacks import attacks
+from tests.ir.proof.attacks import attacks, load
 
-MATERIAL = Path(__file__).parents[3] / "material"
 CYCLES = (
     "",
     "gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
     "data-parallel,clip-gradients{limit=0.05},gradient-accumulation{steps=2}",
 )
-
-
-def load(name: str) -> bc.Program:
-    return bc.load(MATERIAL / f"{name}.ir")
 
 
 @pytest.mark.parametrize("cycle", CYCLES)

@@ -10,7 +10,7 @@ from boost_compile.ir.proof.verdict import PURPOSE, SAME
 from boost_compile.passes.replace_optimizer.composed import Composed
 
 import boost_compile as bc
-from tests.ir.proof.attacks import attacks
+from tests.ir.proof.attacks import attacks, load
 
 TESTS = Path(__file__).parents[3]
 OPTIMIZERS = ("lion{weight_decay=0.1}", "muon", "schedule-free-adamw{weight_decay=0.1,lr=0.02}", "lamb{eps=0.001}")
@@ -19,10 +19,6 @@ CYCLES = (
     "gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
     "data-parallel,clip-gradients{limit=0.05},parameter-groups{match=[*.bias],lr_factor=2.0},schedule{total=9}",
 )
-
-
-def load(name: str) -> bc.Program:
-    return bc.load(TESTS / "material" / f"{name}.ir")
 
 
 def replaced(original: bc.Program, to: str, more: str = "", cycle: str = "") -> bc.Program:

@@ -9,7 +9,7 @@ import pytest
 from boost_compile.ir.proof.verdict import PURPOSE, SAME
 
 import boost_compile as bc
-from tests.ir.proof.attacks import attacks
+from tests.ir.proof.attacks import attacks, load
 
 TESTS = Path(__file__).parents[3]
 COSINE = "schedule{total=20,warmup=3}"
@@ -19,10 +19,6 @@ CYCLES = (
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
     "data-parallel,clip-gradients{limit=0.05},parameter-groups{match=[*.bias],lr_factor=2.0}",
 )
-
-
-def load(name: str) -> bc.Program:
-    return bc.load(TESTS / "material" / f"{name}.ir")
 
 
 @pytest.mark.parametrize("cycle", CYCLES)
