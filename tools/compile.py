@@ -383,12 +383,13 @@ def _show_proof(found: Proved, *, stderr: bool) -> None:
 def _prove_after(source: Program, p: Pass, program: Program) -> None:
     """Error after the first pass whose program is not proved."""
     from ..ir.core.errors import Error
-    from .proof.run import prove
+    from .proof.run import alike, prove
     from .proof.table import failure
 
     found = prove(source, program)
     if not found.proved:
-        first = failure(found.proof.failures[0], found.terms, program) if found.proof.failures else found.objection
+        failures = alike(found.proof.failures)
+        first = failure(*failures[0], found.terms, program) if failures else found.objection
         raise Error(f"after pass '{p.name}': {found.verdict()}\n  {first}")
 
 

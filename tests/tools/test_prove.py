@@ -65,6 +65,16 @@ def test_what_is_not_proved_names_terms_and_pass(here: Path, capsys: Capture) ->
     assert not Path("wrong.boost", "proof.json").exists()
 
 
+def test_a_reason_is_told_once_for_all_states(here: Path, capsys: Capture) -> None:
+    path = made("adasum")
+    done = shell(capsys, command, MLP, path)
+    assert done.code == 1
+    said = " ".join(done.out.split())
+    assert said.count("no formula says how") == 1, done.out
+    assert f"{len(bc.load(MLP).state)} states (hidden.weight, " in said, done.out
+    assert repr(bc.prove(str(MLP), path)).count("no formula says how") == 1
+
+
 def test_json(here: Path, capsys: Capture) -> None:
     path = made("overflow-check,gradient-accumulation{steps=2}")
     found = shell(capsys, command, MLP, path, "--json", "--no-store").document

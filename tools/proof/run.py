@@ -33,8 +33,8 @@ SEED = 0x5EED
 LEGALIZE = "legalize"
 
 
-_SHOWN = 8
-"""How many states ``repr`` names that are not proved."""
+MOST = 8
+"""So many states are named one by one in a row, and so many failures are shown."""
 
 
 @dataclass(repr=False)
@@ -58,10 +58,10 @@ class Proved(Displayed):
         return self.proved
 
     def __repr__(self) -> str:
-        failures = self.proof.failures
-        lines = [self.verdict(), *(not_proved(v) for v in failures[:_SHOWN])]
-        if len(failures) > _SHOWN:
-            lines.append(f"… and {len(failures) - _SHOWN} more")
+        failures = alike(self.proof.failures)
+        lines = [self.verdict(), *(not_proved(v, names) for v, names in failures[:MOST])]
+        if len(failures) > MOST:
+            lines.append(f"… and {sum(len(names) for _, names in failures[MOST:])} more")
         if self.objection:
             lines.append(f"The checker does not agree: {self.objection}")
         return "\n  ".join(map(printable, lines))
@@ -77,10 +77,26 @@ class Proved(Displayed):
         return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
 
 
-def not_proved(v: Verdict) -> str:
-    """What is not proved, in words."""
+def alike(failures: list[Verdict]) -> list[tuple[Verdict, list[str]]]:
+    """Failures that differ in the name of the state or result alone are one, with all names."""
+    found: dict[Verdict, tuple[Verdict, list[str]]] = {}
+    for v in failures:
+        found.setdefault(replace(v, name=""), (v, []))[1].append(v.name)
+    return list(found.values())
+
+
+def not_proved(v: Verdict, names: list[str]) -> str:
+    """What is not proved of these states or results, in words."""
     where = f" in graph '{v.graph}'" if v.graph else ""
-    return f"not proved: {v.what} '{v.name}'{where}" + (f": {v.detail}" if v.detail else "")
+    of = f"{v.what} '{v.name}'" if len(names) == 1 else named(v.what, names)
+    return f"not proved: {of}{where}" + (f": {v.detail}" if v.detail else "")
+
+
+def named(what: str, names: list[str]) -> str:
+    """States or results by name; only the first of many."""
+    if len(names) > MOST:
+        return f"{counted(len(names), what)} ({', '.join(names[:3])}, …)"
+    return f"{what} {', '.join(names)}"
 
 
 def check_made_from(original: Program, program: Program) -> None:

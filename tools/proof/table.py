@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
-from ...ir.core.wording import counted
 from ...ir.proof.formulas.statement import Stated
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
 from ...ir.symbolic.terms import Terms
 from .. import cli
 from ..tables import say
-from .run import Proved, guilty, not_proved
+from .run import MOST, Proved, alike, guilty, named, not_proved
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _STYLES = {SAME: "green", REALS: "green", PURPOSE: "cyan", OWN: "dim", UNPROVED: "bold red"}
-_MOST = 8
-"""States that are named one by one in a row, and failures that are shown."""
 _DEEP = 3
 """Levels of a term that are shown."""
 
@@ -34,15 +31,17 @@ def print_proof(found: Proved, out: Console) -> None:
             if verdict == kind:
                 style = _STYLES[kind]
                 shown.add_row(
-                    f"[{style}]{kind}[/{style}]", cli.escape(_named(what, list(dict.fromkeys(names)))),
+                    f"[{style}]{kind}[/{style}]", cli.escape(named(what, list(dict.fromkeys(names)))),
                     ", ".join(laws), cli.escape(detail),
                 )  # fmt: skip
     if rows:
         out.print(shown)
-    for v in found.proof.failures[:_MOST]:
-        say(out, cli.escape(failure(v, found.terms, found.program)), "red")
-    if len(found.proof.failures) > _MOST:
-        say(out, f"and {len(found.proof.failures) - _MOST} more that are not proved (--json lists all)", "red")
+    failures = alike(found.proof.failures)
+    for v, names in failures[:MOST]:
+        say(out, cli.escape(failure(v, names, found.terms, found.program)), "red")
+    if len(failures) > MOST:
+        more = sum(len(names) for _, names in failures[MOST:])
+        say(out, f"and {more} more that are not proved (--json lists all)", "red")
     if found.objection:
         say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
     for stated in found.proof.stated:
@@ -54,18 +53,12 @@ def print_proof(found: Proved, out: Console) -> None:
 
 def _of(stated: Stated) -> str:
     """Which weights a formula is about."""
-    return f" ({_named('weight', list(stated.weights))})" if stated.weights else ""
+    return f" ({named('weight', list(stated.weights))})" if stated.weights else ""
 
 
-def _named(what: str, names: list[str]) -> str:
-    if len(names) > _MOST:
-        return f"{counted(len(names), what)} ({', '.join(names[:3])}, …)"
-    return f"{what} {', '.join(names)}"
-
-
-def failure(v: Verdict, terms: Terms, program: Program) -> str:
-    """What is not proved, in words, with the first terms that differ."""
-    lines = [not_proved(v)]
+def failure(v: Verdict, names: list[str], terms: Terms, program: Program) -> str:
+    """What is not proved of these states or results, in words, with the first terms that differ."""
+    lines = [not_proved(v, names)]
     by = guilty(v, program)
     if by:
         lines.append(f"last touched by pass {by}")
