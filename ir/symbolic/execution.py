@@ -20,7 +20,8 @@ from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL
 from ..core.predicates import is_effect, is_float_tensor, is_random, rests, written_operands
 from ..core.primitives import CPU, Family, facts, make_op
-from ..core.types import IOMONAD, TensorType, TupleType, is_monad
+from ..core.primitives.calls import CODES, names_type
+from ..core.types import IOMONAD, DType, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
 from ..rewrite.seeds import SEED_ATTRIBUTES
 from .terms import AVERAGED, VARIES, Terms
@@ -29,6 +30,7 @@ from .things import Choice, Closure, Memory, Ref, Thing
 WORLD = "\0output"
 """The state that stands for what a graph prints and sends."""
 _DEEPEST = 60
+_FLOATS = {code for dtype, code in CODES.items() if dtype.is_float}
 
 
 class Unproved(Error):
@@ -274,6 +276,8 @@ class _Run:
         operands = node._operands
         taken = [i for i, v in enumerate(operands) if not is_monad(v.type)]
         arguments = tuple(self._term(things[i], memory) for i in taken)
+        if not terms.rounds:
+            arguments = tuple(self._named_type(node, i, a) for i, a in zip(taken, arguments, strict=True))
         said, shape = terms.type(node.type)
         copies = known.family is Family.COPY and not known.writes and len(arguments) == 1
         if copies or (not terms.rounds and _is_cast(node)):
@@ -297,6 +301,13 @@ class _Run:
         if self.side is not None and self.side.only and not inside:
             return terms.make(("left out", name, node.name), arguments, shape, node, AVERAGED)
         return self._effect(node, name, things, taken, arguments, written, memory, inside)
+
+    def _named_type(self, node: Node, i: int, argument: int) -> int:
+        """An operand; where it is the number of a type of floating-point numbers, that of the one type that is left."""
+        value = self.terms.values.get(argument)
+        if isinstance(value, int) and value in _FLOATS and names_type(node.op.name, i):
+            return self.terms.constant(CODES[DType.FLOAT32])
+        return argument
 
     def _again(self, node: Node, name: str, arguments: tuple[int, ...], made: int) -> Thing:
         """``made``; its first element by the laws ``mask`` and ``at rest``, where it is that of an earlier result."""

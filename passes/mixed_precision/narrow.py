@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD
-from ...ir.builders.cast import CODES, cast
+from ...ir.builders.cast import cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import BytesData, numbers
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, rewire
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import VIEWS, Family, facts, named
+from ...ir.core.primitives.calls import CODES, names_type
 from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.core.walk import carried_operands, through, walk
-from ...ir.formats.python.model import handled_operands
 from ..step.again import SCOPE as SCOPE_AGAIN
 from ..step.again import mark_again, waiting
 from .lists import FLOAT_OPERANDS, FLOAT_RESULTS
@@ -110,8 +110,7 @@ class Narrowing:
             _alias(node.operand(i), node)
         self._take(node, [i for i in FLOAT_OPERANDS.get(node.op.name, ()) if i < node.num_operands], DType.FLOAT32)
         for i, value in enumerate(node.operands):
-            named = handled_operands().get((node.op.name, i), ("", ""))[0] == "dtype"
-            if named and value.literal == CODES[DType.FLOAT32]:
+            if names_type(node.op.name, i) and value.literal == CODES[DType.FLOAT32]:
                 node.set_operand(i, self.graph.constant(CODES[self.dtype]))
         node.type = halved(node.op.name, node.type, self.dtype)
         if node.attributes.get("is_grad"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.builders.cast import CODES
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import BytesData, Data, numbers
 from ...ir.core.graph import Constant, Graph, Node
+from ...ir.core.primitives.calls import CODES, names_type
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType, TupleType, Type
-from ...ir.formats.python.model import handled_operands
 from ...ir.rewrite.effects.editing import Effects
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -66,7 +65,7 @@ def _widen(main: Graph) -> int:
 
 def _constant(graph: Graph, node: Node, i: int, constant: Constant) -> Constant:
     """What stands for a constant operand: its values in float32, or the number of that type."""
-    if handled_operands().get((node.op.name, i), ("", ""))[0] == "dtype" and constant.value in _CODES:
+    if names_type(node.op.name, i) and constant.value in _CODES:
         return graph.constant(CODES[DType.FLOAT32])
     return _tensor(graph, constant)
 

@@ -1,14 +1,11 @@
-"""The model of the source: templates, which become classes, and their instances; and the two tables of how MindSpore's
-primitives take their arguments."""
+"""The model of the source: templates, which become classes, and their instances."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from ...builders.cast import CODES
+from ...core.primitives.calls import CODES
 from ...core.types import DType
 
 Argument = tuple[Any, ...]
@@ -80,19 +77,3 @@ class Instance:
     literals: tuple[str, ...]
     states: tuple[str, ...]
     children: tuple[Instance, ...]
-
-
-@cache
-def constructor_arguments() -> dict[str, tuple[str, ...]]:
-    """Constructor arguments of MindSpore's primitive functions (2.10): a MindIR holds them as the last operands."""
-    text = (resources.files(__package__) / "constructor_arguments.txt").read_text("ascii")
-    return {name: tuple(names) for name, *names in map(str.split, text.splitlines())}
-
-
-@cache
-def handled_operands() -> dict[tuple[str, int], tuple[str, str]]:
-    """By primitive and position: operands that a call takes as a type (``dtype``) or a word (``enum``), and a MindIR
-    holds as a number; with their names (MindSpore 2.10)."""
-    text = (resources.files(__package__) / "handled_operands.txt").read_text("ascii")
-    rows = (line.split() for line in text.splitlines())
-    return {(name, int(at)): (kind, argument) for name, kind, argument, at in rows}

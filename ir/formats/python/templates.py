@@ -13,11 +13,12 @@ from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import CALL, Op
 from ...core.predicates import is_random
 from ...core.primitives import Family, facts
+from ...core.primitives.calls import constructor_arguments, handled_operands
 from ...core.types import is_monad
 from .functions import call_of, calls_itself
 from .identifiers import camel, snake
 from .literals import is_number, is_small, literal
-from .model import DTYPES, Argument, Instance, Primitive, Slot, Step, Template, constructor_arguments, handled_operands
+from .model import DTYPES, Argument, Instance, Primitive, Slot, Step, Template
 from .order import resolved
 from .regions import Layout, Region, lay_out
 

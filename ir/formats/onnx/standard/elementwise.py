@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from ....builders.cast import CODES
 from ....core.graph import Node
+from ....core.primitives.calls import CODES
 from ....core.types import DType
 from ....core.wording import counted
 from ..vocabulary import BITWISE, COMPARISONS, UNARY, Unsupported, dtype_of, shape_of
