@@ -49,12 +49,7 @@ graph @step(%x: float32[2]) {
 """
 """An optimizer that a CPU has no kernel for."""
 
-STEP = """
-state %v: float32[2] role=weight
-state %w: float32[2] role=weight
-state %rate: float32[] role=hyperparameter
-graph @step(%x: float32[2]) -> (loss) {
-  %v0 = Load(%v, umonad) @f
+NETWORK = """  %v0 = Load(%v, umonad) @f
   %w0 = Load(%w, umonad) @f
   %y = Mul(%v0, %x) @f
   %z = Mul(%y, %w0) @f
@@ -64,33 +59,38 @@ graph @step(%x: float32[2]) -> (loss) {
   %dy = Mul(%dz, %w0) @b
   %dv = Mul(%dy, %x) @b
   %t = UpdateState(umonad, %y, %z, %dy)
-  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]
+"""
+"""Two layers, each a weight that its input is multiplied by; with their gradients, and the token behind it."""
+
+STEP = (
+    """
+state %v: float32[2] role=weight
+state %w: float32[2] role=weight
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[2]) -> (loss) {
+"""
+    + NETWORK
+    + """  %up1 = ApplyGradientDescent(%v, %rate, %dv, %t) : float32[2]
   %up2 = ApplyGradientDescent(%w, %rate, %dw, %t) : float32[2]
   %end = UpdateState(%t, %up1, %up2)
   %r = Depend(%loss, %end)
   return %r
 }"""
-"""Two layers, each a weight that its input is multiplied by."""
+)
+"""An update of each layer of :data:`NETWORK`."""
 
 
-SLOT_SHOWN = """
+SLOT_SHOWN = (
+    """
 state %v: float32[2] role=weight
 state %w: float32[2] role=weight
 state %a: float32[2]
 state %b: float32[2]
 state %seen: float32[2]
 graph @step(%x: float32[2]) -> (loss) {
-  %v0 = Load(%v, umonad) @f
-  %w0 = Load(%w, umonad) @f
-  %y = Mul(%v0, %x) @f
-  %z = Mul(%y, %w0) @f
-  %loss = ReduceSum(%z, (), false, false) @f
-  %dz = OnesLike(%z) @b
-  %dw = Mul(%dz, %y) @b
-  %dy = Mul(%dz, %w0) @b
-  %dv = Mul(%dy, %x) @b
-  %t = UpdateState(umonad, %y, %z, %dy)
-  %up1 = ApplyMomentum(%v, %a, float32[]<0.1>, %dv, float32[]<0.9>, %t) : float32[2]
+"""
+    + NETWORK
+    + """  %up1 = ApplyMomentum(%v, %a, float32[]<0.1>, %dv, float32[]<0.9>, %t) : float32[2]
   %t1 = UpdateState(%t, %up1)
   %up2 = ApplyMomentum(%w, %b, float32[]<0.1>, %dw, float32[]<0.9>, %t1) : float32[2]
   %t2 = UpdateState(%t1, %up2)
@@ -100,6 +100,7 @@ graph @step(%x: float32[2]) -> (loss) {
   %r = Depend(%loss, %end)
   return %r
 }"""
+)
 """%w is updated with a slot that the graph shows too."""
 
 

@@ -14,7 +14,10 @@ from tests import graphs
 from tests.execution import ORDERS, Arrays, train
 from tests.material import material
 
-HEAD = """
+from .graphs import NETWORK
+
+HEAD = (
+    """
 state %v: float32[2,2] role=weight
 state %w: float32[2,2] role=weight
 state %m_v: float32[2,2] role=slot
@@ -24,17 +27,9 @@ state %s_w: float32[2,2] role=slot
 state %rate: float32[] role=hyperparameter
 state %other: float32[] role=hyperparameter
 graph @step(%x: float32[2,2]) -> (loss) {
-  %v0 = Load(%v, umonad) @f
-  %w0 = Load(%w, umonad) @f
-  %y = Mul(%v0, %x) @f
-  %z = Mul(%y, %w0) @f
-  %loss = ReduceSum(%z, (), false, false) @f
-  %dz = OnesLike(%z) @b
-  %dw = Mul(%dz, %y) @b
-  %dy = Mul(%dz, %w0) @b
-  %dv = Mul(%dy, %x) @b
-  %t = UpdateState(umonad, %y, %z, %dy)
 """
+    + NETWORK
+)
 TAIL = """
   %end = UpdateState(%t, %up_v, %up_w)
   %r = Depend(%loss, %end)
