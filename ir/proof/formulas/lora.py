@@ -28,7 +28,7 @@ from ...core.types import TensorType
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import Layer, layers_of
-from .records import anatomy_of, options_of
+from .records import anatomy_of, options_of, trained
 from .repeated import Repeated, update_as
 from .statement import Stated
 
@@ -66,9 +66,7 @@ def with_adapters(original: Program, program: Program) -> Program:
     for name in own:
         if not any(fnmatchcase(name, glob) for glob in options["match"]):
             raise Unproved(f"weight '{name}' has an adapter, and the options do not ask for it")
-        info = next((info for info in found.weights if info.name == name), None)
-        if info is None:
-            raise Unproved(f"nothing trains weight '{name}', which has an adapter")
+        info = trained(found, name, "which has an adapter")
         new += _adapt(base, program, found, info, fx, options)
     update_as(base, found, new, fx)
     fx.commit()

@@ -28,7 +28,7 @@ from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from .layers import layers_of
-from .records import anatomy_of, options_of
+from .records import anatomy_of, options_of, trained
 from .repeated import Repeated, update_as
 from .statement import Stated
 
@@ -56,9 +56,7 @@ def with_heads(original: Program, program: Program) -> Program:
     (graph,) = base.graphs.values()
     for name in heads:
         found = anatomy_of(graph)
-        info = next((info for info in found.weights if info.name == name), None)
-        if info is None:
-            raise Unproved(f"nothing trains weight '{name}', whose layer has a multiplier")
+        info = trained(found, name, "whose layer has a multiplier")
         fx = Effects(graph)
         _normalise(base, found, info, fx)
         fx.commit()

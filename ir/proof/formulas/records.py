@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...analysis.training.weights import WeightInfo
 from ...core.errors import AnatomyError
 from ...core.graph import Graph
 from ...core.program import Program
@@ -23,3 +24,11 @@ def anatomy_of(graph: Graph) -> TrainingAnatomy:
         return anatomy(graph)
     except AnatomyError as error:
         raise Unproved(f"the original's gradients cannot be told: {error}") from None
+
+
+def trained(found: TrainingAnatomy, name: str, which: str) -> WeightInfo:
+    """How the original trains a weight; Unproved where nothing does, with ``which`` it is."""
+    for info in found.weights:
+        if info.name == name:
+            return info
+    raise Unproved(f"nothing trains weight '{name}', {which}")
