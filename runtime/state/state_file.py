@@ -66,20 +66,21 @@ def read_saved(
 
 def _check_names(origin: str, given: list[str], known: list[str]) -> None:
     expected, held = set(known), set(given)
+    missing = [name for name in known if name not in held]
     for name in given:
         if name not in expected:
-            raise RuntimeFailure(
-                f"{origin} holds '{name}', which the program does not know{nearest(name, known)}.",
-                python="strict=False skips such names.",
-                command="boost-run --load … --partial skips such names.",
-            )
-    missing = [name for name in known if name not in held]
+            raise _other_names(f"{origin} holds '{name}', which the program does not know{nearest(name, known)}.")
     if missing:
-        raise RuntimeFailure(
-            f"{origin} lacks {len(missing)} of {len(known)} names, first '{missing[0]}'{nearest(missing[0], given)}.",
-            python="strict=False keeps their values.",
-            command="boost-run --load … --partial keeps their values.",
-        )
+        first = f"first '{missing[0]}'{nearest(missing[0], given)}"
+        raise _other_names(f"{origin} lacks {len(missing)} of {len(known)} names, {first}.")
+
+
+def _other_names(what: str) -> RuntimeFailure:
+    return RuntimeFailure(
+        what,
+        python="A state of the same program is expected; strict=False takes what both have.",
+        command="--load and --resume take a state of the same program; --load … --partial takes what both have.",
+    )
 
 
 def _checked(origin: str, name: str, value: Any, type_: TensorType) -> Any:

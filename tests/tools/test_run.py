@@ -160,7 +160,11 @@ def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
         (("--data", "wide.npz"), ("wide.npz: array 'arr_0': input 'inputs0'", "takes float32, got float64")),
         (("--data", "nan.npz"), ("nan.npz: array 'arr_0': row 20 holds NaN (1 of 38 rows", "--check-overflow")),
         (("--data", "data.npz", "--partial"), ("--partial says how to --load",)),
-        (("--data", "data.npz", "--load", "data.npz"), ("holds 'arr_0'", "boost-run --load … --partial skips")),
+        (("--data", "data.npz", "--load", "data.npz"), ("holds 'arr_0'", "--load … --partial takes what both have")),
+        (
+            ("--data", "data.npz", "--resume", "data.npz"),
+            ("holds 'arr_0'", "--resume take a state of the same program"),
+        ),
         (("--data", "data.npz", "--load", "data.npz", "--partial"), ("data.npz holds nothing of the program",)),
         (("--data", "data.npz", "--save", "state.txt"), ("state.txt: no state file by its name",)),
         ((), ("--data",)),
