@@ -1,7 +1,7 @@
 """A graph written into another: its effects happen there, and its inputs are values of that graph.
 
 For example, a graph ``(%g) { Assign(%slow, %g, u) }`` grafted with ``%g`` standing for ``%dw`` adds
-``Assign(%slow, %dw, …)`` to the effects of a graph that computes ``%dw``.
+``Assign(%slow, %dw, …)`` to the effects of a graph that computes ``%dw``. A branch of a Switch is such a graph too.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..analysis.effects.effect_list import list_effects
-from ..core.graph import Constant, Graph, GraphRef, Value
+from ..analysis.effects.effect_list import EffectList, list_effects
+from ..core.graph import Constant, Graph, GraphRef, Node, Value
 from ..core.types import FunctionType, is_monad
 from .effects.editing import Effects
 
@@ -26,6 +26,24 @@ def graft(fx: Effects, source: Graph, inputs: Mapping[Value, Value], at: int) ->
     for state in list(copy.states.values()):
         given[state] = graph.state(state.name, state.type)
     _move_functions(graph, copy)
+    return _write(fx, copy, listed, given, at)
+
+
+def inline(fx: Effects, call: Node, branch: Value) -> None:
+    """What a branch of the Switch of ``call`` does is done in the place of the call, whichever way the Switch goes.
+    Nothing may take the value of the call, and no other call the branch."""
+    function, *bound = branch.operands if isinstance(branch, Node) else (branch,)
+    assert isinstance(function, GraphRef)
+    arguments = [*bound, *call.operands[1:]]  # without a token, as a rule
+    given: dict[Value, Value] = dict(zip(function.graph.inputs, arguments, strict=False))
+    at = next(i for i, e in enumerate(fx.list) if e.node is call)
+    _write(fx, function.graph, list_effects(function.graph), given, at)
+    fx.drop([e for e in fx.list if e.node is call])
+
+
+def _write(fx: Effects, copy: Graph, listed: EffectList, given: dict[Value, Value], at: int) -> int:
+    """Moves the nodes of ``copy`` into the graph of ``fx``."""
+    graph = fx.graph
     nodes = list(copy)
     operands = {node: node.operands for node in nodes}
     copy.result = copy.constant(True)

@@ -31,7 +31,7 @@ from ...ir.rewrite.stages import summed
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.names import SKIPPED, TABLE
-from ..step.own_check import find_own_check
+from ..step.own_update import lay_open, put_back
 from ..step.rates import NAME, Rate, find_rates, set_rates
 from ..step.results import named_results, with_results
 from ..step.split import forget_unused, refuse_sparse, sparse_gradients
@@ -47,8 +47,9 @@ class ReplaceOptimizer(Pass):
     ``to`` names an optimizer of ``mindspore.nn`` with its options, as ``boost-compile --optimizer`` does:
     ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. ``lion``,
     ``muon``, ``schedule-free-adamw`` and, for a CPU, ``lamb`` are made of portable primitives here. The optimizer takes
-    the gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Weight
-    decay and centralization were part of the optimizer that goes.
+    the gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Where
+    the cell skips an update that overflows, it skips that of the new optimizer. Weight decay and centralization were
+    part of the optimizer that goes.
 
     ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
@@ -78,14 +79,17 @@ class ReplaceOptimizer(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         graph = _graph(program)
+        beside = lay_open(graph, scope=SCOPE)
         paths = self._paths(program, graph)
         weights = [path.weight for path in paths]
         spec = parse_spec(self.to, "optimizer")
         rate, kept = self._rate(program, graph, weights, spec)
-        gone = sorted(set(_exchange(program, graph, paths, spec, rate)) - set(program.state))
+        gone = sorted(set(_exchange(program, graph, paths, spec, rate, beside or ())) - set(program.state))
         if kept is not None:
             rates = [r for r in find_rates(program, [graph]) if set(r.weights) & set(weights)]
             set_rates(program, [graph], [(rate, kept) for rate in rates])
+        if beside is not None:
+            put_back(graph, beside, scope=SCOPE)
         for path in paths:
             for stage in ("weight-decay", "centralize"):
                 if path.has(stage):
@@ -168,11 +172,6 @@ def _graph(program: Program) -> Graph:
     if len(program.graphs) != 1 or is_fed(graphs[0]) or SKIPPED in program.state or averaged:
         raise PassError("the program is no plain training step any more: ask for all passes in one pipeline")
     (graph,) = graphs
-    if find_own_check(graph, Effects(graph).list) is not None:
-        raise PassError(
-            "the file itself decides whether it updates (its optimizer stands behind a condition): export "
-            "nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
-        )
     return graph
 
 
@@ -201,8 +200,8 @@ class _Old:
     counters: set[str]
 
 
-def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str]) -> _Old:
-    """The updates of these weights, and what only they need."""
+def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], beside: Collection[Node]) -> _Old:
+    """The updates of these weights, and what only they need. ``beside``: effects that stay in any case."""
     updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
     slots = {name for name, v in program.state.items() if v.weight in weights and v.role == "slot"}
     own = set(weights)
@@ -226,7 +225,7 @@ def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str]) 
     nodes = {effect.node for effect in gone}
     rest = [e for e in fx.list if not e.passive and e.node not in nodes]
     served = _read([e.node for e in gone])
-    alone = {s.name for e in rest for s in e.writes} & _hyperparameters(program)
+    alone = {s.name for e in rest if e.node not in beside for s in e.writes} & _hyperparameters(program)
     while True:  # a state that only writes of itself read
         needed = _read([result_value(graph), *(e.node for e in rest if not {s.name for s in e.writes} <= alone)])
         if not needed & alone:
@@ -290,13 +289,18 @@ def _refuse_second_look(graph: Graph, fx: Effects, updates: set[Node]) -> None:
 
 
 def _exchange(
-    program: Program, graph: Graph, paths: Sequence[GradientPath], spec: Spec, rate: float | None
+    program: Program,
+    graph: Graph,
+    paths: Sequence[GradientPath],
+    spec: Spec,
+    rate: float | None,
+    beside: Collection[Node],
 ) -> list[str]:
     """Takes the updates of the weights out, with the state that only they keep, and puts the new ones in their place.
-    Returns the names of the state that went."""
+    Effects ``beside`` them stay. Returns the names of the state that went."""
     weights = {path.weight: program.state[path.weight] for path in paths}
     fx, n = Effects(graph), Nodes(graph, SCOPE)
-    old = _old(program, graph, fx, set(weights))
+    old = _old(program, graph, fx, set(weights), beside)
     # What nothing takes (the rate of an AdaFactor) gives its name away.
     taken = {name for name, state in graph.states.items() if state.uses} - set(weights) - old.states - old.counters
     used = program.used_state()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,14 +85,30 @@ def _tensorboard(path: Path) -> Iterator[Writer]:
 
 @contextmanager
 def _mindinsight(path: Path) -> Iterator[Writer]:
-    from mindspore import SummaryRecord, Tensor
+    """Written by this process: MindSpore's SummaryRecord forks processes while its engine has threads, and now and then
+    one of them waits forever for a lock."""
+    from mindspore.train.summary.enums import WriterPluginEnum
+    from mindspore.train.summary.writer import SummaryWriter
+    from mindspore.train.summary_pb2 import Event
 
-    with explained(path), SummaryRecord(str(path), raise_exception=True) as events:
+    with explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+        second = int(time.time())
+        while any(path.glob(f"*.summary.{second}.*")):
+            second += 1
+        with closing(SummaryWriter(str(path / f"events.out.events.summary.{second}.0.{platform.node()}_MS"))) as events:
+            event = Event()
 
-        def add(tag: str, value: float, step: int) -> None:
-            events.add_value("scalar", tag, Tensor(value))
+            def add(tag: str, value: float, step: int) -> None:
+                event.summary.value.add(tag=tag, scalar_value=value)
 
-        yield _Events(add, events.record)
+            def finish(step: int) -> None:
+                event.step, event.wall_time = step, time.time()
+                events.write(WriterPluginEnum.SUMMARY.value, event.SerializeToString())
+                events.flush()
+                event.Clear()
+
+            yield _Events(add, finish)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from mindspore import nn
 
 import boost_compile as bc
 from tests.compare import assert_equal
+from tests.loss_scale import spoiled, train_scaled
 from tests.native import train_steps
 from tests.networks import CASES
 from tests.networks.optimizers import OPTIMIZERS
@@ -43,6 +44,14 @@ FEW = [("mlp_adam", "momentum_decay"), ("mlp_momentum_groups", "adam"), ("mlp_ad
 MANY = [
     *((f"mlp_{source}", to) for source in SPECS for to in SPECS),
     *((network, to) for network in NETWORKS[1:] for to in SPECS),
+]  # fmt: skip
+SCALED = [
+    ("scaled_fixed", "adam"), ("scaled_dynamic", "asgd"), ("scaled_dynamic", "adam_weight_decay"),
+    ("scaled_tensor", "momentum_decay"), ("scaled_tensor_of_one", "adagrad"), ("scaled_gpu", "sgd_decay"),
+    ("scaled_910a", "lazy_adam"), ("scaled_910b", "rprop"), ("scaled_allocated", "nesterov"),
+    ("scaled_partly_awaited", "adamax"), ("scaled_lenet_adam", "momentum_decay"), ("scaled_branch", "adam"),
+    ("scaled_lstm", "momentum_decay"), ("scaled_shared_weights", "adafactor"), ("scaled_two_inputs", "ftrl"),
+    ("scaled_half_compute", "momentum_decay"), ("scaled_gpt", "lazy_adam"),
 ]  # fmt: skip
 
 
@@ -87,6 +96,52 @@ def test_other_passes_find_what_they_find_in_an_export(exported: Exported, passe
         one.step(*batch)
         other.step(*batch)
     assert_equal(one.state(), other.state())
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "steps"),
+    [
+        ("scaled_dynamic", "adam", 1),
+        *(pytest.param(*p, k, marks=pytest.mark.slow) for p in SCALED for k in (1, 2)),
+    ],
+)
+def test_behind_the_check_of_the_cell_it_trains_as_an_export(
+    exported: Exported, name: str, to: str, steps: int
+) -> None:
+    """Cells that skip the update by themselves, in all their forms, with and without accumulation."""
+    case = replace(CASES[name], name=f"{name}_by_{to}", optimizer=OPTIMIZERS[to])
+    batches = case.batches(6 * steps)
+    if batches[0][0].dtype == np.float32:
+        batches = spoiled(batches, {2 * steps: np.inf, 4 * steps: 1e38})
+    cycles = [batches[i : i + steps] for i in range(0, len(batches), steps)]
+    expected = train_scaled(case, cycles)
+    assert 0 < sum(expected.skipped) < 5, "the test must see both"
+    accumulation = f"gradient-accumulation{{steps={steps}}}," if steps > 1 else ""
+    program = bc.compile(bc.load(exported(name)), f'{accumulation}replace-optimizer{{to="{SPECS[to]}"}}')
+    session = bc.Session(program, seed=0, device="CPU")
+    for i, cycle in enumerate(cycles):
+        result = [session.step(*batch) for batch in cycle][-1]
+        assert (result.overflow, result.loss_scale) == (expected.skipped[i], expected.scales[i]), f"cycle {i}"
+        state = session.state()
+        own = {n for n in state if program.state[n].role in ("accumulator", "counter", "carried")}
+        wanted = {n: v for n, v in expected.states[i].items() if n in state}
+        assert set(state) == set(wanted) | own
+        assert_equal({n: state[n] for n in wanted}, wanted)
+
+
+def test_behind_the_check_of_the_cell_a_skipped_update_leaves_other_optimizers_alone(exported: Exported) -> None:
+    batches = spoiled(CASES["scaled_dynamic"].batches(3), {1: np.inf})
+    program = replaced(bc.load(exported("scaled_dynamic")), "lion{lr=0.01}")
+    kept = [n for n, v in program.state.items() if v.role in ("weight", "slot") or n == "global_step"]
+    session = bc.Session(program, device="CPU")
+    states = []
+    for batch in batches:
+        session.step(*batch)
+        states.append(session.state())
+    for n in kept:
+        assert np.array_equal(states[0][n], states[1][n]), n
+        assert not np.array_equal(states[1][n], states[2][n]), n
+    assert states[1]["scale_sense"] == states[0]["scale_sense"] / 2
 
 
 def test_several_uses_make_groups(exported: Exported, tmp_path: Path) -> None:
@@ -148,7 +203,7 @@ def test_a_rate_that_changes_goes_on_changing(exported: Exported, to: str, large
         ("clip_by_norm", "replace-optimizer{to=lion}", "stands between the gradient of weight"),
         ("skip_large_norm", "replace-optimizer{to=lion}", "under a condition of its own"),
         ("lookup", "replace-optimizer{to=lion}", "part of a sparse gradient"),
-        ("scaled_dynamic", "replace-optimizer{to=adam}", "the file itself decides whether it updates"),
+        ("scaled_asked_in_branch", "replace-optimizer{to=adam}", "under a condition of its own"),
         ("mlp_momentum_rate_schedule", "replace-optimizer{to=adam}", "computes the learning rate of weight"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,8 +55,12 @@ def mindinsight_scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
 
 
 def test_a_training_is_written_down_and_goes_on_in_its_file(
-    program: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fork() -> int:
+        raise AssertionError("a copy of a process whose engine has threads may wait for a lock forever")
+
+    monkeypatch.setattr(os, "fork", fork)
     log, summary, state = tmp_path / "run.jsonl", tmp_path / "summary", tmp_path / "state.safetensors"
     line = (program, "--data", data, "--val", data, "--save", state, "--log", f"jsonl:{log}", "--json")
     twice = ("--log", f"mindinsight:{summary}") * 2

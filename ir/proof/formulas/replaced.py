@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ...analysis.effects.state_access import summarize
 from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.gradient_path import gradient_paths
+from ...analysis.training.results import skips_writes
 from ...builders.nodes import Nodes
 from ...core.data import Data, from_numpy, numbers
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import average_of
+from ...core.op import CALL
 from ...core.primitives import CPU
 from ...core.program import Program, StateVariable
 from ...core.spec import Spec, parse_spec
@@ -180,7 +183,13 @@ def _without(
     slots = {slot for info in found.weights if info.name in weights for slot in info.slots}
     gone = {*weights, *slots, *(n for n, v in base.state.items() if v.role == "hyperparameter"
                                 and (n in own or n not in program.state))}  # fmt: skip
-    fx.drop([e for e in fx.list if not e.passive and {s.name for s in e.writes} & gone])
+    updates = [e for e in fx.list if not e.passive and {s.name for s in e.writes} & gone]
+    known = summarize(graph)
+    if any(e.node.op is CALL and skips_writes(e.node.operand(0), known) is not None for e in updates):
+        raise Unproved(
+            "the original updates under a condition of its own, where no formula puts an optimizer: law missing"
+        )
+    fx.drop(updates)
     fx.commit(graph.create("MakeTuple", [result_value(graph), *taken]))
     for name in [n for n, s in graph.states.items() if not s.uses]:
         del graph.states[name]

@@ -137,3 +137,10 @@ def test_no_fault_in_another_optimizer_is_proved() -> None:
     assert through == []
     assert total == 20
     assert len(kinds) >= 4
+
+
+def test_an_update_behind_a_check_of_the_file_says_so() -> None:
+    original = bc.load(TESTS / "passes" / "step" / "own_update.ir")
+    found = bc.prove(original, replaced(original, "lion"))
+    assert not found.proved
+    assert "under a condition of its own, where no formula puts an optimizer" in repr(found)
