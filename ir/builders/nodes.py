@@ -35,9 +35,9 @@ class Nodes:
         made = cast(self.graph, value, dtype, scope=self.scope)
         return self.linked(made) if isinstance(made, Node) and made is not value else value
 
-    def scaled(self, value: Value, factor: float) -> Node:
-        """A value times a number of Python, in its own type."""
-        return self._typed("Muls", [value, self.graph.constant(factor)], value, tensor_type(value).shape)
+    def scaled(self, value: Value, factor: float) -> Value:
+        """A value times a number of Python, in its own type; itself where that is 1."""
+        return value if factor == 1.0 else self.op("Mul", value, self.number(factor, tensor_type(value).dtype.value))
 
     def reshape(self, value: Value, *shape: int) -> Value:
         """At most one dimension may be -1: that of a batch of any size."""

@@ -93,12 +93,9 @@ class Composed:
 
     # -- arithmetic ------------------------------------------------------------------------------------------
 
-    def scaled(self, value: Value, factor: float) -> Value:
-        return value if factor == 1.0 else self.n.op("Mul", value, self.n.number(factor))
-
     def mean(self, old: Value, new: Value, beta: float) -> Value:
         """beta · old + (1 - beta) · new."""
-        return self.n.op("Add", self.scaled(old, beta), self.scaled(new, 1.0 - beta))
+        return self.n.op("Add", self.n.scaled(old, beta), self.n.scaled(new, 1.0 - beta))
 
     def norm(self, value: Value) -> Value:
         """The Euclidean norm of a tensor."""
@@ -109,7 +106,7 @@ class Composed:
         (those of norms) do not decay."""
         if not decay or "beta" in weight.name or "gamma" in weight.name:
             return step
-        return self.n.op("Add", step, self.scaled(value, decay))
+        return self.n.op("Add", step, self.n.scaled(value, decay))
 
     def done(self) -> Program:
         self.fx.commit()

@@ -45,15 +45,15 @@ def make(made: Composed) -> Program:
             step, factor = direction(made, weight, with_), share
         else:
             gradient, old = made.gradients[weight.name], made.slot(SLOTS[0], weight)
-            momentum = n.op("Add", made.scaled(old, made.number("momentum")), gradient)
+            momentum = n.op("Add", n.scaled(old, made.number("momentum")), gradient)
             made.store(f"{SLOTS[0]}.{weight.name}", momentum)
             update: Value = momentum
             if made.options["nesterov"]:
-                update = n.op("Add", gradient, made.scaled(momentum, made.number("momentum")))
+                update = n.op("Add", gradient, n.scaled(momentum, made.number("momentum")))
             rows, columns = weight.shape[0], prod(weight.shape[1:])
             matrix = _orthogonal(made, n.reshape(update, rows, columns))
             step, factor = n.reshape(matrix, *weight.shape), sqrt(max(1.0, rows / columns))
-        step = made.decayed(weight, w, made.scaled(step, factor), decay * (factor if len(weight.shape) < 2 else 1.0))
+        step = made.decayed(weight, w, n.scaled(step, factor), decay * (factor if len(weight.shape) < 2 else 1.0))
         made.store_weight(weight, n.op("Sub", w, n.op("Mul", rate, step)))
     return made.done()
 
@@ -67,6 +67,6 @@ def _orthogonal(made: Composed, matrix: Value) -> Value:
         x = n.transpose(x, 1, 0)
     for _ in range(STEPS):
         square = n.matmul(x, x, transpose_b=True)
-        factor = n.op("Add", made.scaled(square, b), made.scaled(n.matmul(square, square), c))
-        x = n.op("Add", made.scaled(x, a), n.matmul(factor, x))
+        factor = n.op("Add", n.scaled(square, b), n.scaled(n.matmul(square, square), c))
+        x = n.op("Add", n.scaled(x, a), n.matmul(factor, x))
     return n.transpose(x, 1, 0) if tall else x

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boost_compile.ir.core.attributes import scalar_tensor
+from boost_compile.ir.core.graph import Constant
 from boost_compile.passes.lora import lora
 from boost_compile.tools.verification.adapters import Adapters
 from boost_compile.tools.verification.base import base_of
@@ -25,8 +27,9 @@ def unscaled(fx: Any, adapted: Any, states: Any, alpha: float) -> Any:
     """Backward knows of another alpha than forward."""
     gradients = RIGHT(fx, adapted, states, alpha)
     for node in fx.graph:
-        if node.op.name == "Muls" and node.scope.startswith("Gradients/") and node.primal:
-            node.set_operand(1, fx.graph.constant(2.0))
+        scaled = node.op.name == "Mul" and isinstance(node.operand(1), Constant)
+        if scaled and node.scope.startswith("Gradients/") and node.primal:
+            node.set_operand(1, fx.graph.constant(scalar_tensor("float32", 2.0)))
     return gradients
 
 

@@ -1,7 +1,7 @@
 """Adapters of low rank: beside each product y = x · Wᵀ of a weight W stands (α / r) · (x · Aᵀ) · Bᵀ.
 
-    y' = y + s · (x · Aᵀ) · Bᵀ, s = α / r, behind the bias        dx' = dx + s · (dy · B) · A
-    dA = (s · dy · B)ᵀ · x                                        dB = (s · dy)ᵀ · (x · Aᵀ)
+    t = s · A · xᵀ, s = α / r        y' = y + tᵀ · Bᵀ, behind the bias        dBᵀ = t · dy
+    d = s · Bᵀ · dyᵀ                 dx' = dx + dᵀ · A                        dA = d · x
 
 dy is the gradient of y, x and y are matrices with a row for each place. A weight in several products has one adapter,
 whose gradients are sums. A and B are updated as the original updates W: by the same primitives, from their gradients,
@@ -120,20 +120,19 @@ def _beside(graph: Graph, layer: Layer, a: Node, b: Node, s: float) -> tuple[Val
         a, b = (w.cast(matrix, dtype) for matrix in (a, b))  # type: ignore[assignment]
         *rows, width = tensor_type(layer.x).shape
         x = w.reshape(layer.x, -1 if -1 in rows else prod(rows), width)
-        inner = w.matmul(x, a, transpose_b=True)
-        outer = w.scaled(w.matmul(inner, b, transpose_b=True), s)
+        inner = w.scaled(w.matmul(a, x, transpose_b=True), s)
+        outer = w.matmul(inner, b, transpose_a=True, transpose_b=True)
         total = w.op("Add", layer.result, w.reshape(outer, *shape))
     for user, i in takers:
         user.set_operand(i, total)
     w = Nodes(graph, "", {BACKWARD_ID: f"adapter at {layer.product.name}"})
     with graph.inserting_after(layer.dy):
-        dy = w.scaled(layer.dy, s)
-        back = w.matmul(dy, b)
-        da, db = w.matmul(back, x, transpose_a=True), w.matmul(dy, inner, transpose_a=True)
+        back = w.scaled(w.matmul(w.transpose(b, 1, 0), layer.dy, transpose_b=True), s)
+        da, db = w.matmul(back, x), w.transpose(w.matmul(inner, layer.dy), 1, 0)
     for dx in layer.dx:
         takers = list(dx.use_sites())
         with graph.inserting_after(dx):
-            more = w.op("Add", dx, w.reshape(w.matmul(back, a), *tensor_type(dx).shape))
+            more = w.op("Add", dx, w.reshape(w.matmul(back, a, transpose_a=True), *tensor_type(dx).shape))
         for user, i in takers:
             user.set_operand(i, more)
     return da, db

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.core.graph import Node, Value
+from boost_compile.ir.core.graph import Value
 from boost_compile.ir.core.names import lora_a_of, lora_b_of
 from boost_compile.ir.proof.verdict import PURPOSE, STATE
 from boost_compile.passes.lora import adapters
@@ -93,17 +93,17 @@ def test_layers_with_one_input_have_adapters_of_their_own(tmp_path: Path) -> Non
     original = bc.load(tmp_path / "one.ir")
     program = bc.compile(original, "lora{match=[*],rank=1}")
     assert bc.prove(original, program).proved
-    products = [n for n in program.graphs["step"] if n.op.name == "MatMul" and n.operand(0).name == "rows"]
-    one, other = (n for n in products if n.type.shape == (6, 1))  # type: ignore[attr-defined]
-    first, second = one.operand(1), other.operand(1)
-    one.set_operand(1, second)
-    other.set_operand(1, first)  # each takes the other's A
+    products = [n for n in program.graphs["step"] if n.op.name == "MatMul" and n.operand(1).name == "rows"]
+    one, other = (n for n in products if n.type.shape == (1, 6))  # type: ignore[attr-defined]
+    first, second = one.operand(0), other.operand(0)
+    one.set_operand(0, second)
+    other.set_operand(0, first)  # each takes the other's A
     assert not bc.prove(original, program).proved
 
 
 def test_adapters_that_are_not_scaled_are_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unscaled(adapters.Nodes):  # type: ignore[name-defined, misc]
-        def scaled(self, value: Value, factor: float) -> Node:
+        def scaled(self, value: Value, factor: float) -> Value:
             return super().scaled(value, 1.0)  # type: ignore[no-any-return]
 
     original = load("mlp")
