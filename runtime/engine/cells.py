@@ -22,6 +22,7 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
         self.graph = graph
         self.state = mindspore.ParameterTuple(state)
         self._alone: list[nn.GraphCell] = []
+        self._compiled_for: tuple[Any, ...] = ()
 
     def construct(self, *inputs):  # type: ignore[no-untyped-def]
         return self.graph(*inputs, *self.state)
@@ -35,10 +36,22 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
         except Exception as error:
             return self._run_alone(inputs, error)
 
+    def compile(self, *inputs: Any) -> None:
+        """compile_and_run asks for it before each run. MindSpore looks for the compiled graph each time, which takes
+        longer than the call of a small one; it is that of the last run where all inputs are Tensors of the same types.
+        """
+        tensors = all(type(value) is mindspore.Tensor for value in inputs)
+        asked = (self.phase, *((value.shape, value.dtype) for value in inputs)) if tensors else ()
+        if not asked or asked != self._compiled_for:
+            self._compiled_for = ()
+            super().compile(*inputs)
+            self._compiled_for = asked
+
     def _run_alone(self, inputs: tuple[Any, ...], error: Exception) -> Any:
         """MindSpore optimizes a graph that a Cell calls once more than one that stands alone, and some graphs with
         control flow do not compile after that. Where compilation failed, and so nothing ran, the graph runs alone
         from now on."""
+        self._compiled_for = ()
         try:
             self.compile(*inputs)
         except Exception:
