@@ -61,13 +61,16 @@ class Engine:
                 self.ranks.size,
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
-        self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed)
+        clears = _tells_addresses()
+        self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed, clears=clears)
         held = [variable for name, variable in program.state.items() if self.holds(name)]
         _refuse_too_large(sum(map(self.context.nbytes, program.state)))
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
         self._copies: dict[str, Any] = {}
         """Parameters that only graphs as they run have: copies of pieces of weights."""
+        self._cleared: dict[str, tuple[int, Any]] = {}
+        """The memory of states that were cleared: where it begins, and as an array."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -86,6 +89,8 @@ class Engine:
         if beside is not None:
             for name in (name for name, graph in self.graphs.items() if graph is beside.graphs.get(name)):
                 self.draws.take_over(name, beside.draws)
+                if name in beside.context.cleared:
+                    self.context.cleared[name] = beside.context.cleared[name]
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
         self._runners: dict[str, Any] = {
             name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
@@ -183,7 +188,10 @@ class Engine:
         """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
         cycle is one that is measured."""
         runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
-        return self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
+        results = self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
+        if name in self.context.cleared:
+            self._clear(self.context.cleared[name])
+        return results
 
     def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs a graph by what :meth:`runner_of` made for it."""
@@ -240,19 +248,29 @@ class Engine:
         """The state's own memory, where the host can write it: an Assign takes some fifty times as long as a copy.
 
         All of the state is asked for, written or not: that waits for whatever still computes it, or from it."""
-        import numpy as np
-
-        if self.device != "CPU":
+        if self.device != "CPU" or not self.context.clears:
             return {}
-        found = {}
-        for name, parameter in self.parameters.items():
-            if self.types[name].dtype is DType.BFLOAT16:
-                continue
-            view = parameter.asnumpy()
-            address = parameter.data_ptr() if hasattr(parameter, "data_ptr") else None
-            if view.flags.writeable and address == np.asarray(view).ctypes.data:
-                found[name] = view
-        return found
+        found = {name: self._view(name) for name in self.parameters if self.types[name].dtype is not DType.BFLOAT16}
+        return {name: view for name, view in found.items() if view is not None}
+
+    def _view(self, name: str) -> Any | None:
+        """The memory of a state as an array, on a CPU; None where the host cannot write it."""
+        parameter = self.parameters[name]
+        view = parameter.asnumpy()
+        return view if view.flags.writeable and parameter.data_ptr() == view.ctypes.data else None
+
+    def _clear(self, names: Sequence[str]) -> None:
+        """Writes zeros; a graph on a CPU has been computed when its call returns. Parameters keep their memory, so
+        where it is found once, its address alone is compared."""
+        for name in names:
+            address, view = self._cleared.get(name, (None, None))
+            if view is None or address != self.parameters[name].data_ptr():
+                view = self._view(name)
+                if view is None:
+                    self._assign(name, self.like(name))
+                    continue
+                self._cleared[name] = (view.ctypes.data, view)
+            view.fill(0)
 
     def _assign(self, name: str, value: Any) -> None:
         import mindspore
@@ -274,6 +292,13 @@ class Engine:
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
         )
+
+
+def _tells_addresses() -> bool:
+    """Whether this MindSpore says where the memory of a Parameter begins."""
+    import mindspore
+
+    return hasattr(mindspore.Tensor, "data_ptr")
 
 
 def _refuse_foreign_code(program: Program) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph
-from ...ir.rewrite.cpu import broadcasting, clearing, staggering
+from ...ir.rewrite.cpu import broadcasting, clearing, host_clearing, staggering
 from . import (
     adasum,
     alone,
@@ -35,7 +35,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 """Those that an evaluation network needs too."""
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
-    draws, seeds,
+    draws, seeds, host_clearing,
     half_state, reciprocal, broadcasting, packing, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...analysis.cost.running_order import running_order
 from ...core.graph import Graph
 from ...core.primitives import CPU
-from . import broadcasting, clearing, staggering
+from . import broadcasting, clearing, host_clearing, staggering
 
 
 @dataclass(frozen=True)
 class _OnCpu:
     target: str = CPU
+    clears: bool = True
+    cleared: dict[str, list[str]] = field(default_factory=dict)
 
 
 def as_run(graph: Graph) -> Graph:
     """A copy of a graph, its nodes in the order in which they run."""
     graph = graph.clone()[0]
-    for lowering in (broadcasting, clearing, staggering):
-        if lowering.applies(graph, _OnCpu()):
-            lowering.run(graph, _OnCpu())
+    here = _OnCpu()
+    for lowering in (host_clearing, broadcasting, clearing, staggering):
+        if lowering.applies(graph, here):
+            lowering.run(graph, here)
     for part in graph.all_graphs():
         part.reorder(running_order(part))
     return graph

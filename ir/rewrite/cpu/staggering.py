@@ -1,5 +1,4 @@
-"""On CPU: the gradient of an update is computed from its accumulator when the update before it is done, and an
-accumulator's zeros when the one before it is cleared.
+"""On CPU: the gradient of an update is computed from its accumulator when the update before it is done.
 
 MindSpore starts what waits for nothing at once: all the gradients of a cycle's update would be in memory together. Only
 what is computed for one update alone is put off; what a norm or an overflow check measures is needed before.
@@ -26,36 +25,35 @@ def run(graph: Graph, context: Target) -> str:
     delayed = 0
     row = _row(graph)
     waiting: dict[Node, None] = {}
-    for find in (_source, _zeros):
-        previous: Node | None = None
-        needed = -1
-        for node in sorted((n for n in graph if n in depth), key=depth.__getitem__):
-            chain = find(node)
-            if chain is None:
-                continue
-            bottom, i = chain[-1]
-            read = bottom.operand(i)
-            state = read.operand(0) if isinstance(read, Node) and read.op.name == "Load" else None
-            # The token waits for who reads the accumulator; it may wait for the update instead if that comes first.
-            if find is _source and ends.get(state, depth[node] + 1) <= depth[node]:
-                continue
-            # A sum over ranks that comes earlier in their row must not wait for an update that needs a later one.
-            if previous is not None and needed < min((row[n] for n, _ in chain if _is_collective(n)), default=len(row)):
-                needed = max(needed, row[node])
-                for taker, _ in chain:
-                    waiting.update(dict.fromkeys(_wait_no_more(graph, taker)))
-                with graph.inserting_before(bottom):
-                    bottom.set_operand(i, graph.create("Depend", [read, previous]))
-                delayed += 1
-            else:
-                needed = row[node]
-            previous = node
+    previous: Node | None = None
+    needed = -1
+    for node in sorted((n for n in graph if n in depth), key=depth.__getitem__):
+        chain = _source(node)
+        if chain is None:
+            continue
+        bottom, i = chain[-1]
+        read = bottom.operand(i)
+        state = read.operand(0) if isinstance(read, Node) and read.op.name == "Load" else None
+        # The token waits for who reads the accumulator; it may wait for the update instead if that comes first.
+        if ends.get(state, depth[node] + 1) <= depth[node]:
+            continue
+        # A sum over ranks that comes earlier in their row must not wait for an update that needs a later one.
+        if previous is not None and needed < min((row[n] for n, _ in chain if _is_collective(n)), default=len(row)):
+            needed = max(needed, row[node])
+            for taker, _ in chain:
+                waiting.update(dict.fromkeys(_wait_no_more(graph, taker)))
+            with graph.inserting_before(bottom):
+                bottom.set_operand(i, graph.create("Depend", [read, previous]))
+            delayed += 1
+        else:
+            needed = row[node]
+        previous = node
     if not delayed:
         return ""
     for user in waiting:
         user.type = infer(user.op, user.operands)
     graph.sort()
-    return f"{counted(delayed, 'gradient or zero', 'gradients and zeros')} put off until the one before is used"
+    return f"{counted(delayed, 'gradient')} put off until the one before is used"
 
 
 Chain = list[tuple[Node, int]]
@@ -76,12 +74,6 @@ def _source(update: Node) -> Chain | None:
         value = value.operand(0)
     loaded = isinstance(value, Node) and isinstance(value.operand(0), State)
     return chain if chain and loaded else None
-
-
-def _zeros(clearing: Node) -> Chain | None:
-    """The zeros that a state is cleared with (see :mod:`.clearing`)."""
-    value = clearing.operand(1) if clearing.op.name == "Assign" else None
-    return [(value, 0)] if isinstance(value, Node) and value.op.name == "BroadcastTo" and _takers(value) == 1 else None
 
 
 def _takers(value: Node) -> int:

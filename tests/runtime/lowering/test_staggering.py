@@ -1,5 +1,5 @@
-"""How a session's graphs come by averaged gradients and zeros: one after the other. That they train as before is shown
-by the tests of accumulation, which run them; here is that they hold less."""
+"""How a session's graphs come by averaged gradients, one after the other, and clear sums. That they train as before is
+shown by the tests of accumulation, which run them; here is that they hold less."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def update_side(measured: bool = False, weights: int = WEIGHTS) -> Program:
     return program
 
 
-def test_gradients_and_zeros_are_made_one_after_the_other() -> None:
+def test_gradients_are_made_one_after_the_other_and_zeros_not_at_all() -> None:
     program = update_side()
     assert graph_memory(program.graphs["apply"]).peak >= 2 * WEIGHTS * BYTES
     run = as_run(program.graphs["apply"])
@@ -106,7 +106,7 @@ graph @apply() {{
 
 
 def test_a_sum_over_ranks_does_not_wait_for_an_update_that_needs_a_later_one() -> None:
-    for first, second, put_off in (("w", "v", "1 gradient or zero"), ("v", "w", "")):
+    for first, second, put_off in (("w", "v", "1 gradient put off"), ("v", "w", "")):
         graph = parse_program(in_a_row(first, second)).graphs["apply"]
         assert staggering.run(graph, Context(parse_program(in_a_row(first, second)), "cpu")).startswith(put_off)
         graph.sort()
