@@ -1,6 +1,7 @@
 """Runs benchmarks and writes their sections of `docs/benchmarks.md` (all of them: what `make bench` does).
 
 python -m benchmarks.run [SECTION ...]
+python -m benchmarks.run native_step --rows lenet_bn,8 gpt,4     # a part of a section, whose other rows stay
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 
 from benchmarks.figures import Record, figures, record
@@ -63,18 +65,36 @@ def measure(section: str, options: Sequence[str] = ()) -> tuple[str, Record]:
     return printed, Record(day, round(load, 1), round(min(fast, yardstick()), 6), figures(printed))
 
 
+def joined(before: str, where: str, printed: str) -> str:
+    """The body of a section of which some rows were measured anew: those that it had stay, where they are of the same
+    day and machine."""
+    if before.partition(" Load average")[0] != where.partition(" Load average")[0]:
+        return f"{where}\n\n{printed}"
+    fresh = {line.partition(" | ")[0]: line for line in printed.splitlines() if line.startswith("|")}
+    lines = [fresh.pop(line.partition(" | ")[0], line) for line in before.splitlines()]
+    return "\n".join([where, *lines[1:], *fresh.values()])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="these rows of one SECTION alone")
     options = parser.parse_args()
+    if options.rows and len(options.sections) != 1:
+        parser.error("--rows are of one section: name it")
     unknown = [name for name in options.sections if name not in SECTIONS]
     if unknown:
         parser.error(f"no section {unknown[0]}: give any of {', '.join(SECTIONS)}")
     found = _measured()
     for name in options.sections or SECTIONS:
         where = describe()
-        printed, run = measure(name)
-        found[SECTIONS[name]] = f"{where}\n\n{printed}"
+        printed, run = measure(name, options.rows)
+        heading = SECTIONS[name]
+        if options.rows:
+            found[heading] = joined(found.get(heading, ""), where, printed)
+            run = replace(run, figures=figures(found[heading]))
+        else:
+            found[heading] = f"{where}\n\n{printed}"
         record(machine_type(), name, run)
         sections = [f"## {heading}\n\n{found[heading]}" for heading in SECTIONS.values() if heading in found]
         PAGE.write_text("\n\n".join([INTRODUCTION, *sections]) + "\n", encoding="utf-8")

@@ -43,6 +43,15 @@ for yardstick, value in ((0.012, 12.0), (0.008, 10.0), (0.010, 10.4)):
     print([one.name for one in worse(before, now)])
 """
 
+JOINED = """
+from benchmarks.run import joined
+head = "| net | a |\\n| --- | --: |"
+before = f"2026-01-02. A machine. Load average: 1\\n\\nNotes.\\n\\n{head}\\n| x, 1 | 2 |\\n| y, 1 | 3 |"
+printed = f"Notes.\\n\\n{head}\\n| y, 1 | 4 |\\n| z, 1 | 5 |"
+for machine in ("A machine", "Another"):
+    print(joined(before, f"2026-01-02. {machine}. Load average: 7", printed))
+"""
+
 
 def printed(
     load: str = "14.0 ± 4%", kept: str = "1.50 kB", whole: str = "254 ms (250 to 256)", little: str = "0.00 kB"
@@ -109,3 +118,12 @@ def test_a_run_that_lacks_the_recorded_figures_is_no_pass(records: Path, tmp_pat
 def test_a_machine_that_is_slower_at_the_moment_makes_no_figure_worse() -> None:
     """The first is as much slower as plain Python is; the second as fast as ever, where plain Python is faster."""
     assert python("-c", FASTER).stdout.splitlines() == ["[]", "['time']", "[]"]
+
+
+def test_rows_that_are_measured_alone_take_the_place_of_theirs() -> None:
+    """The others stay, but for those of another day or machine."""
+    table = "\n\nNotes.\n\n| net | a |\n| --- | --: |\n"
+    assert python("-c", JOINED).stdout == (
+        f"2026-01-02. A machine. Load average: 7{table}| x, 1 | 2 |\n| y, 1 | 4 |\n| z, 1 | 5 |\n"
+        f"2026-01-02. Another. Load average: 7{table}| y, 1 | 4 |\n| z, 1 | 5 |\n"
+    )
