@@ -17,6 +17,7 @@ from . import (
     adasum,
     alone,
     anchor,
+    averages,
     draws,
     finite_test,
     half_state,
@@ -36,7 +37,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    half_state, reciprocal, broadcasting, packing, finite_test, clearing, staggering,
+    half_state, reciprocal, broadcasting, packing, finite_test, clearing, staggering, averages,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
@@ -63,8 +64,8 @@ def lower(graph: Graph, context: Context, lowerings: Sequence[Lowering] = LOWERI
         done = lowering.run(graph, context)
         if done:
             steps.append((name_of(lowering), done))
-        # Behind half-state kernels write into casts, which the verifier takes for a mistake in any other graph.
-        if VERIFY in os.environ and all(name != name_of(half_state) for name, _ in steps):
+        # Behind these kernels write into copies, which the verifier takes for a mistake in any other graph.
+        if VERIFY in os.environ and all(name not in (name_of(half_state), name_of(averages)) for name, _ in steps):
             _verify(graph, lowering)
     return Lowered(graph, tuple(steps))
 

@@ -1,0 +1,98 @@
+"""What an average of the weights costs in a training step: the pass, beside a cell that is written natively.
+
+    python -m benchmarks.averages [NETWORK]
+
+All run in one process, in turns; the least of the turns counts. The native step is ``nn.TrainOneStepCell``, alone and
+with a cell behind it that moves the averages. The last column is what an addition of the weights and their averages
+takes: it reads and writes what an average in one kernel would, so no average can cost less.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import mindspore as ms
+from mindspore import nn, ops
+
+import boost_compile as bc
+from benchmarks.memory import export_at
+from benchmarks.networks import NETWORKS as LARGE
+from benchmarks.sessions import seconds_a_step
+from benchmarks.tables import table
+from tests.native import tensors
+from tests.networks import CASES, Batch, build
+
+NETWORKS = (("lenet_bn", 32, 40, 9), ("gpt_medium", 4, 5, 7), ("resnet18", 8, 8, 7))
+"""Each with its batch size, the steps of a turn and the turns."""
+DECAY = 0.999
+PIPELINES = ("", f"weight-average{{decay={DECAY}}}", f"weight-average{{decay={DECAY},every=10}}")
+
+_move = ops.MultitypeFuncGraph("move")
+_add = ops.MultitypeFuncGraph("add")
+
+
+@_move.register("Tensor", "Tensor")
+def _move_average(average, weight):
+    return ops.assign(average, average * DECAY + weight * (1 - DECAY))
+
+
+@_add.register("Tensor", "Tensor")
+def _add_both(average, weight):
+    return average + weight
+
+
+class Averaged(nn.Cell):
+    """A training step, and what is done with averages and weights behind it."""
+
+    def __init__(self, step: nn.Cell, then: Callable[..., object]) -> None:
+        super().__init__(auto_prefix=False)
+        self.step, self.then = step, then
+        self.weights = ms.ParameterTuple(step.network.trainable_params())
+        self.averages = self.weights.clone("average")
+        self.map = ops.HyperMap()
+
+    def construct(self, *inputs):
+        loss = self.step(*inputs)
+        return loss, self.map(self.then, self.averages, self.weights)
+
+
+def _natively(cell: nn.Cell, batches: Sequence[Batch]) -> float:
+    """Seconds of a native step."""
+    start = time.perf_counter()
+    for batch in batches:
+        result = cell(*tensors(batch))
+    (result[0] if isinstance(result, tuple) else result).asnumpy()
+    return (time.perf_counter() - start) / len(batches)
+
+
+def _row(network: tuple[str, int, int, int], folder: Path) -> list[str]:
+    name, size, steps, turns = network
+    source = bc.load(str(export_at(name, size, folder)))
+    case = replace(LARGE.get(name) or CASES[name], batch_size=size)
+    batches = case.batches(1) * steps
+    sessions = [bc.Session(bc.compile(source, p) if p else source) for p in PIPELINES]
+    cells = [build(case).train_step, *(Averaged(build(case).train_step, then) for then in (_move, _add))]
+    best = [float("inf")] * (len(sessions) + len(cells))
+    for turn in range(turns + 1):
+        times = [*(seconds_a_step(s, batches) for s in sessions), *(_natively(c, batches) for c in cells)]
+        if turn:  # the first compiles
+            best = list(map(min, best, times))
+    plain, every, tenth, native, averaged, added = best
+    more = ((plain, every), (plain, tenth), (native, averaged), (native, added))
+    return [f"{name}, batch {size}", f"{1000 * plain:.1f} ms", *(f"{100 * (b / a - 1):.0f} %" for a, b in more)]
+
+
+def run(only: str = "") -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [_row(network, Path(folder)) for network in NETWORKS if only in (network[0], "")]
+    heads = ["network", "step without", "`every=1`", "`every=10`", "native cell", "one addition"]
+    return "\n".join(table(heads, rows))
+
+
+if __name__ == "__main__":
+    print(run(*sys.argv[1:]))
