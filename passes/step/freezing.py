@@ -16,7 +16,7 @@ from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.removal import Removal
 from .accumulated import added_terms, gradients_in
-from .split import forget_unused
+from .split import forget_unused, forget_unused_inputs
 
 
 def sharing(graphs: Iterable[Graph], frozen: set[str]) -> set[str]:
@@ -30,6 +30,7 @@ def freeze_weights(program: Program, frozen: set[str]) -> int:
     shared = sharing(program.graphs.values(), frozen)
     for name, graph in list(program.graphs.items()):
         program.graphs[name] = frozen_copy(program, graph, name, frozen, shared)
+        forget_unused_inputs(program.graphs[name])
         forget_unused(program.graphs[name])
     served = [n for n, v in program.state.items() if v.weight in frozen and v.role in ("slot", "accumulator")]
     size = {name: program.state[name].nbytes for name in served}

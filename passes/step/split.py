@@ -11,13 +11,13 @@ from typing import NoReturn
 
 from ...ir.analysis.effects.state_access import place
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.functions.calls import forget_unreached
+from ...ir.analysis.functions.calls import callees_first, forget_unreached
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.analysis.training.results import names_of_results
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError
-from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.naming import result_names
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
@@ -263,6 +263,33 @@ def forget_unused(graph: Graph) -> None:
     """Drops references to state that a graph no longer uses, and functions that it no longer calls."""
     graph.forget_unused_states()
     forget_unreached(graph)
+
+
+def forget_unused_inputs(graph: Graph) -> None:
+    """Drops what Partials bind to inputs that a function does not take any more: the slot of a weight that it updated,
+    say. Linear in nodes."""
+    partials: dict[Graph, list[Node]] = {}
+    otherwise: set[Graph] = set()
+    for node in graph.all_nodes():
+        for i, value in enumerate(node.operands):
+            if isinstance(value, GraphRef) and node.op.name == "Partial" and i == 0:
+                partials.setdefault(value.graph, []).append(node)
+            elif isinstance(value, GraphRef):
+                otherwise.add(value.graph)
+    dropped = False
+    for function in callees_first(graph):  # what a function only passes on is unused once its callees are seen to
+        bound = 0 if function in otherwise else min((p.num_operands - 1 for p in partials.get(function, ())), default=0)
+        unused = {
+            i for i, v in enumerate(function.inputs[:bound])
+            if not (v.uses or is_monad(v.type) or v is function.result)
+        }  # fmt: skip
+        if unused:
+            dropped = True
+            function.inputs = [v for i, v in enumerate(function.inputs) if i not in unused]
+            for partial in partials[function]:
+                partial.set_operands([v for i, v in enumerate(partial.operands) if i - 1 not in unused])
+    if dropped:
+        Effects(graph).commit()
 
 
 def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:
