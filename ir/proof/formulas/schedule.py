@@ -202,7 +202,7 @@ def _rates(peak: float, options: Mapping[str, Any]) -> np.ndarray:
     warmup = options["warmup"]
     warmup = (int(0.3 * total) if kind == "one-cycle" else 0) if warmup is None else warmup
     if kind != "constant" and total <= warmup:
-        raise Unproved(f"the record of the schedule has {warmup} updates of {total} to warm up")
+        raise Unproved(f"the record of the schedule warms up over {counted(warmup, 'update')} of {total}")
     up = np.arange(warmup) / max(warmup, 1)
     down = np.arange(total - warmup + 1) / (total - warmup) if kind != "constant" else np.zeros(1)
     if kind == "one-cycle":
