@@ -41,6 +41,7 @@ SECTIONS = {
     "compile_cost": "What a node costs",
     "million": "A million nodes",
     "peers": "Other graph IRs",
+    "call_cost": "What a call costs beside the graph",
     "native_step": "A step against MindSpore's own",
     "step_time": "What a pass costs in a step",
     "less_bn": "What fewer BatchNorms save",
