@@ -13,8 +13,8 @@ from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 
 
-def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
-    """One Tensor for each input of ``graph``.
+def to_tensors(graph: Graph, values: Sequence[Any], owned: bool = False) -> tuple[Any, ...]:
+    """One Tensor for each input of ``graph``; they take the memory of arrays that are ``owned``: nobody else has them.
 
     ``values`` are numpy arrays, Tensors, or Python numbers and lists. Shape and dtype must be those of the input (a
     ``?`` dimension takes any size); integers of another width are taken where every value fits, Python numbers where
@@ -27,10 +27,10 @@ def to_tensors(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
             f"graph '{graph.name}' takes {counted(len(graph.inputs), 'input')} ({expected}), got {len(values)}. "
             f"Pass them in this order, one array each."
         )
-    return tuple(_to_tensor(graph, i, value) for i, value in zip(graph.inputs, values, strict=True))
+    return tuple(_to_tensor(graph, i, value, owned) for i, value in zip(graph.inputs, values, strict=True))
 
 
-def _to_tensor(graph: Graph, input_: Input, value: Any) -> Any:
+def _to_tensor(graph: Graph, input_: Input, value: Any, owned: bool) -> Any:
     import mindspore
 
     type_ = input_.type
@@ -53,7 +53,7 @@ def _to_tensor(graph: Graph, input_: Input, value: Any) -> Any:
     if type_.dtype is DType.BFLOAT16:
         return mindspore.Tensor(array, mindspore.bfloat16)
     # Tensor copies: the step may still be running when the caller fills its buffer anew.
-    return mindspore.Tensor(array)
+    return mindspore.Tensor.from_numpy(array) if owned else mindspore.Tensor(array)
 
 
 def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:

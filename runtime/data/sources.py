@@ -44,16 +44,18 @@ class Source(Protocol):
     """``columns`` are the arrays that it takes rows of, or none where they are not known beforehand; ``names`` those of
     its inputs; ``batches`` is how many micro-batches an epoch has, None if not known; ``dropped`` how many samples at
     the end of the last epoch did not fill one (on all ranks) and were left out; ``order`` what decides which samples a
-    micro-batch holds."""
+    micro-batch holds; ``any_thread`` says whether an epoch may be read in another thread than the one that trains."""
 
     columns: Sequence[Column]
     names: Sequence[str]
     batches: int | None
     dropped: int
     order: Order
+    any_thread: bool
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """The micro-batches of epoch ``number``, counted from 0, without the first ``start``."""
+        """The micro-batches of epoch ``number``, counted from 0, without the first ``start``: arrays that nobody else
+        has."""
 
 
 FEED_BY_HAND = {
@@ -172,6 +174,8 @@ def columns_by_input(graph: Graph, data: NamedArrays) -> list[Column]:
 class ArraySource:
     """Arrays with one row a sample. ``seed`` shuffles the rows, differently in each epoch; None keeps their order."""
 
+    any_thread = True
+
     def __init__(
         self, columns: Sequence[Column], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard
     ):
@@ -203,12 +207,14 @@ class ArraySource:
             )
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        order = None if self.seed is None else np.random.default_rng((self.seed, number)).permutation(self.samples)
+        order = np.arange(self.samples)
+        if self.seed is not None:
+            order = np.random.default_rng((self.seed, number)).permutation(self.samples)
         used = self.samples - self.dropped
         for first in range(start * self.step, used, self.step):
             share = min(self.step, used - first) // self.shard.ranks
             begin = first + self.shard.rank * share
-            rows: Any = slice(begin, begin + share) if order is None else order[begin : begin + share]
+            rows = order[begin : begin + share]
             yield tuple(array[rows] for array in self.arrays)
 
 
@@ -222,6 +228,10 @@ class DatasetSource:
     Every rank reads all of it and takes its share; a dataset that is divided by itself (``num_shards``, or a
     DistributedSampler) is taken as it is. Where ranks share a dataset whose order has no seed, it gets one.
     """
+
+    any_thread = False
+    """It reads ahead by threads of its own. An error in them, say of a user's function, ends the process where another
+    thread reads it than the first that read any dataset."""
 
     def __init__(self, dataset: Any, graph: Graph, size: int | None, static: bool, seed: int, shard: Shard):
         with _told_of_numpy():

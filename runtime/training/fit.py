@@ -6,14 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
+from ...ir.core.graph import Graph
 from ...ir.core.wording import counted
 from ..data.data_check import Column, check_finite
 from ..data.data_position import END, ENDS, DataPosition, EndOfEpoch
+from ..data.inputs import to_tensors
+from ..data.read_ahead import read_ahead
 from ..data.sources import NamedArrays, Shard, open_source
 from ..state.finite_state import checks_overflow
 from .bar import Bar, Tally
@@ -97,10 +100,12 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
             given = source.epoch(number, consumed)
             if not source.columns:
                 given = _checked(session, given, source.names, number, consumed, refuses)
-            if options.end_of_epoch == "drop":
-                dropped = run.whole_cycles(given) * part.ranks
-            else:
-                dropped = run.all_of(given)
+            tensors = _tensors(session.consumer, given)
+            with read_ahead(tensors) if source.any_thread else nullcontext(tensors) as micro_batches:
+                if options.end_of_epoch == "drop":
+                    dropped = run.whole_cycles(micro_batches) * part.ranks
+                else:
+                    dropped = run.all_of(micro_batches)
             if not run.micro_batches and not consumed:
                 raise _nothing_to_train(dropped, session.cycle_length)
             if options.end_of_epoch == "flush" or number == options.epochs - 1:
@@ -137,6 +142,11 @@ def _checked(
         columns = [Column(array, f"{where}, {name}") for array, name in zip(batch, names, strict=True)]
         check_finite(session.consumer, columns, refuse)
         yield batch
+
+
+def _tensors(graph: Graph, batches: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield to_tensors(graph, batch, owned=True)
 
 
 def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
@@ -196,9 +206,9 @@ class _Run:
         result = self.session.step(*batch)
         self.steps += 1
         self.micro_batches += 1
-        self.samples += len(batch[0])
+        self.samples += batch[0].shape[0]
         self.done += 1
-        self.all_samples += len(batch[0])
+        self.all_samples += batch[0].shape[0]
         self.unread.append((self.steps, result))
         self.cycles += result.ended_cycle
         self._stands_at(self.epoch, self.consumed + self.micro_batches)
@@ -223,7 +233,7 @@ class _Run:
             if len(waiting) == self.session.cycle_length - self.session.position:
                 self.all_of(waiting)
                 waiting.clear()
-        return sum(len(batch[0]) for batch in waiting)
+        return sum(batch[0].shape[0] for batch in waiting)
 
     def flush(self) -> None:
         micro_batches = self.session.position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import mindspore as ms
 import mindspore.dataset as ds
@@ -210,6 +211,21 @@ def test_callbacks_and_evaluation_are_called_in_turn(exported, digits):
     two = [("step", 3, "step"), ("cycle", 3), ("step", 4, "step"), ("cycle", 4), ("epoch", 2, 4)]
     assert calls == one + two
     assert [e.evaluation for e in history.epochs] == [2, 4]
+
+
+@pytest.mark.parametrize("source", ["arrays", "dataset"])
+def test_whoever_interrupts_training_finds_what_was_trained_on_and_no_reader(source):
+    class Leave(Callback):
+        def on_step(self, session, number, result):
+            if number == 2:
+                raise KeyboardInterrupt
+
+    rows = samples(8).reshape(-1)
+    session = bc.Session(running_mean(3))
+    with pytest.raises(KeyboardInterrupt):
+        session.fit((rows,) if source == "arrays" else dataset(rows).batch(2), callbacks=[Leave()])
+    assert session.data_position.micro_batch == session.position == 2  # and not the three that were read
+    assert not [thread for thread in threading.enumerate() if thread.name == "boost-compile-data"]
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_step():
