@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from ...ir.core.errors import RuntimeFailure
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, Node
 from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
 
 log = logging.getLogger("boost_compile")
 
 SLOW_CONVOLUTIONS = ("2.9.", "2.10.")
-"""MindSpore releases whose oneDNN runs convolutions of more than one point some 60 times slower with AVX-512."""
+"""MindSpore releases whose oneDNN runs most convolutions some 60 times slower with AVX-512."""
 
 BUILT_FOR_NUMPY_1 = ("2.8.", "2.9.", "2.10.")
 """MindSpore releases whose extension was compiled with numpy 1.x. 2.8 and 2.9 declare it, 2.10 does not."""
@@ -65,12 +66,26 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
 
 
 def _convolves(graph: Graph) -> bool:
-    """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input, of more than one point.
-    Gradients of weights, and convolutions of one point, are matrix products to it."""
+    """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input. Gradients of weights are
+    matrix products to it."""
     kinds = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
-    nodes = (node for node in graph.all_nodes() if node.op.name in kinds)
-    weights = (node.operand(1).type for node in nodes if node.num_operands > 1)
-    return any(not isinstance(w, TensorType) or any(size != 1 for size in w.shape[2:]) for w in weights)
+    return any(node.op.name in kinds and node.num_operands > 1 and not _is_product(node) for node in graph.all_nodes())
+
+
+def _is_product(node: Node) -> bool:
+    """Whether such a oneDNN takes a convolution for a product: one point, of every pixel, without edges and groups."""
+    filters = node.operand(1).type
+    if not isinstance(filters, TensorType) or any(size != 1 for size in filters.shape[2:]):
+        return False
+    ones = ("stride", "strides", "group", "groups")
+    edges = ("pad", "pad_list")
+    return all(n == 1 for n in _numbers(node, ones, 1)) and not any(_numbers(node, edges, 0))
+
+
+def _numbers(node: Node, names: Iterable[str], default: int) -> Iterator[Any]:
+    for name in names:
+        value = node.attributes.get(name, default)
+        yield from value if isinstance(value, tuple) else (value,)
 
 
 def numpy_mismatch() -> str | None:

@@ -220,6 +220,7 @@ PREPARE = (
     "g = [parse_graph({graph!r})]; p(g); p(g); {then}"
 )
 CONVOLUTION = GRAPH.format(op="Conv2D", weight="4,3,3,3")
+POINT = GRAPH.format(op="Conv2D", weight="4,3,1,1")
 
 
 def test_the_environment_is_prepared_once_and_visibly():
@@ -235,7 +236,13 @@ def test_the_environment_is_prepared_once_and_visibly():
         ("2.10.0", CONVOLUTION, "AVX2"),
         ("2.9.1", GRAPH.format(op="Conv2DBackpropInput", weight="4,3,1,7"), "AVX2"),
         ("2.10.0", GRAPH.format(op="Conv2DTranspose", weight="2,3,3,3"), "AVX2"),
-        ("2.10.0", GRAPH.format(op="Conv2D", weight="4,3,1,1"), "None"),
+        ("2.10.0", POINT, "None"),
+        ("2.10.0", POINT.replace("(%x, %w)", "(%x, %w) {stride = (1, 1, 2, 2)}"), "AVX2"),
+        (
+            "2.10.0",
+            POINT.replace("(%x, %w)", "(%x, %w) {stride = (1, 1, 1, 1), group = 1, pad_list = (1, 1, 1, 1)}"),
+            "AVX2",
+        ),
         ("2.10.0", GRAPH.format(op="MatMul", weight="4,3,3,3"), "None"),
         ("2.8.0", CONVOLUTION, "None"),
         ("2.11.0", CONVOLUTION, "None"),
