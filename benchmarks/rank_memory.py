@@ -4,7 +4,8 @@ A GPT of 23 million weights with AdamWeightDecay. Every rank is a process. What 
 (``Anonymous`` in ``/proc/self/smaps_rollup``): libraries and the mapped program are no part of it. It is read when
 MindSpore is loaded, and after some cycles. Times are of one job that trains both programs in turns.
 
-    python -m benchmarks.rank_memory          # prints the tables
+    python -m benchmarks.rank_memory                      # prints the tables
+    python -m benchmarks.rank_memory memory | step | cycle  # one of them
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ NETWORK, BATCH, CYCLES, TIMED = "gpt_large", 1, 4, 12
 RANKS = 4
 TIMED_RANKS = 2
 """As many as there are cores."""
-PLAIN = "data-parallel"
-PIPELINES = (PLAIN, f"{PLAIN},shard-optimizer")
-ACCUMULATED = tuple(f"gradient-accumulation{{steps=4}},{pipeline}" for pipeline in PIPELINES)
-STAGE_2 = f"{ACCUMULATED[1]}{{stage=2}}"
+PLAIN, CYCLE = "data-parallel", "gradient-accumulation{steps=4},data-parallel"
+FIRST = tuple(f"shard-optimizer{{partition={partition}}}" for partition in ("whole", "flat", "auto"))
+SECOND = tuple(option.replace("{", "{stage=2,") for option in FIRST)
 
 
 def anonymous() -> int:
@@ -69,50 +69,66 @@ def compiled(pipeline: str, folder: Path) -> tuple[bc.Program, str]:
 
 
 def memory_rows(folder: Path) -> list[Sequence[str]]:
-    """(pass, MB that a rank grew by: the mean and the most, MB less than data-parallel, MB of state less, part)."""
+    """(pass, MB that a rank grew by: the mean and the most, MB less than data-parallel, MB of state less, the one as a
+    part of the other and of all that was dealt out, the most state over the mean)."""
     rows: list[Sequence[str]] = []
-    for pipelines in (PIPELINES, (ACCUMULATED[0], STAGE_2)):
+    for plain, options in ((PLAIN, FIRST), (CYCLE, SECOND)):
         base = np.zeros(())
-        for pipeline in pipelines:
+        for pipeline in (plain, *(f"{plain},{option}" for option in options)):
             program, path = compiled(pipeline, folder)
             grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, path)]) / MB
             held = np.array(bytes_of_ranks(program, RANKS)) / MB
             row = [f"`{pipeline}`", f"{grown.mean():.1f}", f"{grown.max():.1f}"]
             if held.any():
-                less, dealt = base.mean() - grown.mean(), held.sum() - held.mean()
+                dealt = bytes_of_ranks(program, 1)[0] / MB
+                less, state = base.mean() - grown.mean(), dealt - held.mean()
                 off = f"{100 * (held.max() / held.mean() - 1):.1f} %"
-                row += [f"{less:.1f}", f"{dealt:.1f}", f"{100 * less / dealt:.0f} %", off]
+                row += [
+                    f"{less:.1f}",
+                    f"{state:.1f}",
+                    f"{100 * less / state:.0f} %",
+                    f"{100 * less / dealt:.1f} %",
+                    off,
+                ]
             else:
                 base = grown
-                row += ["", "", "", ""]
+                row += [""] * 5
             rows.append(row)
             print(row, file=sys.stderr)
     return rows
 
 
-def time_rows(folder: Path) -> list[Sequence[str]]:
-    """(micro-batches a cycle, ms a cycle with data-parallel, with its optimizer dealt out, ratio): the slowest rank."""
-    rows: list[Sequence[str]] = []
-    for steps, pipelines in (("1", PIPELINES), ("4", ACCUMULATED)):
-        paths = [compiled(pipeline, folder)[1] for pipeline in pipelines]
-        times = np.array([r["times"] for r in run_ranks("benchmarks.rank_memory", TIMED_RANKS, *paths)])
-        plain, shared = 1e3 * times.max(axis=0)
-        rows.append([steps, f"{plain:.0f}", f"{shared:.0f}", f"{shared / plain:.2f}"])
-        print(rows[-1], file=sys.stderr)
-    return rows
+def time_rows(folder: Path, plain: str, options: Sequence[str]) -> list[Sequence[str]]:
+    """(pass, ms a cycle, as a part of that of data-parallel): the slowest rank of one job that trains all in turns."""
+    pipelines = (plain, *(f"{plain},{option}" for option in options))
+    paths = [compiled(pipeline, folder)[1] for pipeline in pipelines]
+    times = 1e3 * np.array([r["times"] for r in run_ranks("benchmarks.rank_memory", TIMED_RANKS, *paths)]).max(axis=0)
+    return [[f"`{p}`", f"{ms:.0f}", f"{ms / times[0]:.2f}"] for p, ms in zip(pipelines, times, strict=True)]
 
 
 def run(parts: Sequence[str]) -> str:
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         if "memory" in parts:
-            heads = ["pass", "MB, mean", "most", "less", "state less", "part", "most state over the mean"]
+            heads = [
+                "pass",
+                "MB, mean",
+                "most",
+                "less",
+                "state less",
+                "part",
+                "of what is dealt out",
+                "most over the mean",
+            ]
             lines += [f"{RANKS} ranks:", "", *table(heads, memory_rows(Path(scratch))), ""]
-        if "time" in parts:
-            heads = ["micro-batches", "ms a cycle, data-parallel", "shard-optimizer", "ratio"]
-            lines += [f"{TIMED_RANKS} ranks:", "", *table(heads, time_rows(Path(scratch)))]
+        for part, plain in (("step", PLAIN), ("cycle", CYCLE)):
+            if part in parts:
+                # Without accumulation there are no sums to deal out, so stage 2 is stage 1. Auto cuts nothing here.
+                options = (*FIRST[:2], *(SECOND[:2] if plain == CYCLE else ()))
+                heads = ["pass", "ms", "of data-parallel"]
+                lines += [f"{TIMED_RANKS} ranks:", "", *table(heads, time_rows(Path(scratch), plain, options)), ""]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1:] or ("memory", "time")))
+    print(run(sys.argv[1:] or ("memory", "step", "cycle")))

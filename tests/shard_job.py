@@ -29,7 +29,7 @@ def main() -> None:
     for description in json.loads((folder / "runs.json").read_text()):
         run = Run(**description)
         # Smaller than some weights, which travel in parts then.
-        messages.MESSAGE = message if run.key == "traced" else 200
+        messages.MESSAGE = message if run.key.startswith("traced") else 200
         session = bc.Session(bc.load(run.program), seed=5)
         _train(run, session, values)
         parameters = session._engine.parameters
@@ -37,7 +37,7 @@ def main() -> None:
         values[f"{run.key}/outputs"] = np.array(repr(values.pop("outputs")))
         if run.key == "resumed":
             _resume(run, folder, values)
-        if run.key == "traced":
+        if run.key.startswith("traced"):
             _trace(run, session, folder, values)
     report(values)
 
@@ -83,7 +83,7 @@ def _trace(run: Run, session, folder: Path, values: Values) -> None:
     from mindspore.profiler import ProfilerActivity, profile
 
     rank, ranks = session.ranks.rank, session.ranks.size
-    traces = folder / f"trace_{rank}"
+    traces = folder / f"{run.key}_{rank}"
     handler = ms.profiler.tensorboard_trace_handler(str(traces))
     with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
         for batch in run.batches(ranks)[0][rank]:
@@ -92,5 +92,5 @@ def _trace(run: Run, session, folder: Path, values: Values) -> None:
     (path,) = traces.rglob("cpu_op_type_info_*.csv")
     with open(path) as file:
         counted = {row["op_type"]: int(row["type_occurrences"]) for row in csv.DictReader(file)}
-    for kind in ("AllReduce", "Broadcast"):
-        values[f"trace/{kind}"] = np.array(counted.get(kind, 0))
+    for kind in ("AllReduce", "AllGather", "Broadcast"):
+        values[f"{run.key}/{kind}"] = np.array(counted.get(kind, 0))

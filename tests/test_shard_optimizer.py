@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ ANY_SIZE = Run("", "lenet_bn_decay", "", cycles=2)
 """One of its weights has no multiple of 16 elements for each of four ranks."""
 ONE_MICRO_BATCH = ("adam", "overflow")
 """Where stage 2 has the bits of data-parallel."""
+TRACED = {"traced": SHARD, "traced flat": FLAT}
 CYCLES = ("cycle", "overflow in a cycle", "clipped", "short")
 
 
@@ -60,14 +61,21 @@ def compiled(run: Run, passes: str) -> bc.Program:
     return bc.compile(bc.load(str(export_once(run.case, zoo_folder()))), passes)
 
 
-def started(ranks: int, wanted: dict[str, tuple[Run, str]]) -> list[Values]:
-    """What the ranks of one job reported of these programs."""
+def undealt(program: bc.Program) -> bc.Program:
+    """Its ranks exchange as they did, and each of them holds all."""
+    for variable in program.state.values():
+        variable.info.pop(OWNED, None)
+    return program
+
+
+def started(ranks: int, wanted: Mapping[str, tuple[Run, str | bc.Program]]) -> list[Values]:
+    """What the ranks of one job reported of these programs, or of those that these passes make."""
     with tempfile.TemporaryDirectory(prefix="shard-") as name:
         folder = Path(name)
         runs = []
         for i, (key, (run, passes)) in enumerate(wanted.items()):
             path = folder / f"{i}.boost"
-            compiled(run, passes).save(str(path))
+            (compiled(run, passes) if isinstance(passes, str) else passes).save(str(path))
             runs.append(asdict(run) | {"key": key, "program": str(path)})
         (folder / "runs.json").write_text(json.dumps(runs))
         found = run_ranks("tests.shard_job", ranks, str(folder))
@@ -86,7 +94,7 @@ def described(ranks: int) -> dict[str, tuple[Run, str]]:
         for stage, pipeline in (("plain", "data-parallel"), ("1", SHARD), ("2", SHARD_TWO)):
             if stage != "2" or key in (*ONE_MICRO_BATCH, *CYCLES):
                 found[f"{key} {stage}"] = (run, ",".join(filter(None, [passes, pipeline])))
-    found["traced"] = (Run("", "mlp_adam", "", micro=3), SHARD)
+    found |= {key: (Run("", "mlp_adam", "", micro=3), passes) for key, passes in TRACED.items()}
     found["cut"] = (CUT, f"{OVERFLOW},{FLAT}")
     found["resumed"] = (Run("", "mlp_adam", "", cycles=2, micro=3), FLAT_TWO)
     return found
@@ -172,19 +180,30 @@ def test_longer_cycles_of_stage_2_round_otherwise_than_data_parallel(key: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part_of", range(4))
+@pytest.mark.parametrize("micro", [1, 3])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_optimizer(ranks: int) -> None:
-    wanted = {}
-    for case in names("optimizer", runs_on_cpu=True):
-        for micro in (1, 3) if ranks == 2 else (1,):
-            run = Run("", case, "", micro=micro)
-            wanted |= {f"{case} {micro} plain": (run, "data-parallel"), f"{case} {micro} 1": (run, f"{SHARD}?")}
-            wanted[f"{case} {micro} auto"] = (run, f"{SHARD}?{{partition=auto}}")
+def test_every_optimizer(ranks: int, micro: int, part_of: int) -> None:
+    """Clipped, and with one rank that overflows under a dynamic loss scale; next to data-parallel or, where stage 2
+    rounds otherwise, to ranks that sum every micro-batch and deal nothing out."""
+    cases = names("optimizer", runs_on_cpu=True)[part_of::4]
+    wanted: dict[str, tuple[Run, str | bc.Program]] = {}
+    judges: dict[str, str] = {}
+    for case in cases:
+        run = Run("", case, "", cycles=4, micro=micro, hits=LAST)
+        first, second = (
+            f"{CLIP},{OVERFLOW},data-parallel,shard-optimizer?{{stage={stage},partition=auto}}" for stage in (1, 2)
+        )
+        wanted |= {f"{case} plain": (run, f"{CLIP},{OVERFLOW},data-parallel"), f"{case} 1": (run, first)}
+        judges[f"{case} 1"] = judges[f"{case} 2"] = f"{case} plain"
+        wanted[f"{case} 2"] = (run, second)
+        if micro > 1:
+            wanted[f"{case} undealt"] = (run, undealt(compiled(run, second)))
+            judges[f"{case} 2"] = f"{case} undealt"
     for values in started(ranks, wanted):
-        for key in wanted:
-            case, _, kind = key.rpartition(" ")
-            if kind != "plain":
-                assert_same(part(values, f"{key}/state/"), part(values, f"{case} plain/state/"))
+        for found, judge in judges.items():
+            assert_same(part(values, f"{found}/state/"), part(values, f"{judge}/state/"))
+            assert str(values[f"{found}/outputs"]) == str(values[f"{judge}/outputs"]), found
 
 
 @pytest.mark.slow
@@ -204,11 +223,12 @@ def test_four_ranks_train_a_transformer_with_a_quarter_of_the_slots_each() -> No
     assert max(held) <= 1.05 * sum(held) / 4
 
 
-def test_a_cycle_of_three_exchanges_once() -> None:
-    """As MindSpore's profiler counts the kernels: one sum of gradients and one of counts, and one broadcast from each
-    owner."""
+@pytest.mark.parametrize("key", TRACED)
+def test_a_cycle_of_three_exchanges_once(key: str) -> None:
+    """As MindSpore's profiler counts the kernels: one sum of gradients and one of counts, and new weights once."""
     for values in job(2):
-        assert (values["trace/AllReduce"], values["trace/Broadcast"]) == (2, 2)
+        counted = {kind: int(values[f"{key}/{kind}"]) for kind in ("AllReduce", "AllGather", "Broadcast")}
+        assert counted == {"AllReduce": 2, "AllGather": 1, "Broadcast": 0}
 
 
 def test_saved_in_the_middle_of_a_cycle_it_goes_on_there() -> None:

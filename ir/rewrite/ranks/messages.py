@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from ...builders.cast import cast
 from ...core.attributes import TensorValue
@@ -16,23 +18,16 @@ SCOPE = "ownership"
 BUCKET = 4 * 2**20
 """Weights of fewer bytes travel together, in buckets of at most that many."""
 MESSAGE, MESSAGES = 2**19, 128
-"""On CPU weights travel in messages of that many bytes, and larger ones where these were more than so many a cycle:
-each connection of MindSpore's keeps a buffer for the largest message that it ever took, two for each other rank."""
+"""On CPU a rank gives so many bytes in a message, or more where these were more than so many a cycle: each connection
+of MindSpore's keeps a buffer for the largest message that it ever took."""
+Row = Sequence[tuple[str, slice]]
+"""What a rank gives to all, one behind the other: a weight, and which of its elements, in a row."""
 
 
-def limit_of(nbytes: int, group: str) -> int:
-    """The bytes of a message where so many travel in ``group``; 0 for any."""
-    return max(MESSAGE, nbytes // MESSAGES) if group == WORLD[CPU] else 0
-
-
-def messages(graph: Graph, value: Value, limit: int) -> list[Value]:
-    """``value`` in flat parts of at most ``limit`` bytes (0: any)."""
-    type_ = tensor_type(value)
-    if not limit or type_.nbytes <= limit:
-        return [value]
-    count = limit // type_.dtype.itemsize
-    bounds = range(0, type_.size, count)
-    return [cut_out(graph, value, slice(begin, min(begin + count, type_.size))) for begin in bounds]
+def limit_of(rows: Iterable[Row], group: str) -> int:
+    """The bytes of a message where ranks give these rows in ``group``; 0 for any."""
+    longest = max(sum(place.stop - place.start for _, place in row) for row in rows) * DType.FLOAT32.itemsize
+    return max(MESSAGE, longest // MESSAGES) if group == WORLD[CPU] else 0
 
 
 def widened(graph: Graph, value: Value) -> Value:
@@ -53,15 +48,19 @@ def in_a_row(graph: Graph, value: Value, length: int = 0) -> Value:
     row = reshaped(graph, value, (type_.size,))
     if length <= type_.size:
         return row
-    rest = TensorType(type_.dtype, (length - type_.size,))
-    return joined(graph, [row, graph.constant(TensorValue(rest, ZeroData(rest.nbytes)))])
+    return joined(graph, [row, _zeros(graph, length - type_.size, type_.dtype)])
+
+
+def _zeros(graph: Graph, length: int, dtype: DType = DType.FLOAT32) -> Value:
+    type_ = TensorType(dtype, (length,))
+    return graph.constant(TensorValue(type_, ZeroData(type_.nbytes)))
 
 
 def cut_out(graph: Graph, value: Value, piece: slice) -> Value:
     """Some elements of a value, of all in a row."""
     type_ = TensorType(tensor_type(value).dtype, (piece.stop - piece.start,))
     if value.is_zero:
-        return graph.constant(TensorValue(type_, ZeroData(type_.nbytes)))
+        return _zeros(graph, type_.size, type_.dtype)
     row = in_a_row(graph, value)
     if row.type == type_:
         return row
@@ -88,19 +87,72 @@ def parts_of(graph: Graph, row: Value, like: Sequence[Value]) -> list[Value]:
     return found
 
 
-def gathered(
-    graph: Graph, piece: Value, whole: TensorType, length: int, ranks: int, group: str, limit: int
-) -> tuple[Value, list[Node]]:
-    """A value of type ``whole`` of the pieces that the ranks have, each but the last of ``length`` elements, in
-    messages of at most ``limit`` bytes, and the collectives that bring it."""
-    sent = [
-        all_gather(graph, message, group, ranks, scope=SCOPE)
-        for message in messages(graph, in_a_row(graph, widened(graph, piece), length), limit)
-    ]
-    rows: list[Value] = [reshaped(graph, node, (ranks, tensor_type(node).size // ranks)) for node in sent]
-    found = rows[0] if len(rows) == 1 else _concatenated(graph, rows, (ranks, length), axis=1)
-    elements = cut_out(graph, found, slice(0, whole.size))
-    return cast(graph, reshaped(graph, elements, whole.shape), whole.dtype, scope=SCOPE), sent
+@dataclass(frozen=True, slots=True)
+class _Fragment:
+    """What a rank gives of a weight in one round: elements ``begin`` to ``end`` of it, which stand at ``at`` in the
+    message; ``own``: where they begin in the value that the rank has."""
+
+    weight: str
+    begin: int
+    end: int
+    at: int
+    own: int
+
+
+def _fragments(row: Row, width: int) -> dict[int, list[_Fragment]]:
+    """What a rank gives in each round, where every message has ``width`` elements."""
+    found: dict[int, list[_Fragment]] = {}
+    at = 0
+    for weight, place in row:
+        begin = place.start
+        while begin < place.stop:
+            end = min(place.stop, begin + width - at % width)
+            fragment = _Fragment(weight, begin, end, at % width, begin - place.start)
+            found.setdefault(at // width, []).append(fragment)
+            at, begin = at + end - begin, end
+    return found
+
+
+def in_rounds(
+    graph: Graph, rows: Sequence[Row], own: Mapping[str, Value], rank: int, group: str, limit: int
+) -> Iterator[tuple[Node, dict[str, Value]]]:
+    """Brings all ranks the ``rows`` that each of them gives, in messages of at most ``limit`` bytes from each (0: any):
+    every rank gives its next elements, and zeros behind its last. ``own``: the float32 values that ``rank`` has, by
+    weight. Yields each collective, and the weights that are whole by then, in a row."""
+    flat = {weight: in_a_row(graph, value) for weight, value in own.items()}
+    lengths = [sum(place.stop - place.start for _, place in row) for row in rows]
+    width = limit // DType.FLOAT32.itemsize or max(lengths)
+    given = [_fragments(row, width) for row in rows]
+    missing: dict[str, int] = {}
+    for weight, place in (item for row in rows for item in row):
+        missing[weight] = missing.get(weight, 0) + place.stop - place.start
+    parts: dict[str, list[tuple[int, Value]]] = {weight: [] for weight in missing}
+    for i, begin in enumerate(range(0, max(lengths), width)):
+        length = min(width, max(lengths) - begin)
+        mine = [cut_out(graph, flat[f.weight], slice(f.own, f.own + f.end - f.begin)) for f in given[rank].get(i, ())]
+        message = in_a_row(graph, joined(graph, mine), length) if mine else _zeros(graph, length)
+        sent = all_gather(graph, message, group, len(rows), scope=SCOPE)
+        whole: dict[str, Value] = {}
+        for f in _merged(replace(f, at=r * length + f.at) for r, row in enumerate(given) for f in row.get(i, ())):
+            parts[f.weight].append((f.begin, cut_out(graph, sent, slice(f.at, f.at + f.end - f.begin))))
+            missing[f.weight] -= f.end - f.begin
+            if not missing[f.weight]:
+                whole[f.weight] = joined(graph, [part for _, part in sorted(parts.pop(f.weight), key=itemgetter(0))])
+        yield sent, whole
+
+
+def _merged(fragments: Iterable[_Fragment]) -> Iterator[_Fragment]:
+    """Those that follow each other in the weight and in the message are one."""
+    last: _Fragment | None = None
+    for f in fragments:
+        if last and (f.weight, f.begin, f.at) == (last.weight, last.end, last.at + last.end - last.begin):
+            last = replace(last, end=f.end)
+            continue
+        if last:
+            yield last
+        last = f
+    if last:
+        yield last
 
 
 def _concatenated(graph: Graph, values: Sequence[Value], shape: tuple[int, ...], axis: int) -> Value:

@@ -2,10 +2,11 @@
 new weight to all once a cycle.
 
 A program says only what is held so (:mod:`.dealing`), and is right on one rank as it is. :func:`keep_own` writes a
-graph out for one rank of a job: updates of weights that others own go, with everything that only they need, and each
-weight is broadcast by its owner behind all updates. Weights that are cut are updated in pieces (:mod:`.pieces`), which
-are gathered. Numbers that an owner computes and all need (:mod:`.owned_numbers`) are exchanged. The collectives of the
-graph are put in a row, because the graphs of the ranks now differ, and all must come to the same one next.
+graph out for one rank of a job: updates of weights that others own go, with everything that only they need, and weights
+that are cut are updated in pieces (:mod:`.pieces`). Behind all updates the ranks bring each other the new weights: on
+CPU each gives a row of all that it has (:mod:`.messages`); elsewhere owners broadcast, and pieces are gathered. Numbers
+that an owner computes and all need (:mod:`.owned_numbers`) are exchanged. The collectives of the graph are put in a
+row, because the graphs of the ranks now differ, and all must come to the same one next.
 
 Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020 (stage 1); Xu et
 al., Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training, 2020.
@@ -13,7 +14,7 @@ al., Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -24,6 +25,7 @@ from ...analysis.training.network import network_parts
 from ...builders.cast import cast
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, State, Value, tensor_type
+from ...core.primitives import CPU
 from ...core.program import Program
 from ...core.types import TensorType
 from ...core.wording import counted
@@ -32,7 +34,7 @@ from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
 from .collectives import WORLD, broadcast, is_collective
 from .dealing import Deal, deal
-from .messages import BUCKET, SCOPE, gathered, joined, limit_of, messages, parts_of, widened
+from .messages import BUCKET, SCOPE, Row, in_rounds, joined, limit_of, parts_of, reshaped, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
 
@@ -94,15 +96,14 @@ def keep_own(graph: Graph, program: Program, rank: int, ranks: int, target: str)
     """Rewrites a graph of ``program`` in place for one rank of a job on ``target``. Returns what was done."""
     dealt = deal(program, ranks)
     copies, pieces = _keep_pieces(graph, dealt, rank, target)
-    owner, group = dealt.owner, WORLD[target]
+    owner = dealt.owner
     used = {w: dealt.states[w] for w in owner if any(_is_used(graph, s) for s in dealt.states[w])}
     foreign = {w: states for w, states in used.items() if owner[w] != rank}
     before = Updates(graph)
     numbers = [number for w, states in used.items() for number in before.numbers(w, states)]
-    summands = exchange(graph, numbers, group)
+    summands = exchange(graph, numbers, WORLD[target])
     updated = {s.name for e in list_effects(graph).writes() for s in e.writes if s.name in used}
-    written = _send(graph, {w: owner[w] for w in used if w in updated}, group)
-    written |= _gather(graph, copies, dealt, group)
+    written = _exchange(graph, {w: owner[w] for w in used if w in updated}, copies, dealt, rank, target)
     _put_in_a_row(graph, written, {*foreign, *(s for states in foreign.values() for s in states)})
     for number, summand in summands.items():
         if number.weight in foreign:
@@ -154,46 +155,62 @@ def _is_used(graph: Graph, state: str) -> bool:
     return state in graph.states and bool(graph.states[state].uses)
 
 
-def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
-    """Puts broadcasts of these weights behind all updates; returns for each the last effect that takes its result."""
+def _exchange(
+    graph: Graph, owner: Mapping[str, int], copies: Mapping[str, State], dealt: Deal, rank: int, target: str
+) -> dict[Node, Node]:
+    """Brings all ranks the new weights, behind all updates: those of one ``owner``, and those of which each rank has
+    one of ``copies`` of a piece. Returns for each collective the last effect that takes its result."""
+    group = WORLD[target]
+    rows = [[(weight, dealt.piece(weight, r)) for weight in copies] for r in range(dealt.ranks)]
+    if target == CPU:
+        for weight, r in owner.items():
+            rows[r].append((weight, slice(0, dealt.elements[weight])))
+        return _gather(graph, [rows], copies, rank, group)
+    of_each = [[[row[i]] for row in rows] for i in range(len(copies))]
+    return _send(graph, owner, group) | _gather(graph, of_each, copies, rank, group)
+
+
+def _gather(
+    graph: Graph, exchanges: Iterable[Sequence[Row]], copies: Mapping[str, State], rank: int, group: str
+) -> dict[Node, Node]:
+    """Brings all ranks the rows that each of them gives, one exchange after the other; returns as :func:`_exchange`."""
     fx = Effects(graph)
     written: dict[Node, Node] = {}
-    news: dict[str, Value] = {name: fx.load(graph.states[name], scope=SCOPE, initial=False) for name in owner}
-    limit = limit_of(sum(tensor_type(value).nbytes for value in news.values()), group)
+    for rows in exchanges:
+        states = {weight: copies.get(weight) or graph.states[weight] for weight, _ in rows[rank]}
+        own = {w: widened(graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
+        for collective, whole in in_rounds(graph, rows, own, rank, group, limit_of(rows, group)):
+            written[collective] = collective
+            for weight, new in whole.items():
+                written[collective] = _assign(fx, weight, new)
+    fx.commit()
+    return written
+
+
+def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
+    """Puts broadcasts of these weights behind all updates; returns as :func:`_exchange`."""
+    fx = Effects(graph)
+    written: dict[Node, Node] = {}
+    news = {name: widened(graph, fx.load(graph.states[name], scope=SCOPE, initial=False)) for name in owner}
     for rank in sorted(set(owner.values())):
         names = [name for name in owner if owner[name] == rank]
-        values = {name: widened(graph, news[name]) for name in names}
-        types = {name: tensor_type(value) for name, value in values.items()}
-        items = [Item(i, types[name].dtype, types[name].nbytes) for i, name in enumerate(names)]
-        for bucket in plan_buckets(items, limit or BUCKET):
-            chosen = {names[i]: values[names[i]] for i in bucket}
-            sent = [
-                broadcast(graph, message, group, rank, scope=SCOPE)
-                for message in messages(graph, joined(graph, list(chosen.values())), limit)
-            ]
-            collectives = [node for part in sent for node in part.operands if isinstance(node, Node)]
-            written |= dict(zip(collectives, collectives, strict=True))
-            received = parts_of(graph, joined(graph, sent), list(chosen.values()))
-            for name, part in zip(chosen, received, strict=True):
-                new = cast(graph, part, tensor_type(news[name]).dtype, scope=SCOPE)
-                written[collectives[-1]] = fx.append("Assign", [graph.states[name], new], scope=SCOPE)
+        items = [Item(i, tensor_type(news[w]).dtype, tensor_type(news[w]).nbytes) for i, w in enumerate(names)]
+        for bucket in plan_buckets(items, BUCKET):
+            chosen = {names[i]: news[names[i]] for i in bucket}
+            sent = broadcast(graph, joined(graph, list(chosen.values())), group, rank, scope=SCOPE)
+            (collective,) = (node for node in sent.operands if isinstance(node, Node))
+            for name, part in zip(chosen, parts_of(graph, sent, list(chosen.values())), strict=True):
+                written[collective] = _assign(fx, name, part)
     fx.commit()
     return written
 
 
-def _gather(graph: Graph, copies: Mapping[str, State], dealt: Deal, group: str) -> dict[Node, Node]:
-    """Puts weights together of the pieces of all ranks, behind all updates; returns as :func:`_send` does."""
-    fx = Effects(graph)
-    written: dict[Node, Node] = {}
-    limit = limit_of(sum(tensor_type(graph.states[weight]).nbytes for weight in copies), group)
-    for weight, copy in copies.items():
-        state = graph.states[weight]
-        new = fx.load(copy, scope=SCOPE, initial=False)
-        whole, sent = gathered(graph, new, tensor_type(state), dealt.cut[weight], dealt.ranks, group, limit)
-        written |= dict(zip(sent, sent, strict=True))
-        written[sent[-1]] = fx.append("Assign", [state, whole], scope=SCOPE)
-    fx.commit()
-    return written
+def _assign(fx: Effects, weight: str, new: Value) -> Node:
+    """Writes what came from other ranks."""
+    state = fx.graph.states[weight]
+    type_ = tensor_type(state)
+    shaped = cast(fx.graph, reshaped(fx.graph, new, type_.shape), type_.dtype, scope=SCOPE)
+    return fx.append("Assign", [state, shaped], scope=SCOPE)
 
 
 def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collection[str]) -> None:

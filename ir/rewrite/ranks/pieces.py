@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ...analysis.effects.tokens import orders_only
 from ...analysis.functions.closures import Closures
 from ...analysis.targets import targets_of
+from ...builders.cast import cast
 from ...core.graph import Graph, Input, Node, State, Use, Value, tensor_type
 from ...core.names import STAGE
 from ...core.op import CALL, RETURN
@@ -27,7 +28,7 @@ from ..removal import show
 from .buckets import ALL_REDUCE
 from .collectives import WORLD, reduce_scatter
 from .dealing import Deal
-from .messages import SCOPE, cut_out, gathered, in_a_row, limit_of
+from .messages import SCOPE, cut_out, in_a_row, in_rounds, limit_of, reshaped, widened
 
 
 class _Obstacle(Exception):
@@ -204,7 +205,7 @@ class Pieces:
                         node.set_operand(i, node.home.create("MakeTuple", [short[v] for v in _elements(value)]))
                 else:
                     node.set_operand(i, short[value])
-            self._give_whole(region, whole, deal, target)
+            self._give_whole(region, whole, deal, rank, target)
             for node, i in region.written:
                 node.set_operand(i, self._copy_behind(node.operand(i), copies[region.weight], made))
         self._pass_on(made, copies)
@@ -226,16 +227,19 @@ class Pieces:
                     parts[value] = cut_out(graph, value, deal.piece(region.weight, rank))
         return parts[value]
 
-    def _give_whole(self, region: Region, whole: Mapping[Use, TensorType], deal: Deal, target: str) -> None:
+    def _give_whole(self, region: Region, whole: Mapping[Use, TensorType], deal: Deal, rank: int, target: str) -> None:
         """Gathers what others need whole of the pieces, once."""
+        weight, group = region.weight, WORLD[target]
+        rows = [[(weight, deal.piece(weight, r))] for r in range(deal.ranks)]
         found: dict[Value, Value] = {}
         for (node, i), type_ in whole.items():
             value = node.operand(i)
             if value not in found:
-                limit = limit_of(type_.nbytes, WORLD[target])
                 with self.graph.inserting_after(value):
-                    length = deal.cut[region.weight]
-                    found[value], _ = gathered(self.graph, value, type_, length, deal.ranks, WORLD[target], limit)
+                    own = {weight: widened(self.graph, value)}
+                    *_, (_, elements) = in_rounds(self.graph, rows, own, rank, group, limit_of(rows, group))
+                    shaped = reshaped(self.graph, elements[weight], type_.shape)
+                    found[value] = cast(self.graph, shaped, type_.dtype, scope=SCOPE)
             node.set_operand(i, found[value])
 
     def _sums_for(self, value: Value, region: Region) -> bool:
