@@ -39,17 +39,19 @@ class Block(nn.Cell):
 class GPT(nn.Cell):
     """Returns its next-token loss."""
 
-    def __init__(self, width: int = WIDTH, depth: int = DEPTH, recomputed: bool = False) -> None:
+    def __init__(
+        self, width: int = WIDTH, depth: int = DEPTH, recomputed: bool = False, vocabulary: int = VOCABULARY
+    ) -> None:
         super().__init__()
         self.width = width
-        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.tokens = nn.Embedding(vocabulary, width)
         self.places = ms.Parameter(ms.Tensor(np.random.randn(LENGTH, width).astype(np.float32) * 0.02), name="places")
         self.blocks = nn.SequentialCell(*(Block(width) for _ in range(depth)))
         if recomputed:
             for block in self.blocks:
                 block.recompute()
         self.norm = nn.LayerNorm((width,))
-        self.head = nn.Dense(width, VOCABULARY, has_bias=False)
+        self.head = nn.Dense(width, vocabulary, has_bias=False)
         self.loss = nn.CrossEntropyLoss()
 
     def construct(self, tokens, targets):
@@ -89,6 +91,8 @@ _CASES = (
     Case("gpt_medium", GPT, adam_weight_decay, text),  # 5.3 million weights
     Case("gpt_medium_recomputed", lambda: GPT(recomputed=True), adam_weight_decay, text),
     Case("gpt_large", lambda: GPT(512, 6), adam_weight_decay, text),  # 23 million
+    # 18 million, in two matrices nearly all
+    Case("gpt_words", lambda: GPT(256, 2, vocabulary=32768), adam_weight_decay, text),
     Case("deep_mlp", DeepMLP, momentum, pairs, nn.MSELoss),
     Case("deep_mlp_recomputed", lambda: DeepMLP(recomputed=True), momentum, pairs, nn.MSELoss),
 )

@@ -1,11 +1,12 @@
 """Ranks whose optimizer's state is dealt out, next to ranks that hold all of it, on CPU: memory and time of a step.
 
-A GPT of 23 million weights with AdamWeightDecay. Every rank is a process. What it holds is its own anonymous memory
-(``Anonymous`` in ``/proc/self/smaps_rollup``): libraries and the mapped program are no part of it. It is read when
-MindSpore is loaded, and after some cycles. Times are of one job that trains both programs in turns.
+Two GPT with AdamWeightDecay: of 23 million weights, which whole weights balance, and of 18 million, nearly all of them
+in two matrices, which are cut. Every rank is a process. What it holds is its own anonymous memory (``Anonymous`` in
+``/proc/self/smaps_rollup``): libraries and the mapped program are no part of it. It is read when MindSpore is loaded,
+and after some cycles. Times are of one job that trains all programs of a table in turns.
 
-    python -m benchmarks.rank_memory                      # prints the tables
-    python -m benchmarks.rank_memory memory | step | cycle  # one of them
+    python -m benchmarks.rank_memory                                  # prints the tables
+    python -m benchmarks.rank_memory memory | pieces | step | cycle   # one of them
 """
 
 from __future__ import annotations
@@ -25,13 +26,22 @@ from benchmarks.memory import MB, _random, export_at
 from benchmarks.tables import table
 from tests.ranks import report, run_ranks
 
-NETWORK, BATCH, CYCLES, TIMED = "gpt_large", 1, 4, 12
+LARGE, WORDS, BATCH, CYCLES, TIMED = "gpt_large", "gpt_words", 1, 4, 12
 RANKS = 4
 TIMED_RANKS = 2
 """As many as there are cores."""
 PLAIN, CYCLE = "data-parallel", "gradient-accumulation{steps=4},data-parallel"
-FIRST = tuple(f"shard-optimizer{{partition={partition}}}" for partition in ("whole", "flat", "auto"))
-SECOND = tuple(option.replace("{", "{stage=2,") for option in FIRST)
+FIRST, FLAT, AUTO = (f"shard-optimizer{{{options}}}" for options in ("stage=1", "partition=flat", "partition=auto"))
+SECOND, SECOND_FLAT = (f"shard-optimizer{{stage=2{options}}}" for options in ("", ",partition=flat"))
+MEMORY = {
+    "memory": ((LARGE, PLAIN, (FIRST,)), (LARGE, CYCLE, (SECOND,))),
+    "pieces": ((WORDS, PLAIN, (FIRST, FLAT, AUTO)), (WORDS, CYCLE, (SECOND_FLAT,))),
+}
+TIMES = {
+    "step": ((LARGE, PLAIN, (FIRST,)), (WORDS, PLAIN, (FIRST, FLAT))),
+    "cycle": ((LARGE, CYCLE, (FIRST, SECOND)), (WORDS, CYCLE, (FIRST, FLAT, SECOND_FLAT))),
+}
+"""By table: (network, what is compiled without the pass, and the pass). Without accumulation stage 2 is stage 1."""
 
 
 def anonymous() -> int:
@@ -61,74 +71,69 @@ def main() -> None:
     report({"memory": np.array(anonymous() - before), "times": np.array([median(taken[2:]) for taken in times])})
 
 
-def compiled(pipeline: str, folder: Path) -> tuple[bc.Program, str]:
-    program = bc.compile(bc.load(str(export_at(NETWORK, BATCH, folder))), pipeline)
-    path = folder / f"{abs(hash(pipeline))}.boost"
+def compiled(network: str, pipeline: str, folder: Path) -> tuple[bc.Program, str]:
+    program = bc.compile(bc.load(str(export_at(network, BATCH, folder))), pipeline)
+    path = folder / f"{network}-{abs(hash(pipeline))}.boost"
     program.save(path)
     return program, str(path)
 
 
-def memory_rows(folder: Path) -> list[Sequence[str]]:
-    """(pass, MB that a rank grew by: the mean and the most, MB less than data-parallel, MB of state less, the one as a
-    part of the other and of all that was dealt out, the most state over the mean)."""
+def memory_rows(folder: Path, network: str, plain: str, options: Sequence[str]) -> list[Sequence[str]]:
+    """(network and pass, MB that a rank grew by: the mean and the most, MB less than data-parallel, MB of state less,
+    the one as a part of the other and of all that was dealt out, the most state over the mean)."""
     rows: list[Sequence[str]] = []
-    for plain, options in ((PLAIN, FIRST), (CYCLE, SECOND)):
-        base = np.zeros(())
-        for pipeline in (plain, *(f"{plain},{option}" for option in options)):
-            program, path = compiled(pipeline, folder)
-            grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, path)]) / MB
-            held = np.array(bytes_of_ranks(program, RANKS)) / MB
-            row = [f"`{pipeline}`", f"{grown.mean():.1f}", f"{grown.max():.1f}"]
-            if held.any():
-                dealt = bytes_of_ranks(program, 1)[0] / MB
-                less, state = base.mean() - grown.mean(), dealt - held.mean()
-                off = f"{100 * (held.max() / held.mean() - 1):.1f} %"
-                row += [
-                    f"{less:.1f}",
-                    f"{state:.1f}",
-                    f"{100 * less / state:.0f} %",
-                    f"{100 * less / dealt:.1f} %",
-                    off,
-                ]
-            else:
-                base = grown
-                row += [""] * 5
-            rows.append(row)
-            print(row, file=sys.stderr)
+    base = np.zeros(())
+    for pipeline in (plain, *(f"{plain},{option}" for option in options)):
+        program, path = compiled(network, pipeline, folder)
+        grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, path)]) / MB
+        held = np.array(bytes_of_ranks(program, RANKS)) / MB
+        row = [f"{network} `{pipeline}`", f"{grown.mean():.1f}", f"{grown.max():.1f}"]
+        if held.any():
+            dealt = bytes_of_ranks(program, 1)[0] / MB
+            less, state = base.mean() - grown.mean(), dealt - held.mean()
+            off = f"{100 * (held.max() / held.mean() - 1):.1f} %"
+            row += [f"{less:.1f}", f"{state:.1f}", f"{100 * less / state:.0f} %", f"{100 * less / dealt:.1f} %", off]
+        else:
+            base = grown
+            row += [""] * 5
+        rows.append(row)
+        print(row, file=sys.stderr)
     return rows
 
 
-def time_rows(folder: Path, plain: str, options: Sequence[str]) -> list[Sequence[str]]:
-    """(pass, ms a cycle, as a part of that of data-parallel): the slowest rank of one job that trains all in turns."""
+def time_rows(folder: Path, network: str, plain: str, options: Sequence[str]) -> list[Sequence[str]]:
+    """(network and pass, ms a cycle, as a part of that of data-parallel): the slowest rank of one job that trains all
+    in turns."""
     pipelines = (plain, *(f"{plain},{option}" for option in options))
-    paths = [compiled(pipeline, folder)[1] for pipeline in pipelines]
+    paths = [compiled(network, pipeline, folder)[1] for pipeline in pipelines]
     times = 1e3 * np.array([r["times"] for r in run_ranks("benchmarks.rank_memory", TIMED_RANKS, *paths)]).max(axis=0)
-    return [[f"`{p}`", f"{ms:.0f}", f"{ms / times[0]:.2f}"] for p, ms in zip(pipelines, times, strict=True)]
+    rows = [[f"{network} `{p}`", f"{ms:.0f}", f"{ms / times[0]:.2f}"] for p, ms in zip(pipelines, times, strict=True)]
+    print(rows, file=sys.stderr)
+    return rows
 
 
 def run(parts: Sequence[str]) -> str:
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
-        if "memory" in parts:
-            heads = [
-                "pass",
-                "MB, mean",
-                "most",
-                "less",
-                "state less",
-                "part",
-                "of what is dealt out",
-                "most over the mean",
-            ]
-            lines += [f"{RANKS} ranks:", "", *table(heads, memory_rows(Path(scratch))), ""]
-        for part, plain in (("step", PLAIN), ("cycle", CYCLE)):
-            if part in parts:
-                # Without accumulation there are no sums to deal out, so stage 2 is stage 1. Auto cuts nothing here.
-                options = (*FIRST[:2], *(SECOND[:2] if plain == CYCLE else ()))
-                heads = ["pass", "ms", "of data-parallel"]
-                lines += [f"{TIMED_RANKS} ranks:", "", *table(heads, time_rows(Path(scratch), plain, options)), ""]
+        for part in parts:
+            if part in MEMORY:
+                ranks, found = RANKS, [row for case in MEMORY[part] for row in memory_rows(Path(scratch), *case)]
+                heads = [
+                    "",
+                    "MB, mean",
+                    "most",
+                    "less",
+                    "state less",
+                    "part",
+                    "of what is dealt out",
+                    "most over the mean",
+                ]
+            else:
+                ranks, found = TIMED_RANKS, [row for case in TIMES[part] for row in time_rows(Path(scratch), *case)]
+                heads = ["", "ms", "of data-parallel"]
+            lines += [f"{ranks} ranks:", "", *table(heads, found), ""]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1:] or ("memory", "step", "cycle")))
+    print(run(sys.argv[1:] or (*MEMORY, *TIMES)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -24,9 +24,13 @@ Row = Sequence[tuple[str, slice]]
 """What a rank gives to all, one behind the other: a weight, and which of its elements, in a row."""
 
 
+def length_of(row: Row) -> int:
+    return sum(place.stop - place.start for _, place in row)
+
+
 def limit_of(rows: Iterable[Row], group: str) -> int:
     """The bytes of a message where ranks give these rows in ``group``; 0 for any."""
-    longest = max(sum(place.stop - place.start for _, place in row) for row in rows) * DType.FLOAT32.itemsize
+    longest = max(map(length_of, rows)) * DType.FLOAT32.itemsize
     return max(MESSAGE, longest // MESSAGES) if group == WORLD[CPU] else 0
 
 
@@ -114,17 +118,24 @@ def _fragments(row: Row, width: int) -> dict[int, list[_Fragment]]:
 
 
 def in_rounds(
-    graph: Graph, rows: Sequence[Row], own: Mapping[str, Value], rank: int, group: str, limit: int
+    graph: Graph,
+    rows: Sequence[Row],
+    own: Mapping[str, Value],
+    rank: int,
+    group: str,
+    limit: int,
+    known: Collection[str] = (),
 ) -> Iterator[tuple[Node, dict[str, Value]]]:
     """Brings all ranks the ``rows`` that each of them gives, in messages of at most ``limit`` bytes from each (0: any):
     every rank gives its next elements, and zeros behind its last. ``own``: the float32 values that ``rank`` has, by
-    weight. Yields each collective, and the weights that are whole by then, in a row."""
+    weight. Yields each collective, and the weights that are whole by then, in a row, but for those that are ``known``
+    here."""
     flat = {weight: in_a_row(graph, value) for weight, value in own.items()}
-    lengths = [sum(place.stop - place.start for _, place in row) for row in rows]
+    lengths = list(map(length_of, rows))
     width = limit // DType.FLOAT32.itemsize or max(lengths)
     given = [_fragments(row, width) for row in rows]
     missing: dict[str, int] = {}
-    for weight, place in (item for row in rows for item in row):
+    for weight, place in (item for row in rows for item in row if item[0] not in known):
         missing[weight] = missing.get(weight, 0) + place.stop - place.start
     parts: dict[str, list[tuple[int, Value]]] = {weight: [] for weight in missing}
     for i, begin in enumerate(range(0, max(lengths), width)):
@@ -133,7 +144,8 @@ def in_rounds(
         message = in_a_row(graph, joined(graph, mine), length) if mine else _zeros(graph, length)
         sent = all_gather(graph, message, group, len(rows), scope=SCOPE)
         whole: dict[str, Value] = {}
-        for f in _merged(replace(f, at=r * length + f.at) for r, row in enumerate(given) for f in row.get(i, ())):
+        received = (replace(f, at=r * length + f.at) for r, row in enumerate(given) for f in row.get(i, ()))
+        for f in _merged(f for f in received if f.weight in missing):
             parts[f.weight].append((f.begin, cut_out(graph, sent, slice(f.at, f.at + f.end - f.begin))))
             missing[f.weight] -= f.end - f.begin
             if not missing[f.weight]:

@@ -34,7 +34,7 @@ from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
 from .collectives import WORLD, broadcast, is_collective
 from .dealing import Deal, deal
-from .messages import BUCKET, SCOPE, Row, in_rounds, joined, limit_of, parts_of, reshaped, widened
+from .messages import BUCKET, SCOPE, Row, in_rounds, joined, length_of, limit_of, parts_of, reshaped, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
 
@@ -179,7 +179,10 @@ def _gather(
     for rows in exchanges:
         states = {weight: copies.get(weight) or graph.states[weight] for weight, _ in rows[rank]}
         own = {w: widened(graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
-        for collective, whole in in_rounds(graph, rows, own, rank, group, limit_of(rows, group)):
+        # Its own weights are as all get them; but the last one must have a use here that keeps the collective.
+        last = max(rows, key=length_of)[-1:]
+        known = states.keys() - copies.keys() - {weight for weight, _ in last}
+        for collective, whole in in_rounds(graph, rows, own, rank, group, limit_of(rows, group), known):
             written[collective] = collective
             for weight, new in whole.items():
                 written[collective] = _assign(fx, weight, new)
@@ -215,9 +218,9 @@ def _assign(fx: Effects, weight: str, new: Value) -> Node:
 
 def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collection[str]) -> None:
     """Each collective waits for the one before it, and an effect that stays for the last: so all ranks come to the same
-    ones in the same order, and none goes away on a rank that does not need its result. A broadcast waits until the
-    result of the one before it is ``written``, so that one buffer serves all. ``foreign``: states that other ranks
-    write."""
+    ones in the same order, and none goes away on a rank that does not need its result. One that brings new weights
+    waits until the result of the one before it is ``written``, so that one buffer serves all. ``foreign``: states that
+    other ranks write."""
     # As they can run: a gradient that is ready early need not wait, and be kept, for one that is ready late.
     depth: dict[Value, int] = {}
     for node in graph:
