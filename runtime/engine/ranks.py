@@ -29,9 +29,11 @@ def join_ranks() -> Ranks:
         try:
             communication.init()
         except Exception as e:
+            address = f"{os.environ.get('MS_SCHED_HOST', '127.0.0.1')}:{os.environ.get('MS_SCHED_PORT', '8118')}"
             raise RuntimeFailure(
-                f"this process was started as one rank of a job (MS_ROLE is set), but MindSpore cannot reach the "
-                f"others: {str(e).strip().partition(chr(10))[0]} Look at the logs of all ranks and of the scheduler."
+                f"this process was started as one rank of a job (MS_ROLE is set), but the job did not come together at "
+                f"{address} (MS_SCHED_HOST, MS_SCHED_PORT): another process may use that port, or some ranks were not "
+                "started. Look at the logs of all ranks and of the scheduler."
             ) from e
     return Ranks(communication.get_rank(), communication.get_group_size())
 
