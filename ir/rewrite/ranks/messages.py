@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 from ...builders.cast import cast
 from ...core.attributes import TensorValue
 from ...core.data import ZeroData
 from ...core.graph import Graph, Node, Value, tensor_type
-from ...core.primitives import CPU
 from ...core.types import DType, TensorType
-from .collectives import WORLD, all_gather
+from .collectives import all_gather
 
 SCOPE = "ownership"
 BUCKET = 4 * 2**20
@@ -28,10 +27,9 @@ def length_of(row: Row) -> int:
     return sum(place.stop - place.start for _, place in row)
 
 
-def limit_of(rows: Iterable[Row], group: str) -> int:
-    """The bytes of a message where ranks give these rows in ``group``; 0 for any."""
-    longest = max(map(length_of, rows)) * DType.FLOAT32.itemsize
-    return max(MESSAGE, longest // MESSAGES) if group == WORLD[CPU] else 0
+def limit_of(rows: Iterable[Row]) -> int:
+    """The bytes that a rank gives in a message where they give these rows."""
+    return max(MESSAGE, max(map(length_of, rows)) * DType.FLOAT32.itemsize // MESSAGES)
 
 
 def widened(graph: Graph, value: Value) -> Value:
@@ -123,16 +121,15 @@ def in_rounds(
     own: Mapping[str, Value],
     rank: int,
     group: str,
-    limit: int,
     known: Collection[str] = (),
 ) -> Iterator[tuple[Node, dict[str, Value]]]:
-    """Brings all ranks the ``rows`` that each of them gives, in messages of at most ``limit`` bytes from each (0: any):
-    every rank gives its next elements, and zeros behind its last. ``own``: the float32 values that ``rank`` has, by
+    """Brings all ranks the ``rows`` that each of them gives, in messages of a size (:func:`limit_of`): every rank
+    gives its next elements, and zeros behind its last. ``own``: the float32 values that ``rank`` has, by
     weight. Yields each collective, and the weights that are whole by then, in a row, but for those that are ``known``
     here."""
     flat = {weight: in_a_row(graph, value) for weight, value in own.items()}
     lengths = list(map(length_of, rows))
-    width = limit // DType.FLOAT32.itemsize or max(lengths)
+    width = limit_of(rows) // DType.FLOAT32.itemsize
     given = [_fragments(row, width) for row in rows]
     missing: dict[str, int] = {}
     for weight, place in (item for row in rows for item in row if item[0] not in known):
@@ -144,27 +141,21 @@ def in_rounds(
         message = in_a_row(graph, joined(graph, mine), length) if mine else _zeros(graph, length)
         sent = all_gather(graph, message, group, len(rows), scope=SCOPE)
         whole: dict[str, Value] = {}
-        received = (replace(f, at=r * length + f.at) for r, row in enumerate(given) for f in row.get(i, ()))
-        for f in _merged(f for f in received if f.weight in missing):
-            parts[f.weight].append((f.begin, cut_out(graph, sent, slice(f.at, f.at + f.end - f.begin))))
+        received = [(r * length, f) for r, row in enumerate(given) for f in row.get(i, ()) if f.weight in missing]
+        for start, f in received:
+            place = slice(start + f.at, start + f.at + f.end - f.begin)
+            parts[f.weight].append((f.begin, cut_out(graph, sent, place)))
             missing[f.weight] -= f.end - f.begin
             if not missing[f.weight]:
                 whole[f.weight] = joined(graph, [part for _, part in sorted(parts.pop(f.weight), key=itemgetter(0))])
         yield sent, whole
 
 
-def _merged(fragments: Iterable[_Fragment]) -> Iterator[_Fragment]:
-    """Those that follow each other in the weight and in the message are one."""
-    last: _Fragment | None = None
-    for f in fragments:
-        if last and (f.weight, f.begin, f.at) == (last.weight, last.end, last.at + last.end - last.begin):
-            last = replace(last, end=f.end)
-            continue
-        if last:
-            yield last
-        last = f
-    if last:
-        yield last
+def gathered(graph: Graph, piece: Value, elements: int, length: int, ranks: int, group: str) -> tuple[Node, Value]:
+    """The collective that brings all ranks a value of so many ``elements``, of which each has a piece of ``length``
+    (the last one less), and the value, in a row."""
+    sent = all_gather(graph, in_a_row(graph, widened(graph, piece), length), group, ranks, scope=SCOPE)
+    return sent, cut_out(graph, sent, slice(0, elements))
 
 
 def _concatenated(graph: Graph, values: Sequence[Value], shape: tuple[int, ...], axis: int) -> Value:

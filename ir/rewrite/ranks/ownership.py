@@ -14,7 +14,7 @@ al., Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -34,7 +34,7 @@ from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
 from .collectives import WORLD, broadcast, is_collective
 from .dealing import Deal, deal
-from .messages import BUCKET, SCOPE, Row, in_rounds, joined, length_of, limit_of, parts_of, reshaped, widened
+from .messages import BUCKET, SCOPE, gathered, in_rounds, joined, length_of, parts_of, reshaped, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
 
@@ -160,39 +160,39 @@ def _exchange(
 ) -> dict[Node, Node]:
     """Brings all ranks the new weights, behind all updates: those of one ``owner``, and those of which each rank has
     one of ``copies`` of a piece. Returns for each collective the last effect that takes its result."""
-    group = WORLD[target]
-    rows = [[(weight, dealt.piece(weight, r)) for weight in copies] for r in range(dealt.ranks)]
-    if target == CPU:
-        for weight, r in owner.items():
-            rows[r].append((weight, slice(0, dealt.elements[weight])))
-        return _gather(graph, [rows], copies, rank, group)
-    of_each = [[[row[i]] for row in rows] for i in range(len(copies))]
-    return _send(graph, owner, group) | _gather(graph, of_each, copies, rank, group)
-
-
-def _gather(
-    graph: Graph, exchanges: Iterable[Sequence[Row]], copies: Mapping[str, State], rank: int, group: str
-) -> dict[Node, Node]:
-    """Brings all ranks the rows that each of them gives, one exchange after the other; returns as :func:`_exchange`."""
     fx = Effects(graph)
-    written: dict[Node, Node] = {}
-    for rows in exchanges:
-        states = {weight: copies.get(weight) or graph.states[weight] for weight, _ in rows[rank]}
-        own = {w: widened(graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
-        # Its own weights are as all get them; but the last one must have a use here that keeps the collective.
-        last = max(rows, key=length_of)[-1:]
-        known = states.keys() - copies.keys() - {weight for weight, _ in last}
-        for collective, whole in in_rounds(graph, rows, own, rank, group, limit_of(rows, group), known):
-            written[collective] = collective
-            for weight, new in whole.items():
-                written[collective] = _assign(fx, weight, new)
+    group = WORLD[target]
+    if target == CPU:
+        written = _give_rows(fx, owner, copies, dealt, rank, group)
+    else:
+        written = _send(fx, owner, group) | _gather(fx, copies, dealt, group)
     fx.commit()
     return written
 
 
-def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
-    """Puts broadcasts of these weights behind all updates; returns as :func:`_exchange`."""
-    fx = Effects(graph)
+def _give_rows(
+    fx: Effects, owner: Mapping[str, int], copies: Mapping[str, State], dealt: Deal, rank: int, group: str
+) -> dict[Node, Node]:
+    """Each rank gives all that it has, its pieces first."""
+    rows = [[(weight, dealt.piece(weight, r)) for weight in copies] for r in range(dealt.ranks)]
+    for weight, r in owner.items():
+        rows[r].append((weight, slice(0, dealt.elements[weight])))
+    states = {weight: copies.get(weight) or fx.graph.states[weight] for weight, _ in rows[rank]}
+    own = {w: widened(fx.graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
+    # Its own weights are as all get them; but the last one must have a use here that keeps the collective.
+    last = max(rows, key=length_of)[-1:]
+    known = states.keys() - copies.keys() - {weight for weight, _ in last}
+    written: dict[Node, Node] = {}
+    for collective, whole in in_rounds(fx.graph, rows, own, rank, group, known):
+        written[collective] = collective
+        for weight, new in whole.items():
+            written[collective] = _assign(fx, weight, new)
+    return written
+
+
+def _send(fx: Effects, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
+    """Owners broadcast, those of less than a bucket together."""
+    graph = fx.graph
     written: dict[Node, Node] = {}
     news = {name: widened(graph, fx.load(graph.states[name], scope=SCOPE, initial=False)) for name in owner}
     for rank in sorted(set(owner.values())):
@@ -204,7 +204,16 @@ def _send(graph: Graph, owner: Mapping[str, int], group: str) -> dict[Node, Node
             (collective,) = (node for node in sent.operands if isinstance(node, Node))
             for name, part in zip(chosen, parts_of(graph, sent, list(chosen.values())), strict=True):
                 written[collective] = _assign(fx, name, part)
-    fx.commit()
+    return written
+
+
+def _gather(fx: Effects, copies: Mapping[str, State], dealt: Deal, group: str) -> dict[Node, Node]:
+    """The pieces of each weight come from all ranks at once."""
+    written: dict[Node, Node] = {}
+    for weight, copy in copies.items():
+        new = fx.load(copy, scope=SCOPE, initial=False)
+        sent, whole = gathered(fx.graph, new, dealt.elements[weight], dealt.cut[weight], dealt.ranks, group)
+        written[sent] = _assign(fx, weight, whole)
     return written
 
 

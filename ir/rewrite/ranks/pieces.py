@@ -20,7 +20,7 @@ from ...core.graph import Graph, Input, Node, State, Use, Value, tensor_type
 from ...core.names import STAGE
 from ...core.op import CALL, RETURN
 from ...core.predicates import is_effect, written_operands
-from ...core.primitives import Family, facts
+from ...core.primitives import CPU, Family, facts
 from ...core.types import TensorType, TupleType, Type
 from ...core.walk import walk
 from ..effects.editing import Effects
@@ -28,7 +28,7 @@ from ..removal import show
 from .buckets import ALL_REDUCE
 from .collectives import WORLD, reduce_scatter
 from .dealing import Deal
-from .messages import SCOPE, cut_out, in_a_row, in_rounds, limit_of, reshaped, widened
+from .messages import SCOPE, cut_out, gathered, in_a_row, in_rounds, reshaped, widened
 
 
 class _Obstacle(Exception):
@@ -230,15 +230,18 @@ class Pieces:
     def _give_whole(self, region: Region, whole: Mapping[Use, TensorType], deal: Deal, rank: int, target: str) -> None:
         """Gathers what others need whole of the pieces, once."""
         weight, group = region.weight, WORLD[target]
-        rows = [[(weight, deal.piece(weight, r))] for r in range(deal.ranks)]
         found: dict[Value, Value] = {}
         for (node, i), type_ in whole.items():
             value = node.operand(i)
             if value not in found:
                 with self.graph.inserting_after(value):
-                    own = {weight: widened(self.graph, value)}
-                    *_, (_, elements) = in_rounds(self.graph, rows, own, rank, group, limit_of(rows, group))
-                    shaped = reshaped(self.graph, elements[weight], type_.shape)
+                    if target == CPU:
+                        rows = [[(weight, deal.piece(weight, r))] for r in range(deal.ranks)]
+                        *_, (_, last) = in_rounds(self.graph, rows, {weight: widened(self.graph, value)}, rank, group)
+                        row = last[weight]
+                    else:
+                        _, row = gathered(self.graph, value, type_.size, deal.cut[weight], deal.ranks, group)
+                    shaped = reshaped(self.graph, row, type_.shape)
                     found[value] = cast(self.graph, shaped, type_.dtype, scope=SCOPE)
             node.set_operand(i, found[value])
 
