@@ -5,8 +5,8 @@ in two matrices, which are cut. Every rank is a process. What it holds is its ow
 ``/proc/self/smaps_rollup``): libraries and the mapped program are no part of it. It is read when MindSpore is loaded,
 and after some cycles. Times are of one job that trains all programs of a table in turns.
 
-    python -m benchmarks.rank_memory                                  # prints the tables
-    python -m benchmarks.rank_memory memory | pieces | step | cycle   # one of them
+    python -m benchmarks.rank_memory          # prints the tables
+    python -m benchmarks.rank_memory memory   # one of them: memory, pieces, step, cycle, step-pieces, cycle-pieces
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from benchmarks.memory import MB, _random, export_at
 from benchmarks.tables import table
 from tests.ranks import report, run_ranks
 
-LARGE, WORDS, BATCH, CYCLES, TIMED = "gpt_large", "gpt_words", 1, 4, 12
+LARGE, WORDS, BATCH, CYCLES = "gpt_large", "gpt_words", 1, 4
 RANKS = 4
-TIMED_RANKS = 2
-"""As many as there are cores."""
 PLAIN, CYCLE = "data-parallel", "gradient-accumulation{steps=4},data-parallel"
 FIRST, FLAT, AUTO = (f"shard-optimizer{{{options}}}" for options in ("stage=1", "partition=flat", "partition=auto"))
 SECOND, SECOND_FLAT = (f"shard-optimizer{{stage=2{options}}}" for options in ("", ",partition=flat"))
@@ -38,10 +36,13 @@ MEMORY = {
     "pieces": ((WORDS, PLAIN, (FIRST, FLAT, AUTO)), (WORDS, CYCLE, (SECOND_FLAT,))),
 }
 TIMES = {
-    "step": ((LARGE, PLAIN, (FIRST,)), (WORDS, PLAIN, (FIRST, FLAT))),
-    "cycle": ((LARGE, CYCLE, (FIRST, SECOND)), (WORDS, CYCLE, (FIRST, FLAT, SECOND_FLAT))),
+    "step": (2, 12, LARGE, PLAIN, (FIRST,)),
+    "cycle": (2, 12, LARGE, CYCLE, (FIRST, SECOND)),
+    "step-pieces": (RANKS, 10, WORDS, PLAIN, (FIRST, FLAT)),
+    "cycle-pieces": (RANKS, 5, WORDS, CYCLE, (FLAT, SECOND_FLAT)),
 }
-"""By table: (network, what is compiled without the pass, and the pass). Without accumulation stage 2 is stage 1."""
+"""By table: ranks and cycles, then network, what is compiled without the pass, and the pass. Without accumulation stage
+2 is stage 1. Two ranks are as many as there are cores; they would not cut the second network."""
 
 
 def anonymous() -> int:
@@ -58,10 +59,11 @@ def main() -> None:
 
     mindspore.set_device("CPU")
     before = anonymous()
-    sessions = [bc.Session(bc.load(path)) for path in sys.argv[1:]]
+    cycles, paths = int(sys.argv[1]), sys.argv[2:]
+    sessions = [bc.Session(bc.load(path)) for path in paths]
     rng = np.random.default_rng(0)
     times: list[list[float]] = [[] for _ in sessions]
-    for _ in range(CYCLES if len(sessions) == 1 else TIMED):
+    for _ in range(cycles):
         for session, taken in zip(sessions, times, strict=True):
             start = time.perf_counter()
             for _ in range(session.cycle_length):
@@ -85,7 +87,7 @@ def memory_rows(folder: Path, network: str, plain: str, options: Sequence[str]) 
     base = np.zeros(())
     for pipeline in (plain, *(f"{plain},{option}" for option in options)):
         program, path = compiled(network, pipeline, folder)
-        grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, path)]) / MB
+        grown = np.array([r["memory"] for r in run_ranks("benchmarks.rank_memory", RANKS, str(CYCLES), path)]) / MB
         held = np.array(bytes_of_ranks(program, RANKS)) / MB
         row = [f"{network} `{pipeline}`", f"{grown.mean():.1f}", f"{grown.max():.1f}"]
         if held.any():
@@ -101,15 +103,16 @@ def memory_rows(folder: Path, network: str, plain: str, options: Sequence[str]) 
     return rows
 
 
-def time_rows(folder: Path, network: str, plain: str, options: Sequence[str]) -> list[Sequence[str]]:
+def time_rows(
+    folder: Path, ranks: int, cycles: int, network: str, plain: str, options: Sequence[str]
+) -> list[Sequence[str]]:
     """(network and pass, ms a cycle, as a part of that of data-parallel): the slowest rank of one job that trains all
-    in turns."""
+    in turns, the median but for the first two cycles."""
     pipelines = (plain, *(f"{plain},{option}" for option in options))
     paths = [compiled(network, pipeline, folder)[1] for pipeline in pipelines]
-    times = 1e3 * np.array([r["times"] for r in run_ranks("benchmarks.rank_memory", TIMED_RANKS, *paths)]).max(axis=0)
-    rows = [[f"{network} `{p}`", f"{ms:.0f}", f"{ms / times[0]:.2f}"] for p, ms in zip(pipelines, times, strict=True)]
-    print(rows, file=sys.stderr)
-    return rows
+    reports = run_ranks("benchmarks.rank_memory", ranks, str(cycles), *paths)
+    times = 1e3 * np.array([r["times"] for r in reports]).max(axis=0)
+    return [[f"{network} `{p}`", f"{ms:.0f}", f"{ms / times[0]:.2f}"] for p, ms in zip(pipelines, times, strict=True)]
 
 
 def run(parts: Sequence[str]) -> str:
@@ -129,7 +132,7 @@ def run(parts: Sequence[str]) -> str:
                     "most over the mean",
                 ]
             else:
-                ranks, found = TIMED_RANKS, [row for case in TIMES[part] for row in time_rows(Path(scratch), *case)]
+                ranks, found = TIMES[part][0], time_rows(Path(scratch), *TIMES[part])
                 heads = ["", "ms", "of data-parallel"]
             lines += [f"{ranks} ranks:", "", *table(heads, found), ""]
     return "\n".join(lines)
