@@ -183,7 +183,7 @@ def run(networks: tuple[str, ...] = NETWORKS) -> str:
 
 STEPS = """\
 Milliseconds of processor time, median (range). A pass alone works on a copy; a pipeline includes the copy and the
-verification before and after each pass. Rows in italics are not boost-compile: the floor, and MindSpore on the same
+verification before and after it. Rows in italics are not boost-compile: the floor, and MindSpore on the same
 file (its compilation is its first step less a later one, once). Goals for resnet50: pipeline at most 150 ms, and under
 5 % of MindSpore's compilation."""
 WHOLE = """\

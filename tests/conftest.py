@@ -24,6 +24,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("sure")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+os.environ.setdefault("BOOST_COMPILE_VERIFY_EACH", "1")  # passes/framework/manager.py
 os.environ.setdefault("BOOST_COMPILE_VERIFY_LOWERED", "1")  # runtime/lowering/lower.py
 
 

@@ -79,7 +79,9 @@ class Job:
     dimensions: Mapping[str, int] = cli.dimensions_option()
     target: str | None = option("Where it will run [as in INPUT].", type=click.Choice(["cpu", "gpu", "ascend"]))
     allow_no_match: bool = option("A pass that matches nothing is a warning, not an error.")
-    verify_each: bool = option("Verify after every pass [on].", "--verify-each/--no-verify-each", default=True)
+    verify_each: bool | None = option(
+        "Verify after every pass, or not at all [after all passes].", "--verify-each/--no-verify-each", default=None
+    )
     prove: bool = option("Prove that the result trains as INPUT, for all data.")
     prove_each: bool = option("Prove it after every pass; stop at the first that is not proved.")
     verify: bool = option("Run the result beside INPUT and check what the passes promise.")

@@ -569,16 +569,20 @@ class Graph(Displayed):
         done: set[Value] = set()
         open_: set[Node] = set()
         order: list[Node] = []
+        moved = False
         for root in self:
             if root in done:
                 continue
-            for operand in root._operands:
-                if operand not in done and isinstance(operand, Node) and operand.graph is self:
-                    break
+            for operand in () if done.issuperset(root._operands) else root._operands:
+                if operand not in done:
+                    if isinstance(operand, Node) and operand.graph is self:
+                        break
+                    done.add(operand)
             else:  # it stands right already, as nearly all do
                 done.add(root)
                 order.append(root)
                 continue
+            moved = True
             stack: list[tuple[Node, int]] = [(root, 0)]
             open_.add(root)
             while stack:
@@ -599,7 +603,8 @@ class Graph(Displayed):
                     done.add(node)
                     open_.discard(node)
                     order.append(node)
-        self._relink(order)
+        if moved:
+            self._relink(order)
 
     def clone(self, name: str | None = None) -> tuple[Graph, dict[Value, Value]]:
         """A copy with copies of its functions, and the map from old values to new. Data and ops are shared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .graph import Input, Node, State, Value
 from .op import CALL
 from .primitives import Family, facts
-from .types import TensorType, is_monad
+from .types import SimpleType, TensorType, is_monad
 
 
 def is_float_tensor(value: Value) -> bool:
@@ -43,6 +43,14 @@ def is_effect(node: Node) -> bool:
     if operands and is_monad(operands[-1].type):
         return op.name not in _TOKENS_ALONE
     return (op.acts or op is CALL) and op.name not in _TOKENS_ALONE
+
+
+def may_act(node: Node) -> bool:
+    """Whether the node can be an effect, or takes or makes a token: of nearly all nodes this says no at once."""
+    op, operands = node.op, node._operands
+    if operands and operands[-1].type.__class__ is SimpleType:
+        return True
+    return op.acts or op is CALL or op.name in _TOKENS_ALONE
 
 
 def written_operands(node: Node) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ def check_calls(sweeps: list[Sweep], problems: Problems) -> None:
         for node in sweep.calls:
             _check_call(graph, node, bound, direct, problems)
         for node in sweep.dead_calls:
-            if any(_has_effects(t.function, set()) for t in targets(node) or ()):
+            if call_acts(node):
                 unreached(problems, graph, node)
     _check_writes(sweeps, bound, problems)
     _check_recursion(direct, problems)
@@ -150,6 +150,11 @@ def _check_recursion(direct: dict[Graph, list[tuple[Graph, Node]]], problems: Pr
                 stack.pop()
                 path.discard(graph)
                 done.add(graph)
+
+
+def call_acts(call: Node) -> bool:
+    """Whether a call may reach a function that has effects."""
+    return any(_has_effects(t.function, set()) for t in targets(call) or ())
 
 
 def _has_effects(function: Graph, seen: set[Graph]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -334,16 +334,22 @@ class _Sweeper:
         )  # fmt: skip
 
     def _reach(self, nodes: list[Node]) -> None:
-        """Effects that the result does not need: a node is dead if all its users are."""
-        dead: dict[Node, None] = {}
-        for node in reversed(nodes):
-            if not node.uses or (dead and dead.keys() >= node.uses.keys()):
-                dead[node] = None
-        for node in reversed(dead):
+        """Effects that the result does not need."""
+        for node in dead_nodes(reversed(nodes)):
             if node.op is CALL:
                 self.sweep.dead_calls.append(node)
             elif is_effect(node):
                 unreached(self.problems, self.graph, node)
+
+
+def dead_nodes(backwards: Iterable[Node]) -> list[Node]:
+    """The nodes that the result does not need, in order: all users of each are dead. ``backwards``: all, from the last
+    to the first."""
+    dead: dict[Node, None] = {}
+    for node in backwards:
+        if not node.uses or (dead and dead.keys() >= node.uses.keys()):
+            dead[node] = None
+    return list(dead)[::-1]
 
 
 def unreached(problems: Problems, graph: Graph, node: Node) -> None:

@@ -6,11 +6,15 @@ promises (:mod:`.program`). A graph whose list is broken is reported as that and
 
 from __future__ import annotations
 
+from itertools import islice
+
 from ..core.errors import VerifyError
 from ..core.graph import Graph
+from ..core.op import CALL
+from ..core.predicates import is_effect
 from ..core.program import Program
-from .calls import check_calls
-from .graph import check_graph, check_use_counts
+from .calls import call_acts, check_calls
+from .graph import check_graph, check_use_counts, dead_nodes
 from .problems import Problems
 from .program import check_outputs, check_program, check_states
 
@@ -32,6 +36,18 @@ def verify(subject: Program | Graph, limit: int = 20) -> None:
         title = f"graph '{subject.name}'"
     if problems.found:
         raise VerifyError(problems.report(title, limit))
+
+
+def loses_effects(program: Program) -> bool:
+    """Whether an effect would silently not happen. This is the one thing that :func:`verify` refuses and that clean-ups
+    of a later pass would hide: they take the effect for dead. What else is broken stays so, or is of no consequence.
+    Costs a twentieth of :func:`verify`."""
+    return any(
+        call_acts(node) if node.op is CALL else is_effect(node)
+        for main in program.graphs.values()
+        for graph in main.all_graphs()
+        for node in dead_nodes(islice(reversed(graph), len(graph)))
+    )
 
 
 def _check(main: Graph, problems: Problems) -> None:

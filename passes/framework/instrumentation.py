@@ -35,6 +35,12 @@ class Instrumentation:
     judge: Callable[[Pass, Program], None] | None = None
     stream: TextIO | None = None
 
+    @property
+    def looks(self) -> bool:
+        """Whether anything here looks at the program between passes."""
+        views = (self.print_ir_before, self.print_ir_after, self.print_ir_diff, self.judge)
+        return any(views) or self.opt_bisect_limit is not None
+
     def selected_names(self) -> set[str]:
         """Every pass name that a selection spells out."""
         names: set[str] = set()

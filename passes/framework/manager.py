@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
@@ -22,6 +24,9 @@ from .instrumentation import Instrumentation
 from .pipeline import parse_pipeline, print_pipeline
 from .registry import LEGALIZATION, REGISTRY, find, load_all
 from .reproducer import write_reproducer
+
+VERIFY = "BOOST_COMPILE_VERIFY_EACH"
+"""The environment variable that has every pass verified as by ``verify_each``; tests set it."""
 
 
 class NoMatchWarning(UserWarning):
@@ -44,7 +49,7 @@ def compile_program(
     program: Program,
     passes: str | Sequence[Pass],
     *,
-    verify_each: bool = True,
+    verify_each: bool | None = None,
     allow_no_match: bool = False,
     instrumentation: Instrumentation | None = None,
     reproducer_directory: str | Path | None = ".",
@@ -53,9 +58,12 @@ def compile_program(
     """A copy of ``program`` after the passes (pipeline text or objects), run in :func:`canonical_order`.
 
     ``program`` itself is never changed. The result's ``reports`` holds one PassResult a pass, its ``pipeline`` the text
-    of what ran. With ``verify_each`` the program is verified before the first and after every pass. ``target`` ("cpu",
-    "gpu", "ascend") says where it is to run; without one that stays as the program has it, and only what a pass meets
-    is checked against it.
+    of what ran. The program is verified before the first pass and after the last; in between it is seen that no effect
+    was lost, which later passes would hide. Where that fails, or a pass does behind others, all run again and are
+    verified one by one, to name the one that broke the program. With ``verify_each`` they are verified one by one at
+    once, as they are where ``instrumentation`` looks at what each leaves; False verifies nothing. ``target`` ("cpu",
+    "gpu", "ascend") says where the program is to run; without one that stays as the program has it, and only what a
+    pass meets is checked against it.
 
     Raises OptionError for a pipeline that cannot be read, PassError if the named target lacks a kernel that nothing
     replaces, if a pass cannot handle the program, or if it matched nothing (for an optional pass, ``less-bn?``, and for
@@ -66,7 +74,7 @@ def compile_program(
     passes = parse_pipeline(passes) if isinstance(passes, str) else passes
     if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
         raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
-    if verify_each:
+    if verify_each is not False:
         from ...ir.verify.verifier import verify
 
         verify(program)
@@ -79,9 +87,39 @@ def compile_program(
     ordered = canonical_order(_with_needs([*passes, *(p for p in again if p.name not in asked)], program))
     instrumentation = instrumentation or Instrumentation()
     _check_selection(instrumentation, ordered)
-    current = program.copy()
+    if verify_each is None and (instrumentation.looks or os.environ.get(VERIFY)):
+        verify_each = True
+    run = partial(_run_all, program, ordered, instrumentation, allow_no_match)
     done: list[Pass] = []
-    for number, p in enumerate(ordered, 1):
+    try:
+        current = run(done, verify_each, None if verify_each is None else reproducer_directory)
+    except Exception as error:
+        if verify_each is not None or (not done and isinstance(error, Error) and not isinstance(error, BrokenProgram)):
+            raise
+        run([], True, reproducer_directory)
+        raise  # what happens once only
+    if target is not None:
+        REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too
+        for name, graph in current.graphs.items():
+            for node, state in torn(graph, target):
+                raise PassError(torn_apart(node, state, name))
+    current.pipeline = _joined(current.pipeline, done)
+    return current
+
+
+def _run_all(
+    program: Program,
+    passes: Sequence[Pass],
+    instrumentation: Instrumentation,
+    allow_no_match: bool,
+    done: list[Pass],
+    verify_each: bool | None,
+    reproducer_directory: str | Path | None,
+) -> Program:
+    """A copy of ``program`` after the passes; those that have run are added to ``done``. ``verify_each`` and errors as
+    for :func:`compile_program`."""
+    current = program.copy()
+    for number, p in enumerate(passes, 1):
         if not instrumentation.may_run(p, number):
             continue
         before = instrumentation.before(p, current)
@@ -89,24 +127,18 @@ def compile_program(
         try:
             p = p.settled(current)
             result = _run(p, current, lenient=lenient)
-            if verify_each:
-                _verify_after(p, current)
+            if verify_each is not False:
+                _verify_after(p, current, whole=verify_each or number == len(passes))
         except Exception as error:
             if isinstance(error, Error) and not isinstance(error, BrokenProgram):
                 _add_context(error, p, done, compiled_by(program))
                 raise
-            _report_bug(error, p, program, done, ordered[number - 1 :], reproducer_directory)
+            _report_bug(error, p, program, done, passes[number - 1 :], reproducer_directory)
         current.reports.append(result)
         instrumentation.after(p, current, before)
         if not result.matched and not p.may_match_nothing:
             _matched_nothing(p, result, done, lenient)
         done.append(p)
-    if target is not None:
-        REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too
-        for name, graph in current.graphs.items():
-            for node, state in torn(graph, target):
-                raise PassError(torn_apart(node, state, name))
-    current.pipeline = _joined(current.pipeline, done)
     return current
 
 
@@ -226,11 +258,13 @@ def _set_editor(program: Program, name: str) -> None:
             body.editor = name
 
 
-def _verify_after(p: Pass, program: Program) -> None:
-    from ...ir.verify.verifier import verify
+def _verify_after(p: Pass, program: Program, *, whole: bool) -> None:
+    """BrokenProgram if ``program`` is not valid; unless ``whole``, if it has lost an effect."""
+    from ...ir.verify.verifier import loses_effects, verify
 
     try:
-        verify(program)
+        if whole or loses_effects(program):
+            verify(program)
     except VerifyError as error:
         raise BrokenProgram(f"pass '{p.name}' broke the program: {error}") from error
 
@@ -265,7 +299,7 @@ def _matched_nothing(p: Pass, result: PassResult, done: Sequence[Pass], allowed:
             python="allow it with allow_no_match=True",
             command="allow it with boost-compile --allow-no-match",
         )
-    warnings.warn(message, NoMatchWarning, stacklevel=3)
+    warnings.warn(message, NoMatchWarning, stacklevel=4)
 
 
 def _report_bug(

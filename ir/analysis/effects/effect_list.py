@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...core.graph import Graph, Node, Value
+from ...core.predicates import may_act
 from ...core.walk import live_nodes
 from .state_access import Effect, Summary, describe, summarize
 
@@ -65,16 +66,16 @@ def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> Effec
         if node not in live:
             continue
         place[node] = i
-        operands = node._operands
         before = 0
-        if not tokens.keys().isdisjoint(operands):
-            before = max([tokens[v] for v in operands if v in tokens])
+        for operand in node._operands:
+            if operand in tokens and tokens[operand] > before:
+                before = tokens[operand]
         if node.op.name == "UpdateState":
             tokens[node] = before + 1
             continue
         if before:
             tokens[node] = before
-        if node not in tail and (effect := describe(node, known)) is not None:
+        if may_act(node) and node not in tail and (effect := describe(node, known)) is not None:
             effects.append(effect)
     effects.sort(key=lambda e: tokens.get(e.node, 0))  # stable: by place where the tokens are as many
     return EffectList(graph, tuple(effects), place, known)

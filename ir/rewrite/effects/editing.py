@@ -20,7 +20,7 @@ from ...core.attributes import MonadValue
 from ...core.errors import VerifyError
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
-from ...core.predicates import is_effect
+from ...core.predicates import is_effect, may_act
 from ...core.types import IOMONAD, UMONAD, Type
 from ...core.walk import live_nodes, result_value
 from .token_chain import TokenChain
@@ -107,12 +107,13 @@ class Effects:
         self.list.sort(key=lambda e: not e.initial)
         value = result_value(graph) if result is None else result
         kept = [e for e in self.list if not e.passive]
-        roots = [v for v in (value, *(e.node for e in kept)) if isinstance(v, Node)]
-        live = live_nodes(roots, tokens=False)
+        live = live_nodes([value, *(e.node for e in kept)], tokens=False)
         effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
         present = {e.node for e in effects}
         for node in graph:
-            if node not in live or node in present or not (node.op.name == "Load" or is_effect(node)):
+            if node not in live or not may_act(node) or node in present:
+                continue
+            if not (node.op.name == "Load" or is_effect(node)):
                 continue
             if describe(node, self._known) is not None:
                 users = ", ".join("%" + u.name for u in node.users[:3])
@@ -126,6 +127,6 @@ class Effects:
                 value = graph.create("Depend", [value, token])
         graph.result = value
         keep = live_nodes([value])
-        graph.erase_all(n for n in list(graph) if n not in keep)
+        graph.erase_all([n for n in graph if n not in keep])
         graph.sort()
         return before - len(graph)

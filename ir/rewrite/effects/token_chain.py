@@ -196,7 +196,7 @@ class TokenChain:
         what they take values from."""
         open_: set[Node] = set()
         level, live = self._level, self.live
-        self._level_what_waits_for_nothing()
+        self._level_in_order()
         for root in self._of:
             if root in level:
                 continue
@@ -219,21 +219,25 @@ class TokenChain:
                     open_.discard(node)
                     level[node] = self._level_of(node)
 
-    def _level_what_waits_for_nothing(self) -> None:
-        """Levels of the nodes that no effect comes before, nearly all: one sweep in the order of the graph."""
-        level, live = self._level, self.live
-        waiting = {n for n in self._of if self._musts[n] or self._readers[n] or n in self._previous}
+    def _level_in_order(self) -> None:
+        """Levels of the nodes that stand behind all that comes before them, nearly all: one sweep in the order of the
+        graph. What is left is on cycles of requirements, behind these, or was rewired."""
+        level, live, effects = self._level, self.live, self._of
         for node in self.graph:
-            if node in live and node not in waiting:
-                at = 0
-                for operand in node._operands:
-                    if operand in level:
-                        if level[operand] > at:
-                            at = level[operand]
-                    elif operand in live:
-                        break
-                else:
+            if node not in live:
+                continue
+            at = 0
+            for operand in node._operands:
+                if operand in level:
+                    if level[operand] > at:
+                        at = level[operand]
+                elif operand in live:
+                    break
+            else:
+                if node not in effects:
                     level[node] = at
+                elif all(other in level or other not in live for other in self._waited(node)):
+                    level[node] = self._level_of_effect(node, at)
 
     def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
         """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
@@ -264,19 +268,24 @@ class TokenChain:
             zip(previous, repeat(SEQUENCE)),
         )
 
+    def _waited(self, effect: Node) -> list[Node]:
+        """What comes before an effect, beside what it takes."""
+        waited = [*self._musts[effect], *self._readers[effect]]
+        if effect in self._previous:
+            waited.append(self._previous[effect])
+        return waited
+
     def _level_of(self, node: Node) -> int:
-        at, level = 0, self._level
-        for operand in node._operands:
-            if operand in level and level[operand] > at:
-                at = level[operand]
-        if node not in self._of:
-            return at
-        waited = [*self._musts[node], *self._readers[node]]
-        if node in self._previous:
-            waited.append(self._previous[node])
-        waited = [other for other in waited if other in level]  # what gave way has no level yet
+        at = max([self._level[operand] for operand in node._operands if operand in self._level], default=0)
+        return self._level_of_effect(node, at) if node in self._of else at
+
+    def _level_of_effect(self, effect: Node, at: int) -> int:
+        """``at``: the highest level of what it takes."""
+        level = self._level
+        waited = [other for other in self._waited(effect) if other in level]  # what gave way has no level yet
         for other in waited:
-            at = max(at, level[other] + 1)
+            if level[other] >= at:
+                at = level[other] + 1
         for other in waited:
             # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
             self._fence[other] = min(at, self._fence.get(other, at))

@@ -12,10 +12,13 @@ import pytest
 from boost_compile.ir.core.errors import AnatomyError, Error, NotApplicable, OptionError, PassError, VerifyError
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.core.report import PassResult
+from boost_compile.ir.core.walk import result_value
 from boost_compile.ir.text import parse_program, print_program
+from boost_compile.ir.verify import verifier
+from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes import REGISTRY, STAGES, InternalError, NoMatchWarning, Pass, compile_program, option
 from boost_compile.passes.framework.instrumentation import Instrumentation
-from boost_compile.passes.framework.manager import BrokenProgram, canonical_order
+from boost_compile.passes.framework.manager import VERIFY, BrokenProgram, canonical_order
 
 TEXT = """
 state %w: float32[2]<1.0, 2.0> role=weight
@@ -114,6 +117,19 @@ class Break(Pass):
         return result
 
 
+class Lose(Pass):
+    """Returns what the graph returned without waiting for its write."""
+
+    name = "lose"
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        (graph,) = program.graphs.values()
+        graph.result = result_value(graph)
+        result.matched = 1
+        return result
+
+
 class Refuse(Pass):
     """Cannot handle the program."""
 
@@ -151,7 +167,7 @@ STAGED = {name: staged(name) for name in STAGES}
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Refuse, Wrong, *STAGED.values()):
+    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Lose, Refuse, Wrong, *STAGED.values()):
         monkeypatch.setitem(REGISTRY, cls.name, cls)
 
 
@@ -318,6 +334,71 @@ def test_a_pass_that_breaks_the_program_is_named(program: Program, tmp_path: Pat
     assert ", after negate,idle" in message
     assert "--passes 'break,idle'" in message
     assert caught.value.reproducer in tmp_path.iterdir()
+
+
+UPDATE = """state %w: float32[2]
+graph @step(%x: float32[2]) {
+  %y = Neg(%x)
+  %new = AssignAdd(%w, %y, umonad)
+  %t = UpdateState(umonad, %new)
+  %result = Depend(%y, %t)
+  return %result
+}"""
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the programs that are verified as a whole, where nothing asks for more than by default."""
+    monkeypatch.delenv(VERIFY)
+    names: list[str] = []
+
+    def counted(subject: Program) -> None:
+        names.append(subject.name)
+        verify(subject)
+
+    monkeypatch.setattr(verifier, "verify", counted)
+    return names
+
+
+def test_a_program_is_verified_before_all_passes_and_after_them(program: Program, verified: list[str]) -> None:
+    compile_program(program, "negate,idle,negate,idle")
+    assert len(verified) == 2
+    compile_program(program, "negate,idle", verify_each=True)
+    assert len(verified) == 2 + 3
+    compile_program(program, "negate,idle", instrumentation=Instrumentation(judge=lambda p, after: None))
+    assert len(verified) == 2 + 3 + 3
+    compile_program(program, "negate,idle", verify_each=False)
+    assert len(verified) == 2 + 3 + 3
+
+
+@pytest.mark.parametrize("behind", ["idle", "negate,idle", "crash", "refuse", "negate,nothing", "wrong"])
+def test_what_broke_the_program_is_named_whatever_comes_of_it(
+    program: Program, verified: list[str], behind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BrokenProgram, match="pass 'break' broke the program") as caught:
+        compile_program(program, f"negate,idle,break,{behind}", reproducer_directory=tmp_path)
+    assert ", after negate,idle" in str(caught.value)
+    assert [caught.value.reproducer] == list(tmp_path.iterdir())
+    again = parse_program(caught.value.reproducer.read_text())
+    assert shown(again) == shown(compile_program(program, "negate,idle"))
+
+
+@pytest.mark.parametrize("clean_up", ["dead-code-elimination", "effect-chain-minimization"])
+def test_no_clean_up_hides_a_lost_update(verified: list[str], clean_up: str) -> None:
+    """It takes the write for dead, and leaves a valid program that does not train."""
+    source = parse_program(UPDATE)
+    assert "AssignAdd" not in shown(compile_program(source, f"lose,{clean_up}", verify_each=False))
+    with pytest.raises(BrokenProgram, match=r"pass 'lose' broke the program(.|\n)*its effect would silently not happen"):
+        compile_program(source, f"lose,{clean_up}", reproducer_directory=None)
+
+
+def test_an_error_behind_sound_passes_is_its_own(program: Program, verified: list[str], tmp_path: Path) -> None:
+    with pytest.raises(AnatomyError, match="has no gradient\n  in pass 'refuse', after negate"):
+        compile_program(program, "negate,refuse", reproducer_directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InternalError, match="pass 'crash' crashed") as caught:
+        compile_program(program, "negate,crash", reproducer_directory=tmp_path)
+    assert [caught.value.reproducer] == list(tmp_path.iterdir())
 
 
 def test_verification_can_be_left_out(program: Program) -> None:
