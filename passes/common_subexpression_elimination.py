@@ -7,11 +7,12 @@ from typing import Any
 
 from ..ir.analysis.training.network import mark
 from ..ir.core.attributes import bits
-from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, State, Value
-from ..ir.core.predicates import is_ordering, is_pure
+from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, State
+from ..ir.core.op import Op
+from ..ir.core.predicates import is_ordering, is_pure, is_random, may_act
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import FunctionType, TensorType
+from ..ir.core.types import FunctionType, Type
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.ranks.collectives import is_collective
 from .framework.base import Pass
@@ -68,10 +69,19 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
     merged: dict[Node, list[Node]] = {}
     constants: dict[Hashable, Constant] = {}
     canonical: dict[Constant, Constant] = {}
+    ops: dict[Op, tuple[bool, int]] = {}
+    types: dict[int, tuple[Type, int]] = {}
+    numbers: dict[Hashable, int] = {}  # the same for primitives, and for types, that are equal
     for node in graph:
+        op, type_ = node.op, node.type
+        if op not in ops:
+            ops[op] = _may_merge(node), numbers.setdefault(op.key, len(numbers))
+        mergeable, number = ops[op]
+        if mergeable and may_act(node):
+            mergeable = is_pure(node) and not is_ordering(node)
+        mergeable |= op.name == "Load"
         operands: list[int] = []
-        mergeable = _may_merge(node)
-        for operand in node.operands:
+        for operand in node._operands:
             if isinstance(operand, Constant):
                 same = canonical.get(operand)
                 if same is None:
@@ -79,20 +89,24 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
                     operand.replace_uses(same)
                 operand = same
             if mergeable:
-                if _is_undated_state(operand) and node.op.name != "Load":
-                    mergeable = False
+                if (isinstance(operand, State) or getattr(operand.type, "ref", "")) and op.name != "Load":
+                    mergeable = False  # what an undated state, or an alias of it, holds depends on when it is read
                 operands.append(id(operand.graph) if isinstance(operand, GraphRef) else id(operand))
-        if not mergeable:
+        if not mergeable or isinstance(type_, FunctionType):
             continue
-        key = (node.op.key, tuple(operands), node.type)
+        if id(type_) not in types:
+            types[id(type_)] = type_, numbers.setdefault(type_, len(numbers))
+        key = (number, types[id(type_)][1], *operands)
         equal = anywhere.setdefault(key, node)
+        if equal is node:
+            continue
+        result.matched += 1
+        firsts.setdefault((key, mark(equal)), equal)
         first = firsts.setdefault((key, mark(node)), node)
         if first is not node and not _agree(first, node):
             first = firsts.setdefault((key, mark(node), _notes(node)), node)
-        result.matched += equal is not node
         if first is node:
-            if equal is not node:
-                result.miss(_site(node), f"equals %{equal.name}, but stands for another part of the training step")
+            result.miss(_site(node), f"equals %{equal.name}, but stands for another part of the training step")
             continue
         first.primal = first.primal or node.primal
         first.marks = first.marks or node.marks
@@ -105,20 +119,9 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
 
 
 def _may_merge(node: Node) -> bool:
-    if node.op.name == "Load":
-        return True
-    closure = isinstance(node.type, FunctionType)
-    return is_pure(node) and not is_ordering(node) and not closure and not _is_collective(node)
-
-
-def _is_collective(node: Node) -> bool:
-    """The user's own communication primitives name a group of ranks (a convolution's ``group`` is a number)."""
-    return is_collective(node) or isinstance(node.op.attributes.get("group"), str)
-
-
-def _is_undated_state(value: Value) -> bool:
-    """State taken directly, or an alias of it: what it holds depends on when it is read."""
-    return isinstance(value, State) or (isinstance(value.type, TensorType) and bool(value.type.ref))
+    """Whether nodes of this primitive may merge if they take no token. The user's own communication primitives name a
+    group of ranks (a convolution's ``group`` is a number)."""
+    return not (is_random(node) or is_collective(node) or isinstance(node.op.attributes.get("group"), str))
 
 
 def _agree(a: Node, b: Node) -> bool:

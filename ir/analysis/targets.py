@@ -55,7 +55,15 @@ Types = tuple[Item, ...]
 
 def lacking(main: Graph, target: str) -> list[Node]:
     """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
-    return [node for node in main.all_nodes() if not has_kernel(node, target)]
+    known: dict[tuple[object, ...], bool] = {}  # by all that has_kernel looks at: nodes share few primitives and types
+    found = []
+    for node in main.all_nodes():
+        key = (node.op, id(node.type), *[id(value.type) for value in node._operands])
+        if key not in known:
+            known[key] = has_kernel(node, target)
+        if not known[key]:
+            found.append(node)
+    return found
 
 
 def on_cpu(main: Graph, target: str) -> list[Node]:

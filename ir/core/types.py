@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import prod
 
 from .naming import spell
 from .wording import counted
@@ -82,15 +83,12 @@ class TensorType(Type):
 
     @property
     def is_static(self) -> bool:
-        return all(d >= 0 for d in self.shape)
+        return min(self.shape, default=0) >= 0
 
     @property
     def size(self) -> int:
         """Number of elements; dynamic dimensions count as one."""
-        n = 1
-        for d in self.shape:
-            n *= max(d, 1) if d < 0 else d
-        return n
+        return prod(self.shape if self.is_static else [d for d in self.shape if d >= 0])
 
     @property
     def nbytes(self) -> int:
@@ -125,7 +123,8 @@ class TupleType(Type):
     much."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", 1 + sum(t.size if isinstance(t, TupleType) else 1 for t in self.elements))
+        inner = [t.size - 1 for t in self.elements if isinstance(t, TupleType)]
+        object.__setattr__(self, "size", 1 + len(self.elements) + sum(inner))
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.elements))

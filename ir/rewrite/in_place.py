@@ -17,7 +17,7 @@ from ..analysis.effects.tokens import orders_only
 from ..builders.cast import cast
 from ..core.graph import Constant, Graph, Input, Node, Value
 from ..core.op import CALL
-from ..core.predicates import is_effect, written_operands
+from ..core.predicates import is_effect, may_act, written_operands
 from ..core.primitives import PRIMITIVES
 from ..core.types import TensorType, is_monad
 from .effects.editing import Effects
@@ -31,7 +31,7 @@ def written_constants(graph: Graph) -> list[tuple[Node, int]]:
     return [
         (node, i)
         for node in graph
-        if is_effect(node) and node.op is not CALL
+        if may_act(node) and is_effect(node) and node.op is not CALL
         for i in written_operands(node)
         if isinstance(node.operand(i), Constant)
     ]

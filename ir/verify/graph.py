@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
+from itertools import chain, islice
+from operator import attrgetter, is_
 
 from ..core.errors import VerifyError
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
@@ -55,8 +56,8 @@ class _Profile:
 
     rule: Rule | None
     check: Callable[[_Sweeper, Node], None] | None
-    effect: bool
-    """Says of itself that it has an effect, or writes in place by the op table."""
+    writes: tuple[int, ...]
+    """The operands that it writes in place, where these must be state."""
 
 
 def check_graph(graph: Graph, problems: Problems) -> Sweep | None:
@@ -69,6 +70,11 @@ def check_graph(graph: Graph, problems: Problems) -> Sweep | None:
 
 def _list(graph: Graph, problems: Problems) -> list[Node] | None:
     """The nodes, if the links between them are whole."""
+    listed = list(islice(graph, len(graph) + 1))
+    back = map(is_, map(attrgetter("_prev"), listed), chain((None,), listed))
+    if len(listed) == len(graph) and all(back) and graph._last is (listed[-1] if listed else None):
+        if not listed or set(map(attrgetter("graph"), listed)) == {graph}:
+            return listed
     nodes: list[Node] = []
     previous: Node | None = None
     node = graph._first
@@ -129,8 +135,8 @@ class _Sweeper:
             profile = profiles.get(op)
             if profile is None:
                 profile = profiles[op] = _profile(op)
-            if token or profile.effect:
-                self._writes(node, token)
+            if profile.writes:
+                self._writes(node, profile.writes, token)
             if profile.rule is not None:
                 self._inferred(node)
             if profile.check is not None:
@@ -176,13 +182,15 @@ class _Sweeper:
 
     def _token_last(self, node: Node) -> bool:
         operands = node._operands
+        if node.op.name in _TOKEN_FIRST:
+            return operands[-1] in self._tokens
         if operands[-1] in self._tokens and self._tokens.isdisjoint(operands[:-1]):
             return True
         token = False
         for i, value in enumerate(node._operands):
             if is_monad(value.type):
                 token = True
-            elif token and node.op.name not in _TOKEN_FIRST:
+            elif token:
                 self.report(
                     Rank.EFFECT, node, f"operand {i}, {shown(value)}, stands after an effect token",
                     "tokens are the last operands",
@@ -303,14 +311,12 @@ class _Sweeper:
     def partial(self, node: Node) -> None:
         self.sweep.partials.append(node)
 
-    def _writes(self, node: Node, token: bool) -> None:
+    def _writes(self, node: Node, writes: tuple[int, ...], token: bool) -> None:
         """In-place writes go to state, and a token says when."""
-        known = facts(node.op)
-        at_rest = rests(node) and not has_token(node)  # a BatchNorm that was told to leave its statistics alone
-        if known.any_tensor or not known.writes or at_rest:
-            return
+        if rests(node) and not has_token(node):
+            return  # a BatchNorm that was told to leave its statistics alone
         operands = node._operands
-        for i in known.writes:
+        for i in writes:
             if i >= len(operands):
                 continue
             value = operands[i]
@@ -346,9 +352,11 @@ def dead_nodes(backwards: Iterable[Node]) -> list[Node]:
     """The nodes that the result does not need, in order: all users of each are dead. ``backwards``: all, from the last
     to the first."""
     dead: dict[Node, None] = {}
+    taken: set[Value] = set()  # by one of them at least
     for node in backwards:
-        if not node.uses or (dead and dead.keys() >= node.uses.keys()):
+        if not node.uses or (node in taken and dead.keys() >= node.uses.keys()):
             dead[node] = None
+            taken.update(node._operands)
     return list(dead)[::-1]
 
 
@@ -392,8 +400,8 @@ _CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
 
 
 def _profile(op: Op) -> _Profile:
-    effect = bool(op.attributes.get("side_effect_mem") or facts(op).writes)
-    return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), effect)
+    writes = () if facts(op).any_tensor else facts(op).writes
+    return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), writes)
 
 
 def agree(expected: Type, found: Type) -> bool:

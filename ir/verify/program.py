@@ -44,7 +44,7 @@ def check_states(graph: Graph, program: Program, problems: Problems) -> None:
                     Rank.PROGRAM, part, None, f"it uses state '{name}', which the program does not have",
                     "declare it with program.add_state",
                 )  # fmt: skip
-            elif (variable.type.dtype, variable.type.shape) != (
+            elif variable.type is not value.type and (variable.type.dtype, variable.type.shape) != (
                 getattr(value.type, "dtype", None),
                 getattr(value.type, "shape", None),
             ):

@@ -388,7 +388,9 @@ def test_no_clean_up_hides_a_lost_update(verified: list[str], clean_up: str) -> 
     """It takes the write for dead, and leaves a valid program that does not train."""
     source = parse_program(UPDATE)
     assert "AssignAdd" not in shown(compile_program(source, f"lose,{clean_up}", verify_each=False))
-    with pytest.raises(BrokenProgram, match=r"pass 'lose' broke the program(.|\n)*its effect would silently not happen"):
+    with pytest.raises(
+        BrokenProgram, match=r"pass 'lose' broke the program(.|\n)*its effect would silently not happen"
+    ):
         compile_program(source, f"lose,{clean_up}", reproducer_directory=None)
 
 
