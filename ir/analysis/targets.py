@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from ..core.graph import Graph, Node, State
 from ..core.kernels import Kernel, kernels
-from ..core.op import CALL
+from ..core.op import CALL, Op
 from ..core.predicates import written_operands
 from ..core.primitives import CPU, EVERYWHERE, GPU, Family, facts
 from ..core.types import DType, TensorType, TupleType, Type, is_monad
@@ -55,13 +55,13 @@ Types = tuple[Item, ...]
 
 def lacking(main: Graph, target: str) -> list[Node]:
     """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
-    known: dict[tuple[object, ...], bool] = {}  # by all that has_kernel looks at: nodes share few primitives and types
+    needs: dict[Op, bool] = {}  # nodes share few primitives, and most need no kernel
     found = []
     for node in main.all_nodes():
-        key = (node.op, id(node.type), *[id(value.type) for value in node._operands])
-        if key not in known:
-            known[key] = has_kernel(node, target)
-        if not known[key]:
+        op = node.op
+        if op not in needs:
+            needs[op] = op is not CALL and facts(op).family not in _NO_KERNEL
+        if needs[op] and not has_kernel(node, target):
             found.append(node)
     return found
 
@@ -119,14 +119,8 @@ def runs_on(node: Node, target: str) -> str | None:
 
 def operand_types(node: Node) -> Types:
     """Of all operands but tokens."""
-    found: list[Item] = []
-    for value in node._operands:
-        type_ = value.type
-        if isinstance(type_, TensorType):  # as item says, without asking: every compilation asks this of every node
-            found.append(type_.dtype)
-        elif not is_monad(type_):
-            found.append(item(type_))
-    return tuple(found)
+    types = [value.type for value in node._operands]  # every compilation asks this of every node
+    return tuple([t.dtype if isinstance(t, TensorType) else item(t) for t in types if not is_monad(t)])
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits, type_of
@@ -39,10 +38,17 @@ class Origin:
     passes: tuple[str, ...] = ()
 
 
-@cache
-def _origin_of(passes: tuple[str, ...]) -> Origin:
-    """The origin of what passes made from no node: one for all."""
-    return Origin((), passes)
+_MADE_BY: dict[str, Origin] = {}
+"""The origin of what a pass made from no node: one for all."""
+
+
+def _names(sources: Iterable[Value]) -> tuple[str, ...]:
+    """The source nodes behind values, each once."""
+    names: list[str] = []
+    for source in sources:
+        origin = source.origin if isinstance(source, Node) else None
+        names.extend(origin.sources if origin and origin.sources else (source.name,))
+    return tuple(names if len(names) < 2 else dict.fromkeys(names))
 
 
 class Value:
@@ -448,13 +454,11 @@ class Graph(Displayed):
                     "export the model again, or give the type"
                 )
         node = Node(name or self.fresh_name(op.name), type, op, scope)
-        if self.editor or sources:
-            names: list[str] = []
-            for source in sources:
-                origin = source.origin if isinstance(source, Node) else None
-                names.extend(origin.sources if origin and origin.sources else (source.name,))
-            passes = (self.editor,) if self.editor else ()
-            node.origin = Origin(tuple(dict.fromkeys(names)), passes) if names else _origin_of(passes)
+        editor = self.editor
+        if sources and (names := _names(sources)):
+            node.origin = Origin(names, (editor,) if editor else ())
+        elif editor:
+            node.origin = _MADE_BY.get(editor) or _MADE_BY.setdefault(editor, Origin((), (editor,)))
         self.insert(node, self._before)
         node.set_operands(operands)
         return node

@@ -72,9 +72,9 @@ def _list(graph: Graph, problems: Problems) -> list[Node] | None:
     """The nodes, if the links between them are whole."""
     listed = list(islice(graph, len(graph) + 1))
     back = map(is_, map(attrgetter("_prev"), listed), chain((None,), listed))
-    if len(listed) == len(graph) and all(back) and graph._last is (listed[-1] if listed else None):
-        if not listed or set(map(attrgetter("graph"), listed)) == {graph}:
-            return listed
+    whole = len(listed) == len(graph) and all(back) and graph._last is (listed[-1] if listed else None)
+    if whole and set(map(attrgetter("graph"), listed)) <= {graph}:
+        return listed
     nodes: list[Node] = []
     previous: Node | None = None
     node = graph._first

@@ -92,7 +92,7 @@ def test_dead_code_elimination_removes_a_wide_node() -> None:
     assert result.reports[0].changed == WIDTH + 2
 
 
-def test_merging_reads_each_operand_list_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_copies_no_operand_list(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph("step")
     x = graph.add_input("x", tensor("float32", 2))
     graph.result = graph.create("MakeTuple", [graph.create("Neg", [x]) for _ in range(WIDTH)])
@@ -100,7 +100,7 @@ def test_merging_reads_each_operand_list_once(monkeypatch: pytest.MonkeyPatch) -
     counting = Counting(monkeypatch)
     report = CommonSubexpressionElimination().run(program)
     assert report.changed == WIDTH - 1
-    assert counting.copied == 2 * WIDTH
+    assert counting.copied == 0
     assert len(graph) == 2
     assert isinstance(graph.result, Node)
     assert len({id(v) for v in graph.result.operands}) == 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...core.graph import Graph, Input, Node, State, Value
+from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import has_token, is_effect, written_operands
 from ...core.types import IOMONAD, UMONAD, is_monad
 from ...core.walk import through, walk
 from ..functions.calls import callees_first, targets
+
+_NOTHING: frozenset[Value] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +30,8 @@ class Effect:
     """
 
     node: Node
-    reads: frozenset[Value] = frozenset()
-    writes: frozenset[Value] = frozenset()
+    reads: frozenset[Value] = _NOTHING
+    writes: frozenset[Value] = _NOTHING
     everything: bool = False
     io: bool = False
     passive: bool = False
@@ -37,7 +39,7 @@ class Effect:
 
     @property
     def touched(self) -> frozenset[Value]:
-        return self.reads | self.writes
+        return self.reads | self.writes if self.writes else self.reads
 
     def moved(self, twin: Mapping[Value, Value]) -> Effect:
         """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it."""
@@ -132,26 +134,29 @@ def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
 
 def describe(node: Node, known: Mapping[str, Summary]) -> Effect | None:
     """The effect of a node on state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
+    name = node.op.name
+    if name == "Load":
+        where = place(node.operand(0))
+        return Effect(node, _NOTHING if where is None else frozenset((where,)), passive=True)
+    if name == "Depend":
+        # In mid-graph, a Depend on a token waits for all that came before it.
+        return Effect(node, everything=True, passive=True) if is_monad(node.operand(1).type) else None
     if not is_effect(node):
-        name = node.op.name
-        if name == "Load":
-            where = place(node.operand(0))
-            return Effect(node, reads=frozenset((where,) if where else ()), passive=True)
-        if name == "Depend" and is_monad(node.operand(1).type):
-            # In mid-graph, a Depend on a token waits for all that came before it.
-            return Effect(node, everything=True, passive=True)
         return None
     if node.op is CALL:
         return _describe_call(node, known)
     op, operands = node.op, node._operands
     token = operands[-1].type if has_token(node) else None
-    reads: set[Value] = set()
-    for value in operands if token is None else operands[:-1]:
-        if (where := value if isinstance(value, State) else location(value)) is not None:
-            reads.add(where)
-    writes = [where for i in written_operands(node) if (where := place(operands[i])) is not None]
+    reads = [
+        where
+        for value in (operands if token is None else operands[:-1])
+        if not isinstance(value, Constant)
+        and (where := value if isinstance(value, State) else location(value)) is not None
+    ]
+    at = written_operands(node)
+    writes = frozenset([where for i in at if (where := place(operands[i])) is not None]) if at else _NOTHING
     io = (token is not UMONAD and token == IOMONAD) or (op.acts and bool(op.attributes.get("side_effect_io")))
-    return Effect(node, frozenset(reads), frozenset(writes), io=io)
+    return Effect(node, frozenset(reads), writes, io=io)
 
 
 def _describe_call(node: Node, known: Mapping[str, Summary]) -> Effect | None:

@@ -24,7 +24,7 @@ from ...core.errors import VerifyError
 from ...core.graph import Graph, Node, Value
 from ...core.op import CALL, RETURN
 from ...core.predicates import is_effect
-from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS
+from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS, make_op
 from ...core.types import IOMONAD, UMONAD, TensorType, holds_function
 
 SEQUENCE, READER, MUST = range(3)
@@ -48,7 +48,12 @@ class TokenChain:
         self.live = live
         self._order = order
         self._of = {e.node: e for e in effects}
-        self._slots = {e.node: token_slots(e.node) for e in effects}
+        self._slots: dict[bool, dict[Node, list[tuple[Node, int]]]] = {False: {}, True: {}}
+        """Where the memory (False) and IO (True) tokens of an effect stand."""
+        for e in effects:
+            for holder, i in token_slots(e.node):
+                kind = holder.operand(i).type
+                self._slots[kind is not UMONAD and kind == IOMONAD].setdefault(e.node, []).append((holder, i))
         self._musts: dict[Node, list[Node]] = {}
         """The effects that an effect conflicts with."""
         self._readers: dict[Node, list[Node]] = {}
@@ -64,7 +69,7 @@ class TokenChain:
         must stay alive. ``first_token``: where each begins."""
         self._find_order()
         self._assign_levels()
-        return {io: self._chain(io, first_token) for io in (False, True)}
+        return {io: self._chain(io, first_token) if self._slots[io] else None for io in (False, True)}
 
     # -- what comes before what ------------------------------------------------------------------------------
 
@@ -89,11 +94,12 @@ class TokenChain:
                 for p in so_far:
                     if p.passive:
                         readers.extend(self._readers_of(p))
-            if not e.passive and self._slots[e.node]:
+            if not e.passive and (e.node in self._slots[False] or e.node in self._slots[True]):
                 if previous is not None:
                     self._previous[e.node] = previous
                 previous = e.node
-            musts.extend(last_write[state] for state in _by_name(e.touched) if state in last_write)
+            if last_write and not last_write.keys().isdisjoint(e.touched):
+                musts.extend(last_write[state] for state in _by_name(e.touched) if state in last_write)
             for state in _by_name(e.writes):
                 still_read: list[Effect] = []
                 for r in reads_since.get(state, ()):
@@ -112,7 +118,7 @@ class TokenChain:
                     readers.extend(self._users_of_memory(version))
                 reads_since[state] = still_read
                 last_write[state] = e.node
-            for state in e.reads - e.writes:
+            for state in e.reads - e.writes if e.writes else e.reads:
                 reads_since.setdefault(state, []).append(e)
             if e.io:
                 if last_io is not None:
@@ -295,27 +301,26 @@ class TokenChain:
 
     def _chain(self, io: bool, first_token: Callable[[bool], Value]) -> Value | None:
         """The tokens of one kind; the last one, None where nothing needs it."""
-        kind = IOMONAD if io else UMONAD
         slots: dict[int, list[tuple[Node, int]]] = {}
         attach: dict[int, dict[Node, None]] = {}
+        own, kind = self._slots[io], IOMONAD if io else UMONAD
+        update = make_op("UpdateState")
         alive = False
         for e in self.effects:
-            mine = [(holder, i) for holder, i in self._slots[e.node] if holder.operand(i).type == kind]
-            if not mine:
+            if e.node not in own:
                 continue
-            slots.setdefault(self._level[e.node], []).extend(mine)
+            level = self._level[e.node]
+            slots.setdefault(level, []).extend(own[e.node])
             if not e.passive:
                 alive = True
-                attach.setdefault(self._level[e.node] + 1, {})[e.node] = None
-        if not slots:
-            return None
+                attach.setdefault(level + 1, {})[e.node] = None
         if not io:
             for node, k in self._fence.items():
                 attach.setdefault(k, {})[node] = None
         token = first_token(io)
         for k in sorted(slots.keys() | attach.keys()):
             for one in self._waits(attach.get(k, ())):
-                token = self.graph.create("UpdateState", [token, one], kind)
+                token = self.graph.create(update, [token, one], kind)
             for holder, i in slots.get(k, ()):
                 holder.set_operand(i, token)
         return token if alive else None
@@ -332,7 +337,7 @@ class TokenChain:
         together: dict[Node, None] = {}
         alone: list[Value] = []
         for node in nodes:
-            if holds_function(node.type):
+            if not isinstance(node.type, TensorType) and holds_function(node.type):
                 data = [i for i, t in enumerate(getattr(node.type, "elements", ())) if not holds_function(t)]
                 if data:
                     together[self._item(node, data[0])] = None
@@ -342,7 +347,7 @@ class TokenChain:
                 alone.append(node)
             else:
                 together[node] = None
-        if len(together) > 1 or not all(is_effect(node) or node.op.name == "Load" for node in together):
+        if len(together) > 1 or not all(node.op.name == "Load" or is_effect(node) for node in together):
             return [self.graph.create("MakeTuple", list(together)), *alone]
         return [*together, *alone]
 
