@@ -12,7 +12,7 @@ from ..ir.core.op import Op
 from ..ir.core.predicates import is_ordering, is_pure, is_random, may_act
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
-from ..ir.core.types import FunctionType, Type
+from ..ir.core.types import FunctionType, TensorType, Type
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.ranks.collectives import is_collective
 from .framework.base import Pass
@@ -89,8 +89,10 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
                     operand.replace_uses(same)
                 operand = same
             if mergeable:
-                if (isinstance(operand, State) or getattr(operand.type, "ref", "")) and op.name != "Load":
-                    mergeable = False  # what an undated state, or an alias of it, holds depends on when it is read
+                taken = operand.type
+                if isinstance(operand, State) or (isinstance(taken, TensorType) and taken.ref):
+                    # What an undated state, or an alias of it, holds depends on when it is read.
+                    mergeable = op.name == "Load"
                 operands.append(id(operand.graph) if isinstance(operand, GraphRef) else id(operand))
         if not mergeable or isinstance(type_, FunctionType):
             continue

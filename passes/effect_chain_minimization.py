@@ -44,4 +44,4 @@ class EffectChainMinimization(Pass):
 
 
 def _links(graph: Graph) -> int:
-    return sum(node.op.name == "UpdateState" for node in graph)
+    return len([node for node in graph if node.op.name == "UpdateState"])

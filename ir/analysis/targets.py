@@ -20,7 +20,7 @@ from ..core.kernels import Kernel, kernels
 from ..core.op import CALL, Op
 from ..core.predicates import written_operands
 from ..core.primitives import CPU, EVERYWHERE, GPU, Family, facts
-from ..core.types import DType, TensorType, TupleType, Type, is_monad
+from ..core.types import DType, SimpleType, TensorType, TupleType, Type, is_monad
 from ..core.walk import through
 
 ADVICE = {
@@ -120,7 +120,8 @@ def runs_on(node: Node, target: str) -> str | None:
 def operand_types(node: Node) -> Types:
     """Of all operands but tokens."""
     types = [value.type for value in node._operands]  # every compilation asks this of every node
-    return tuple([t.dtype if isinstance(t, TensorType) else item(t) for t in types if not is_monad(t)])
+    taken = [t for t in types if t.__class__ is not SimpleType or not is_monad(t)]
+    return tuple([t.dtype if isinstance(t, TensorType) else item(t) for t in taken])
 
 
 @lru_cache(maxsize=4096)

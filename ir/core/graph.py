@@ -453,8 +453,9 @@ class Graph(Displayed):
                     f"{op.name} of {', '.join(f'%{v.name}' for v in operands[:4])}: their type is not known; "
                     "export the model again, or give the type"
                 )
-        node = Node(name or self.fresh_name(op.name), type, op, scope)
-        editor = self.editor
+        if not name:
+            name = self.fresh_name(op.name)
+        node, editor = Node(name, type, op, scope), self.editor
         if sources and (names := _names(sources)):
             node.origin = Origin(names, (editor,) if editor else ())
         elif editor:
@@ -648,15 +649,19 @@ class Graph(Displayed):
 
         for key, constant in self._constants.items():
             copy._constants[key] = of(constant)  # type: ignore[assignment]
-        twins = [node.twin() for node in self]
+        nodes = list(self)
+        twins = [node.twin() for node in nodes]
         for twin in twins:
             twin.graph = copy
         copy._relink(twins)
         copy._count = len(twins)
-        mapping.update(zip(self, twins, strict=True))
-        for node in self:
-            operands = [mapping[v] if v in mapping else of(v) for v in node._operands]
-            mapping[node].set_operands(operands)  # type: ignore[attr-defined]
+        mapping.update(zip(nodes, twins, strict=True))
+        for node, twin in zip(nodes, twins, strict=True):
+            try:
+                operands = [mapping[value] for value in node._operands]
+            except KeyError:  # a constant or a function that is met for the first time
+                operands = [of(value) for value in node._operands]
+            twin.set_operands(operands)
         if self.has_result:
             copy.result = of(self.result)
 

@@ -88,7 +88,7 @@ class TensorType(Type):
     @property
     def size(self) -> int:
         """Number of elements; dynamic dimensions count as one."""
-        return prod(self.shape if self.is_static else [d for d in self.shape if d >= 0])
+        return prod([d for d in self.shape if d >= 0])
 
     @property
     def nbytes(self) -> int:

@@ -117,16 +117,28 @@ class _Sweeper:
 
     def run(self, nodes: list[Node]) -> Sweep:
         graph, sweep = self.graph, self.sweep
-        known, profiles = sweep.values, self._profiles
-        for node in nodes:
-            token = self._operands(node)
-            known.add(node)
+        known, tokens, profiles = sweep.values, self._tokens, self._profiles
+        end = graph._return
+        for node in (*nodes, end) if graph.has_result else nodes:
+            operands = node._operands
+            sweep.num_operands += len(operands)
+            if not known.issuperset(operands):
+                self._first_uses(node)
             if node is self._broken:
+                known.add(node)
                 continue
+            for i, value in enumerate(operands):
+                at = value.uses.get(node)
+                if at != i:
+                    self._repeated(node, i, value, at)
+            token = not tokens.isdisjoint(operands) and self._token_last(node)
+            if node is end:
+                break
+            known.add(node)
             type_ = node.type
             if type_.__class__ is SimpleType:
                 if is_monad(type_):
-                    self._tokens.add(node)
+                    tokens.add(node)
                 elif type_ is UNKNOWN:
                     self._unknown_type(node)
             elif not isinstance(type_, Type):
@@ -146,28 +158,16 @@ class _Sweeper:
                 Rank.STRUCTURE, graph, None, "it has no result", "set graph.result to the value that it returns"
             )
         else:
-            self._operands(graph._return)
             self._reach(nodes)
         return sweep
 
     # -- operands --------------------------------------------------------------------------------------------
 
-    def _operands(self, node: Node) -> bool:
-        """Definitions, uses, and the place of tokens. Returns whether a token is the last operand."""
-        known = self.sweep.values
-        operands = node._operands
-        self.sweep.num_operands += len(operands)
-        if not known.issuperset(operands):
-            for i, value in enumerate(operands):
-                if value not in known:
-                    self._first_use(node, i, value)
-            if node is self._broken:
-                return False
-        for i, value in enumerate(operands):
-            at = value.uses.get(node)
-            if at != i:
-                self._repeated(node, i, value, at)
-        return not self._tokens.isdisjoint(operands) and self._token_last(node)
+    def _first_uses(self, node: Node) -> None:
+        """Definitions of what is not known so far."""
+        for i, value in enumerate(node._operands):
+            if value not in self.sweep.values:
+                self._first_use(node, i, value)
 
     def _repeated(self, node: Node, i: int, value: Value, at: int | set[int] | None) -> None:
         """The value lists another use by the node than operand ``i``: fine if it lists several, this one among them."""
@@ -181,6 +181,7 @@ class _Sweeper:
             )  # fmt: skip
 
     def _token_last(self, node: Node) -> bool:
+        """Whether a token is the last operand of a node that takes one, where it belongs but for a few primitives."""
         operands = node._operands
         if node.op.name in _TOKEN_FIRST:
             return operands[-1] in self._tokens

@@ -67,7 +67,7 @@ def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> Effec
             continue
         place[node] = i
         before = 0
-        for operand in node._operands:
+        for operand in node._operands if tokens else ():
             if operand in tokens and tokens[operand] > before:
                 before = tokens[operand]
         if node.op.name == "UpdateState":
