@@ -90,7 +90,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run
 
 # Some figures of docs/benchmarks.md anew: fails where one is worse than in the last run on the same type of machine.
-# SECTIONS="models memory" for others, which take longer.
+# SECTIONS="models memory.cycles" for others, which take longer.
 bench-check: $(STAMP)
 	$(BIN)/python -m benchmarks.check $(SECTIONS)
 

@@ -19,13 +19,13 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from time import thread_time
 from typing import Any
 
-from benchmarks.machine import child_environment, peak_resident
+from benchmarks.machine import child_environment, kept, peak_resident
 from benchmarks.tables import ROOT, table
 
 STEPS = (
@@ -179,6 +179,10 @@ def measure(shape: str, size: int, memory: bool = True) -> Measured:
         )
 
 
+def _as_json(shape: str, size: int) -> dict[str, Any]:
+    return asdict(measure(shape, size))
+
+
 def report(found: list[Measured]) -> str:
     lines = [
         "`layers N`: a residual network of Dense layers with about N nodes, thousands of nodes deep. `wide N`: one",
@@ -216,7 +220,7 @@ def run(quick: bool = False) -> str:
     found = []
     for shape, size in GRAPHS[:2] if quick else GRAPHS:
         print(f"  {shape} {size:,}", file=sys.stderr, flush=True)
-        found.append(measure(shape, size))
+        found.append(Measured(**kept(f"compile_cost {shape} {size}", _as_json, shape, size)))
     return report(found)
 
 

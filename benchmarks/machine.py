@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
 """The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python."""
+
+
+KEPT = "BENCHMARKS_KEPT"
+"""The environment variable that names a file for :func:`kept`."""
+
+
+def kept(key: str, measure: Callable[..., Any], *arguments: object) -> Any:
+    """What ``measure`` returns for the arguments, of the types of JSON. Where :data:`KEPT` names a file, what stands
+    there under ``key`` is returned instead, and else is added: so a long benchmark that was cut off goes on when it is
+    started again."""
+    path = Path(os.environ[KEPT]) if os.environ.get(KEPT) else None
+    known: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    if key not in known:
+        known[key] = measure(*arguments)
+        if path is not None:
+            path.write_text(json.dumps(known))
+    return known[key]
 
 
 def child_environment() -> dict[str, str]:

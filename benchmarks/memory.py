@@ -3,7 +3,8 @@
 Each row is a process of its own: MindSpore is loaded, its device set, and the resident memory read; then it loads a
 compiled program and trains some cycles, and the growth is the peak resident memory (``VmHWM``) minus that.
 
-    python -m benchmarks.memory               # prints the tables
+    python -m benchmarks.memory cycles        # the peak of a cycle over 4 micro-batches of B, beside steps at B and 4·B
+    python -m benchmarks.memory estimates     # growth, measured and estimated
 """
 
 from __future__ import annotations
@@ -139,22 +140,13 @@ def _comparison(folder: Path) -> list[Sequence[str]]:
     return rows
 
 
-def run() -> str:
+def run(part: str) -> str:
+    heads, rows = {
+        "cycles": (["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison),
+        "estimates": (["program", "batch", "measured", "estimated", "off by"], _estimates),
+    }[part]
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        lines = [
-            "Peak resident memory in MB of a process that trains on CPU; a cycle accumulates over 4 micro-batches of "
-            "B. Goal: a plain step at B and one copy of the gradients, and 5 %.",
-            "",
-            *table(
-                ["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison(folder)
-            ),
-            "",
-            "What a process grows by as it trains, in MB, and what `boost-inspect --memory` estimates from the file:",
-            "",
-            *table(["program", "batch", "measured", "estimated", "off by"], _estimates(folder)),
-        ]
-    return "\n".join(lines)
+        return "\n".join(table(heads, rows(Path(scratch))))
 
 
 if __name__ == "__main__":
@@ -163,4 +155,4 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--export"]:
         _export(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
     else:
-        print(run())
+        print(run(sys.argv[1]))

@@ -20,7 +20,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from benchmarks.machine import child_environment
+from benchmarks.machine import child_environment, kept
 from benchmarks.startup import COMMAND, COPY, WATCHED, Times, seconds
 from benchmarks.tables import ROOT, table
 
@@ -138,6 +138,16 @@ def _command(path: Path, scratch: str) -> tuple[Times, Times, int]:
     return whole, copy, int(done.stderr.split()[0])
 
 
+def _measured(name: str, path: Path, scratch: str) -> list[Any]:
+    whole, copy, peak = _command(path, scratch)
+    return [
+        _child("own", str(path), scratch),
+        _child("floor", str(path)),
+        _child("mindspore", name, str(path)),
+        [whole.wall, whole.processor, copy.wall, copy.processor, peak],
+    ]
+
+
 def run(networks: tuple[str, ...] = NETWORKS) -> str:
     from tests.conftest import export_once, zoo_folder
 
@@ -149,10 +159,9 @@ def run(networks: tuple[str, ...] = NETWORKS) -> str:
         print(f"  {name}", file=sys.stderr, flush=True)
         path = export_once(name, zoo_folder())
         with tempfile.TemporaryDirectory() as scratch:
-            own[name] = _child("own", str(path), scratch)
-            floor[name] = _child("floor", str(path))
-            native[name] = _child("mindspore", name, str(path))
-            whole, copy, peak = _command(path, scratch)
+            measured = kept(f"models {name}", _measured, name, path, scratch)
+        own[name], floor[name], native[name], (*times, peak) = measured
+        whole, copy = Times(*times[:2]), Times(*times[2:])
         size = path.stat().st_size
         goals = [
             median(a) / (1.2 * median(b) + 0.5) for a, b in ((whole.wall, copy.wall), (whole.processor, copy.processor))

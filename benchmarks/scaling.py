@@ -5,7 +5,10 @@ The graph is one of `tests/synthetic.py` whose state lies in sparse files, one f
 named, mapped and carried through every pass, none of it takes space. The model of communication is alpha-beta: a
 message of n bytes takes alpha + n / beta seconds.
 
-    python -m benchmarks.scaling             # prints the tables
+    python -m benchmarks.scaling passes       # the graph compiled
+    python -m benchmarks.scaling ranks        # what a rank holds and receives, with the optimizer dealt out
+    python -m benchmarks.scaling largest      # the largest graph for a rank's memory
+    python -m benchmarks.scaling model        # milliseconds of an exchange
 """
 
 from __future__ import annotations
@@ -256,40 +259,25 @@ def communication_rows(n: float, weights: int, messages: int) -> list[list[str]]
     return rows
 
 
-def run() -> str:
+def run(part: str) -> str:
+    held = ["slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"]
+    algorithms = ["ring, buckets", "halving, buckets", "ring, each tensor alone", "AdaSum"]
     with tempfile.TemporaryDirectory() as scratch:
-        head, compiled = compile_rows(Path(scratch))
-        sharded = sharded_rows(Path(scratch))
+        if part == "passes":
+            head, rows = compile_rows(Path(scratch))
+            columns = ["pipeline", "nodes", "seconds", "seconds to write", "MB more", "collectives"]
+            peak = f"{head}. Peak memory of the whole process: {peak_resident() / 1e6:.0f} MB."
+            return "\n".join([peak, "", *table(columns, rows)])
+        if part == "ranks":
+            return "\n".join(table(["pass", "ranks", *held], sharded_rows(Path(scratch))))
+    if part == "largest":
+        return "\n".join(table(["pass", "ranks", "billions of weights"], largest_rows()))
     n, weights = 1.4e9, 160  # float32 gradients of 350 million weights in 160 tensors
     messages = 120  # tensors above 4 MB alone, the others in buckets
     worst = max(abs(simulated_ring(n, p, k) / ring(n, p, 1, k) - 1) for p in RANKS[:3] for k in LINKS)
-    lines = [
-        f"{head}. Peak memory of the whole process: {peak_resident() / 1e6:.0f} MB.",
-        "",
-        *table(["pipeline", "nodes", "seconds", "seconds to write", "MB more", "collectives"], compiled),
-        "",
-        "GB that the rank with most holds, and receives in a cycle of 16 micro-batches:",
-        "",
-        *table(
-            ["", "ranks", "slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"], sharded
-        ),
-        "",
-        f"Billions of weights at which a rank of {RANK_MEMORY / GB:.0f} GB is full:",
-        "",
-        *table(["", "ranks", "billions of weights"], largest_rows()),
-        "",
-        f"Milliseconds to exchange {n / GB:.1f} GB of gradients ({weights} tensors, {messages} messages, buckets of "
-        "4 MB), once a cycle:",
-        "",
-        *table(
-            ["link", "ranks", "ring, buckets", "halving, buckets", "ring, each tensor alone", "AdaSum"],
-            communication_rows(n, weights, messages),
-        ),
-        "",
-        f"The formula of the ring and a simulation of it, step by step, differ by at most {100 * worst:.2g} %.",
-    ]
-    return "\n".join(lines)
+    assert worst < 1e-9, "the formula of the ring and a simulation of it, step by step, differ"
+    return "\n".join(table(["link", "ranks", *algorithms], communication_rows(n, weights, messages)))
 
 
 if __name__ == "__main__":
-    print(run())
+    print(run(sys.argv[1]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import run
 
 ROOT = Path(__file__).parents[1]
 PRINTED = """\
@@ -127,3 +130,32 @@ def test_rows_that_are_measured_alone_take_the_place_of_theirs() -> None:
         f"2026-01-02. A machine. Load average: 7{table}| x, 1 | 2 |\n| y, 1 | 4 |\n| z, 1 | 5 |\n"
         f"2026-01-02. Another. Load average: 7{table}| y, 1 | 4 |\n| z, 1 | 5 |\n"
     )
+
+
+# -- tables in other pages -------------------------------------------------------------------------------------
+
+
+def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "scaling.md"
+    begin, end = "<!-- python -m benchmarks.run {} -->\n", "\n<!-- end of what it wrote -->\n"
+    behind = f"Between.\n{begin.format('memory.cycles')}\nOld.\n{end}Behind.\n"
+    page.write_text(f"Before.\n{begin.format('scaling.model')}\nOld.\n\n| 1 |\n{end}{behind}")
+    monkeypatch.setattr(run, "PAGE", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(sys, "argv", ["run", "scaling.model"])
+    run.main()
+    first, _, written = page.read_text().partition(begin.format("scaling.model"))
+    assert first == "Before.\n"
+    table, _, rest = written.partition(end)
+    where, *lines = table.strip().splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\d\. .*Load average when it began", where)
+    assert lines[1].startswith("| link | ranks | ring, buckets |")
+    assert "| 400 Gbit/s, 10 µs | 8 | 66 | 56 | 71 | 49 |" in lines
+    assert rest == behind
+    assert not (tmp_path / "benchmarks.md").exists()
+
+
+def test_every_table_of_another_page_has_a_benchmark() -> None:
+    found = run.tables()
+    assert len(found) >= 10
+    for name in found:
+        assert (ROOT / "benchmarks" / f"{name.split('.')[0]}.py").exists(), name

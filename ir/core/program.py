@@ -63,6 +63,11 @@ class StateVariable:
     def nbytes(self) -> int:
         return self.type.nbytes
 
+    def twin(self) -> StateVariable:
+        """The same, with notes of its own; the bytes are shared."""
+        info = dict(self.info)
+        return StateVariable(self.name, self.type, self.data, self.role, self.trainable, info, self.weight)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -178,7 +183,7 @@ class Program(Displayed):
         return replace(
             self,
             graphs={name: graph.clone()[0] for name, graph in self.graphs.items()},
-            state={name: replace(variable, info=dict(variable.info)) for name, variable in self.state.items()},
+            state={name: variable.twin() for name, variable in self.state.items()},
             metadata=dict(self.metadata),
             source=dict(self.source),
             reports=list(self.reports),
