@@ -57,15 +57,19 @@ def check_states(graph: Graph, program: Program, problems: Problems) -> None:
 
 def check_program(program: Program, problems: Problems) -> None:
     report = problems.of_program
+    sizes: dict[int, int | None] = {}  # in bytes, by the types' ids: many states share one; None if it is not fixed
     for name, variable in program.state.items():
         if variable.name != name:
             report(f"state '{variable.name}' stands under the name '{name}'", "declare state with program.add_state")
-        if not variable.type.is_static:
-            report(f"state '{name}' is of type {variable.type}", "state has fixed dimensions")
-        elif variable.data.nbytes != variable.type.nbytes and variable.dtype is not DType.STRING:
+        type_ = variable.type
+        if id(type_) not in sizes:
+            sizes[id(type_)] = type_.nbytes if type_.is_static else None
+        nbytes = sizes[id(type_)]
+        if nbytes is None:
+            report(f"state '{name}' is of type {type_}", "state has fixed dimensions")
+        elif variable.data.nbytes != nbytes and variable.dtype is not DType.STRING:
             report(
-                f"state '{name}' is {variable.type}, {variable.type.nbytes} bytes, but its initial value has "
-                f"{variable.data.nbytes}",
+                f"state '{name}' is {type_}, {nbytes} bytes, but its initial value has {variable.data.nbytes}",
                 "give it data of that size",
             )
         if variable.role not in ROLES:

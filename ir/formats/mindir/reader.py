@@ -265,6 +265,7 @@ class Reader:
         if full in env or name in self.state:
             raise FormatError(f"two parameters or inputs are named '{name}'")
         variable = self.state[name] = read_parameter(proto, name, self.file, self._data)
+        variable.type = self._decoder.intern(variable.type)
         env[full] = self._parameters[full] = graph.state(name, variable.type)
 
     def _nodes(self, graph: Graph, env: dict[str, Value], parts: Parts, prefix: str) -> bool:
