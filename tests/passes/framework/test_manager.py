@@ -130,6 +130,20 @@ class Lose(Pass):
         return result
 
 
+class Undate(Pass):
+    """Takes its token away from a write."""
+
+    name = "undate"
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        (graph,) = program.graphs.values()
+        for node in [n for n in graph if n.op.name == "AssignAdd"]:
+            node.set_operands(node.operands[:-1])
+            result.matched += 1
+        return result
+
+
 class Refuse(Pass):
     """Cannot handle the program."""
 
@@ -167,7 +181,7 @@ STAGED = {name: staged(name) for name in STAGES}
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Lose, Refuse, Wrong, *STAGED.values()):
+    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Lose, Undate, Refuse, Wrong, *STAGED.values()):
         monkeypatch.setitem(REGISTRY, cls.name, cls)
 
 
@@ -383,15 +397,21 @@ def test_what_broke_the_program_is_named_whatever_comes_of_it(
     assert shown(again) == shown(compile_program(program, "negate,idle"))
 
 
-@pytest.mark.parametrize("clean_up", ["dead-code-elimination", "effect-chain-minimization"])
-def test_no_clean_up_hides_a_lost_update(verified: list[str], clean_up: str) -> None:
-    """It takes the write for dead, and leaves a valid program that does not train."""
+@pytest.mark.parametrize(
+    ("pipeline", "what"),
+    [
+        ("lose,dead-code-elimination", "its effect would silently not happen"),
+        ("lose,effect-chain-minimization", "its effect would silently not happen"),
+        ("undate,effect-chain-minimization", "writes in place but has no token"),
+    ],
+)
+def test_no_clean_up_hides_a_lost_update(verified: list[str], pipeline: str, what: str) -> None:
+    """It drops the write, and leaves a valid program that does not train."""
     source = parse_program(UPDATE)
-    assert "AssignAdd" not in shown(compile_program(source, f"lose,{clean_up}", verify_each=False))
-    with pytest.raises(
-        BrokenProgram, match=r"pass 'lose' broke the program(.|\n)*its effect would silently not happen"
-    ):
-        compile_program(source, f"lose,{clean_up}", reproducer_directory=None)
+    assert "AssignAdd" not in shown(compile_program(source, pipeline, verify_each=False))
+    name = pipeline.partition(",")[0]
+    with pytest.raises(BrokenProgram, match=rf"pass '{name}' broke the program(.|\n)*{what}"):
+        compile_program(source, pipeline, reproducer_directory=None)
 
 
 def test_an_error_behind_sound_passes_is_its_own(program: Program, verified: list[str], tmp_path: Path) -> None:
