@@ -61,7 +61,7 @@ their place; above each stands when it was measured or, where that was not recor
 | [training.md](training.md) | writers that were killed | hand, from `make crash` |
 | [random-testing.md](random-testing.md) | cases | hand, from `make test-random` and `make long-run` |
 | [monitoring.md](monitoring.md) | memory of a training | hand, from a trial; no benchmark repeats it |
-| [evaluation.md](evaluation.md) | what averages cost | hand, from a trial; no benchmark repeats it |
+| [evaluation.md](evaluation.md) | what averages cost | hand, from `python -m benchmarks.averages` |
 | [mixed-precision.md](mixed-precision.md) | bits, errors, bytes | hand, from trials; no benchmark repeats them |"""
 SECTIONS = {
     "startup": "Whole runs of boost-compile",
