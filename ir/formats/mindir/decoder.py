@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.attributes import Attribute, Opaque
 from ...core.data import BytesData, Data, MappedData, MappedFile
@@ -17,6 +17,7 @@ from .codec import decode_type, decode_value, inline, inline_load
 from .parts import text
 from .wire import HERE
 
+T = TypeVar("T", bound=Type)
 _STRING = tag(s.ATTRIBUTE_TYPE, VARINT) + varint(s.AttributeKind["STRING"])
 
 
@@ -31,9 +32,9 @@ class Decoder:
         self._marks: dict[tuple[bytes, ...], Mapping[str, Attribute]] = {}
         self._names: dict[bytes, str] = {}
 
-    def intern(self, type_: Type) -> Type:
+    def intern(self, type_: T) -> T:
         """The one object for all types equal to this one."""
-        return self._interned.setdefault(type_, type_)
+        return self._interned.setdefault(type_, type_)  # type: ignore[return-value]  # equal types are of one class
 
     def type_(self, a: Any) -> Type:
         encoded = a.SerializeToString()
