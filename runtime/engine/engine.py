@@ -267,7 +267,7 @@ class Engine:
             if view is None or address != self.parameters[name].data_ptr():
                 view = self._view(name)
                 if view is None:
-                    self._assign(name, self.like(name))
+                    self._assign(name, self.like(name, self.context.pieces.get(name)))
                     continue
                 self._cleared[name] = (view.ctypes.data, view)
             view.fill(0)
