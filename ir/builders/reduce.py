@@ -14,6 +14,7 @@ from .cast import cast
 BIG = 4096
 """Elements of a tensor from which its kernels take longer to run than to start."""
 LONGEST_ROW = 1024
+_SHORTEST_ROW = 32
 
 
 def reduce_sum(graph: Graph, value: Value, axes: Sequence[int] = (), *, keep: bool = False, scope: str = "") -> Node:
@@ -31,13 +32,15 @@ def square_sum(graph: Graph, value: Value, *, scope: str, sources: Sequence[Valu
     """The sum of the squares of a tensor's elements, a float32 scalar.
 
     A big tensor is added up by rows first: MindSpore's CPU kernel takes 4 ns an element over several axes, 0.1 over the
-    last one (docs/mindir.md). Rows are short, since along a row it adds in order.
+    last one (docs/mindir.md). Rows are short, since along a row it adds in order. A vector without equal rows of some
+    length is one row.
     """
     wide = cast(graph, value, tensor_type(value).dtype.widened, scope=scope)
     type_ = tensor_type(wide)
-    by_rows = type_.is_static and len(type_.shape) > 1 and type_.size >= BIG
+    row = gcd(type_.size, LONGEST_ROW) if type_.is_static else 0
+    by_rows = type_.is_static and type_.size >= BIG and (len(type_.shape) > 1 or row >= _SHORTEST_ROW)
     if by_rows:
-        shape = (type_.size // (row := gcd(type_.size, LONGEST_ROW)), row)
+        shape = (type_.size // row, row)
         rows = TensorType(type_.dtype, shape)
         wide = graph.create("Reshape", [wide, graph.constant(shape)], rows, scope=scope, sources=sources)
     total: Value = graph.create("Square", [wide], scope=scope, sources=sources)

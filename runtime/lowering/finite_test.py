@@ -13,11 +13,12 @@ from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import BIG
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
-from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from .context import Context
+from .measures import is_finite_test
 
 
 def applies(graph: Graph, context: Context) -> bool:
@@ -30,21 +31,6 @@ def run(graph: Graph, context: Context) -> str:
         _shorten(part, node)
     graph.sort()
     return f"{counted(len(tests), 'finite test')} by matrix products"
-
-
-def is_finite_test(node: Node) -> bool:
-    """Whether a node is IsFinite of a float32 tensor of known shape, all of whose answers are joined into one."""
-    if node.op.name != "IsFinite":
-        return False
-    type_ = node.operand(0).type
-    fixed = isinstance(type_, TensorType) and type_.is_static and type_.dtype is DType.FLOAT32
-    return fixed and bool(node.uses) and all(_joins_all(user) for user in node.uses)
-
-
-def _joins_all(node: Node) -> bool:
-    axes = node.operand(1) if node.op.name == "ReduceAll" else None
-    keep = node.operand(2) if axes is not None else None
-    return isinstance(axes, Constant) and axes.value in ((), None) and isinstance(keep, Constant) and not keep.value
 
 
 def _is_test(node: Node) -> bool:

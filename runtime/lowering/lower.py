@@ -21,9 +21,11 @@ from . import (
     draws,
     finite_test,
     half_state,
+    norm_as_test,
     own_constants,
     ownership,
     packing,
+    predication,
     reciprocal,
     seeds,
     shares,
@@ -37,7 +39,8 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    half_state, reciprocal, broadcasting, packing, finite_test, clearing, staggering, averages,
+    reciprocal, predication, half_state, broadcasting, packing, norm_as_test, finite_test, clearing, staggering,
+    averages,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"

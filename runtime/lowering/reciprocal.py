@@ -3,12 +3,13 @@ scale) where that is a power of two.
 
 A division takes twice to three times as long as a multiplication. By a power of two both give the same bits. A cycle
 that ends early, after three of four micro-batches, then rounds once more, and so does a job whose number of ranks is no
-power of two.
+power of two. Where a product with a number follows, as of a clip, both numbers are multiplied and the gradient once.
+That keeps the bits too, but for quotients below 2**-126, which it does not round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import frexp
 
 from ...ir.analysis.training.divisor import find_divisor, quotients
@@ -21,6 +22,7 @@ from ...ir.core.types import TensorType
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from .context import Context
+from .measures import is_scaling
 
 SCOPE = "reciprocal"
 _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
@@ -39,7 +41,7 @@ def applies(graph: Graph, context: Context) -> bool:
 def run(graph: Graph, context: Context) -> str:
     divisor = find_divisor(graph)
     assert divisor is not None
-    products = 0
+    products: list[Node] = []
     for by, divisions in quotients(divisor).items():
         # Where the divisor is cast, so is one: the type of the quotients.
         one = graph.constant(scalar_tensor(tensor_type(by).dtype, 1.0))
@@ -49,9 +51,33 @@ def run(graph: Graph, context: Context) -> str:
             with graph.inserting_before(node):
                 product = graph.create("Mul", [node.operand(0), reciprocal], scope=node.scope, sources=[node])
             graph.substitute(node, product)
-            products += 1
+            products.append(product)
+    joined = _join(graph, products)
     graph.sort()
-    return f"{counted(products, 'division')} by a power of two turned into multiplications"
+    with_others = f", {joined} of them joined with the one that follows" if joined else ""
+    return f"{counted(len(products), 'division')} by a power of two turned into multiplications{with_others}"
+
+
+def _join(graph: Graph, products: Sequence[Node]) -> int:
+    """Lets products of products take both numbers at once; returns how many there are."""
+    numbers: dict[tuple[Value, Value], Node] = {}
+    joined = 0
+    for product in products:
+        value, by = product.operands
+        for user in [u for u, i in product.use_sites() if i == 0 and u.op is product.op and is_scaling(u)]:
+            pair = (by, user.operand(1))
+            if pair not in numbers:
+                numbers[pair] = graph.create("Mul", [pair[1], by], scope=user.scope, sources=[user])
+            user.set_operands([value, numbers[pair]])
+            joined += 1
+        if not product.uses:
+            graph.erase(product)
+    return joined
+
+
+def is_reciprocal(value: Value) -> bool:
+    """Whether a value is what this lowering multiplies by."""
+    return isinstance(value, Node) and value.op.name == "RealDiv" and value.scope == SCOPE
 
 
 def _has_one_bit(number: float) -> bool:

@@ -1,0 +1,99 @@
+"""What is measured of gradients, as passes write it: the test whether all are finite, and the sum of their squares.
+Both are found, and replaced by what gives the same. And products with numbers, which scale gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.builders.reduce import all_true
+from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
+from ...ir.core.inference import infer
+from ...ir.core.types import DType, TensorType
+from ...ir.core.walk import walk
+
+
+def is_finite_test(node: Node) -> bool:
+    """Whether a node is IsFinite of a float32 tensor of known shape, all of whose answers are joined into one."""
+    if node.op.name != "IsFinite":
+        return False
+    type_ = node.operand(0).type
+    fixed = isinstance(type_, TensorType) and type_.is_static and type_.dtype is DType.FLOAT32
+    return fixed and bool(node.uses) and all(_joins_all(user) for user in node.uses)
+
+
+def _joins_all(node: Node) -> bool:
+    axes = node.operand(1) if node.op.name == "ReduceAll" else None
+    keep = node.operand(2) if axes is not None else None
+    return isinstance(axes, Constant) and axes.value in ((), None) and isinstance(keep, Constant) and not keep.value
+
+
+def square_sum_from(node: Node) -> tuple[Node, ...]:
+    """The nodes from ``node`` to the sum of squares of its operand, which one tuple of terms takes (see
+    :func:`square_sum`); none where it begins no such sum."""
+    before = node.operand(0) if node.op.name == "Square" else None
+    if isinstance(before, Node) and before.op.name == "Reshape" and _only_user(before) is node:
+        return ()  # it begins there
+    chain: list[Node] = []
+    follows = ("Reshape", "Square", "ReduceSum", "ReduceSum")
+    found: Node | None = node
+    for name in follows if node.op.name == "Reshape" else follows[1:]:
+        if found is None or found.op.name != name:
+            return ()
+        chain.append(found)
+        found = _only_user(found)
+        if name == "ReduceSum" and tensor_type(chain[-1]).shape == ():
+            total = found and found.op.name == "MakeTuple" and _only_user(found)
+            return tuple(chain) if total and total.op.name == "AddN" else ()
+    return ()
+
+
+def _only_user(node: Node) -> Node | None:
+    return next(iter(node.uses)) if len(node.uses) == 1 else None
+
+
+def conjunctions_of(graph: Graph) -> dict[Node, Node]:
+    """For each scalar answer the conjunction that it is a part of, and nothing else takes: itself where there is
+    none."""
+    whole: dict[Node, Node] = {}
+    for node in reversed(graph):
+        if node.op.name in ("ReduceAll", "LogicalAnd"):
+            users = list(node.use_sites())
+            joins = len(users) == 1 and users[0][0].op.name == "LogicalAnd"
+            whole[node] = whole[users[0][0]] if joins else node
+    return whole
+
+
+def ask_once(graph: Graph, whole: Node, wholes: Mapping[Node, Node], answers: Mapping[Value, Value]) -> None:
+    """Makes a conjunction of what takes the place of its parts, each once."""
+    if whole in answers:
+        whole.replace_uses(answers[whole])
+        return
+
+    def joins(node: Node) -> list[Node]:
+        return [v for v in node.operands if isinstance(v, Node) and v.op is whole.op and wholes[v] is whole]
+
+    inner = dict.fromkeys(walk([whole], joins))
+    parts = [v for node in inner for v in node.operands if v not in inner]
+    whole.replace_uses(all_true(graph, list(dict.fromkeys(answers.get(v, v) for v in parts)), scope=whole.scope))
+    graph.erase_all(inner)
+
+
+def add_once(graph: Graph, terms: Node, sums: Mapping[Value, Value]) -> None:
+    """Makes a tuple of terms, which are added, one of what takes the place of them, each once."""
+    terms.set_operands(list(dict.fromkeys(sums.get(v, v) for v in terms.operands)))
+    terms.type = infer(terms.op, terms.operands)
+    if terms.num_operands == 1:
+        (total,) = terms.uses
+        total.replace_uses(terms.operand(0))
+        graph.erase_all([total, terms])
+
+
+def is_scaling(node: Node) -> bool:
+    """Whether a node multiplies its first operand by a number, or divides it."""
+    if node.op.name not in ("Mul", "MulNoNan", "RealDiv"):
+        return False
+    by, value = node.operand(1).type, node.operand(0).type
+    if not (isinstance(by, TensorType) and isinstance(value, TensorType) and by.shape == ()):
+        return False
+    return node.type == TensorType(value.dtype, value.shape)

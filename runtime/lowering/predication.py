@@ -1,0 +1,246 @@
+"""On CPU: updates that an overflow skips always run, with operands by which nothing changes where they are skipped.
+
+A Switch costs 7 µs or more for each weight, slot and gradient that it hands to its function: more than half a step of
+a small network. A rate of 0, a momentum of 1 and a gradient of zeros leave every bit of an ApplyMomentum's state as it
+is, but that a zero may lose its sign. Gradients become zeros in the product that clips or unscales them. One without
+such a product gets one, where all of these cost less than the Switch. A function that does anything else stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...ir.analysis.effects.effect_list import list_effects
+from ...ir.analysis.effects.state_access import Effect
+from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.functions.calls import forget_unreached, switch_behind
+from ...ir.builders.reduce import BIG
+from ...ir.core.attributes import TensorValue, bits, scalar_tensor
+from ...ir.core.data import from_numpy
+from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value
+from ...ir.core.op import CALL
+from ...ir.core.predicates import is_random, written_operands
+from ...ir.core.primitives import CPU, Family, facts
+from ...ir.core.types import DType, TensorType
+from ...ir.core.walk import walk
+from ...ir.core.wording import counted
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.graft import inline
+from .context import Context
+from .measures import is_scaling
+
+STILL: Mapping[str, Mapping[int, float]] = {
+    "Assign": {},
+    "AssignAdd": {1: 0.0},
+    "AssignSub": {1: 0.0},
+    "ApplyMomentum": {2: 0.0, 3: 0.0, 4: 1.0},
+    "Adam": {5: 0.0, 6: 1.0, 7: 1.0, 8: 1.0, 9: 0.0},
+    "AdamWeightDecay": {3: 0.0, 4: 1.0, 5: 1.0, 6: 1.0, 8: 0.0},
+}
+"""Operands by which a kernel changes nothing: a rate of 0, moments that keep all of themselves, a gradient of zeros. An
+epsilon of 1 keeps the quotient finite that the rate multiplies. What is assigned becomes what is there."""
+_ARGUMENT, _KERNEL, _ELEMENT = 7.0, 4.0, 0.0006
+"""Microseconds of an argument of a Switch, of a kernel, of an element of a product (docs/mindir.md)."""
+_SELECTED = BIG
+"""Elements up to which a tensor is selected, which takes three times as long as a product."""
+
+
+def applies(graph: Graph, context: Context) -> bool:
+    return context.target == CPU and any(True for _ in _conditional_updates(graph))
+
+
+def run(graph: Graph, context: Context) -> str:
+    writes = 0
+    for update in list(_conditional_updates(graph)):
+        writes += _move(graph, update)
+    forget_unreached(graph)
+    return f"{counted(writes, 'write')} that may be skipped made to change nothing then"
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """The function that ``call`` runs unless ``condition`` is ``skips``, with its ``arguments``."""
+
+    call: Node
+    condition: Value
+    skips: bool
+    function: Graph
+    arguments: tuple[Value, ...]
+
+
+def _conditional_updates(graph: Graph) -> Iterator[_Update]:
+    """The calls that update or do nothing, can be told to change nothing, and gain by it."""
+    for call in graph:
+        switch = switch_behind(call.operand(0)) if call.op is CALL and call.num_operands == 1 else None
+        if switch is None or not _is_overflow(switch.operand(0)) or not all(orders_only(*u) for u in call.use_sites()):
+            continue
+        branches = [_bound(switch.operand(i)) for i in (1, 2)]
+        does = [branch is not None and bool(list_effects(branch[0]).writes()) for branch in branches]
+        if None in branches or sum(does) != 1:
+            continue
+        function, arguments = branches[does.index(True)]  # type: ignore[misc]  # neither is None
+        update = _Update(call, switch.operand(0), does[1], function, arguments)
+        if _can_be_still(update) and _pays(update):
+            yield update
+
+
+def _is_overflow(condition: Value) -> bool:
+    """Whether a condition asks for infinities or NaN, which is seldom so. What is left out more often stays behind its
+    Switch: measurements, averages, the update at the end of a cycle."""
+
+    def number(node: Node) -> list[Node]:
+        single = isinstance(node.type, TensorType) and node.type.size == 1
+        return [v for v in node.operands if isinstance(v, Node)] if single else []
+
+    asked = walk([condition] if isinstance(condition, Node) else [], number)
+    return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED) for node in asked)
+
+
+def _bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
+    """The function of a Partial that nobody else takes, and its arguments."""
+    if not (isinstance(closure, Node) and closure.op.name == "Partial"):
+        return None
+    function = closure.operand(0)
+    if not isinstance(function, GraphRef) or len(function.uses) != 1 or len(closure.uses) != 1:
+        return None
+    return function.graph, closure.operands[1:]
+
+
+def _can_be_still(update: _Update) -> bool:
+    """Whether each write is to a state and has operands by which it changes nothing."""
+    given = dict(zip(update.function.inputs, update.arguments, strict=True))
+    if any(node.op is CALL or is_random(node) for node in update.function):
+        return False
+    for effect in list_effects(update.function).effects:
+        node = effect.node
+        if effect.passive and node.op.name == "Load":
+            continue
+        written = [given.get(node.operand(i)) for i in written_operands(node)]
+        if node.op.name not in STILL or not all(isinstance(state, State) for state in written):
+            return False
+        if not all(_is_plain(node.operand(i)) for i in _changed(node)):
+            return False
+    return True
+
+
+def _changed(node: Node) -> tuple[int, ...]:
+    return (1,) if node.op.name == "Assign" else tuple(STILL[node.op.name])
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value can be selected, or multiplied by a number."""
+    if isinstance(value, Constant) and isinstance(value.value, float):
+        return True
+    type_ = value.type
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        return False
+    return type_.dtype in (DType.FLOAT32, DType.FLOAT16) or (type_.dtype in _INTEGERS and type_.size <= _SELECTED)
+
+
+_INTEGERS = (DType.INT32, DType.INT64)
+
+
+def _pays(update: _Update) -> bool:
+    """Whether the products that are new, and what is selected, take less time than the Switch."""
+    given = dict(zip(update.function.inputs, update.arguments, strict=True))
+    cost = 0.0
+    for effect in list_effects(update.function).writes():
+        for i in _changed(effect.node):
+            value = effect.node.operand(i)
+            size = value.type.size if isinstance(value.type, TensorType) else 1
+            if size == 1:
+                continue
+            if effect.node.op.name == "Assign" and size > _SELECTED:
+                return False
+            source = given.get(value, value)
+            if not (_is_product(source) and _taken_once(source) and _taken_once(value)):
+                cost += _KERNEL + size * _ELEMENT
+    return cost < len(update.arguments) * _ARGUMENT
+
+
+def _taken_once(value: Value) -> bool:
+    return sum(not orders_only(*use) for use in value.use_sites()) == 1
+
+
+def _is_product(value: Value) -> bool:
+    """Whether a value is a product with a number."""
+    return isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value)
+
+
+def _move(graph: Graph, update: _Update) -> int:
+    """Puts the function in the place of its call; returns how many writes it has."""
+    fx = Effects(graph)
+    at = next(i for i, effect in enumerate(fx.list) if effect.node is update.call)
+    others = len(fx.list) - 1
+    switch = switch_behind(update.call.operand(0))
+    assert switch is not None
+    inline(fx, update.call, switch.operand(2 if update.skips else 1))
+    count = len(fx.list) - others
+    before, moved, after = fx.list[:at], fx.list[at : at + count], fx.list[at + count :]
+    skip = update.condition if update.skips else graph.create("LogicalNot", [update.condition])
+    still = _Still(fx, skip, {state for effect in fx.list for state in effect.writes})
+    fx.list = before
+    for effect in moved:
+        if not effect.passive:
+            still.hold(effect)
+        fx.list.append(effect)
+    fx.list.extend(after)
+    fx.commit()
+    return sum(not effect.passive for effect in moved)
+
+
+@dataclass(slots=True)
+class _Still:
+    """Makes operands that change nothing where ``skip`` holds. Reads of states are appended to ``fx``; of states that
+    are ``written`` each reads what is there by then."""
+
+    fx: Effects
+    skip: Value
+    written: Collection[Value]
+    made: dict[tuple[Hashable, float], Value] = field(default_factory=dict)
+
+    def hold(self, effect: Effect) -> None:
+        node = effect.node
+        if node.op.name == "Assign":
+            there = self.fx.load(node.operand(0), initial=False)
+            node.set_operand(1, self.fx.graph.create("Select", [self.skip, there, node.operand(1)], scope=node.scope))
+        for i, number in STILL[node.op.name].items():
+            node.set_operand(i, self._instead(node.operand(i), number))
+
+    def _instead(self, value: Value, number: float) -> Value:
+        """A value, or ``number`` where the update is skipped."""
+        if value in self.written:
+            return self._chosen(self.fx.load(value, initial=False), number)
+        key = (bits(value.value) if isinstance(value, Constant) else value, number)
+        if key not in self.made:
+            read = self.fx.load(value) if isinstance(value, State) else value
+            small = not isinstance(value.type, TensorType) or value.type.size == 1 or value.type.dtype in _INTEGERS
+            self.made[key] = self._chosen(read, number) if small else self._product(read)
+        return self.made[key]
+
+    def _chosen(self, value: Value, number: float) -> Value:
+        graph = self.fx.graph
+        if not isinstance(value.type, TensorType):
+            assert isinstance(value, Constant)
+            assert isinstance(value.value, float)
+            value = graph.constant(scalar_tensor("float32", value.value))
+        assert isinstance(value.type, TensorType)
+        return graph.create("Select", [self.skip, _full(graph, value.type, number), value])
+
+    def _product(self, value: Value) -> Value:
+        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number."""
+        assert isinstance(value.type, TensorType)
+        graph, type_ = self.fx.graph, TensorType(value.type.dtype, value.type.shape)
+        by: Value = graph.constant(scalar_tensor(type_.dtype, 1.0))
+        if isinstance(value, Node) and _is_product(value):
+            value, by = value.operands
+        return graph.create("MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")
+
+
+def _full(graph: Graph, type_: TensorType, number: float) -> Value:
+    if type_.shape == ():
+        return graph.constant(scalar_tensor(type_.dtype, number))
+    import numpy as np
+
+    return graph.constant(TensorValue(*from_numpy(np.full(type_.shape, number, str(type_.dtype)))))
