@@ -72,6 +72,7 @@ SECTIONS = {
     "call_cost": "What a call costs beside the graph",
     "native_step": "A step against MindSpore's own",
     "step_time": "What a pass costs in a step",
+    "safety": "What safety costs in a step",
     "less_bn": "What fewer BatchNorms save",
 }
 TABLE = re.compile(r"(<!-- python -m benchmarks\.run (\S+) -->\n).*?(\n<!-- end of what it wrote -->)", re.DOTALL)

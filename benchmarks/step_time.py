@@ -26,9 +26,6 @@ PIPELINES = (
     (ACCUMULATE, "loss-scale"),
     (ACCUMULATE, "clip-gradients"),
     (ACCUMULATE, "tag-gradient-centralization,lower-gradient-centralization"),
-    ("", "overflow-check"),
-    ("", "loss-scale"),
-    ("", "clip-gradients"),
 )
 WHOLE = (CLEAN_UP, ACCUMULATE, f"gradient-accumulation{{steps={N},split=fused}}")
 ROUNDS, STEPS = 9, 8
