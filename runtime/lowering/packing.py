@@ -62,7 +62,22 @@ def _joined(graph: Graph, ways: Sequence[_Way]) -> Value:
     if size >= BIG and ways[0].adds_up and size % LONGEST_ROW:
         type_ = TensorType(DType.FLOAT32, (-size % LONGEST_ROW,))
         values.append(graph.constant(TensorValue(type_, ZeroData(type_.nbytes))))
-    return join(graph, values, scope="")
+    joined = join(graph, values, scope="")
+    terms = joined.operand(0)
+    assert isinstance(terms, Node)
+    for value in terms.operands:
+        _reshaped(graph, value)
+    return joined
+
+
+def _reshaped(graph: Graph, value: Value) -> Value:
+    """A new value; where it is a Reshape that keeps the shape, which takes a kernel too, what it reshapes."""
+    if not (isinstance(value, Node) and value.op.name == "Reshape" and value.operand(0).type == value.type):
+        return value
+    same = value.operand(0)
+    value.replace_uses(same)
+    graph.erase(value)
+    return same
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +199,6 @@ def _take_apart(graph: Graph, joined: Value, ways: Sequence[_Way]) -> None:
             user.set_operand(i, joined)
             user.type = infer(user.op, user.operands)
         if len(waiting) < len(uses):
-            single = part(graph, joined, begin, type_.shape, scope="")
+            single = _reshaped(graph, part(graph, joined, begin, type_.shape, scope=""))
             rewire((use for use in uses if use not in waiting), single)
         begin += type_.size

@@ -1,7 +1,9 @@
-"""On CPU: the gradient of an update is computed from its accumulator when the update before it is done.
+"""On CPU: the gradient of an update is computed from its accumulator when the update before it is done. So is a big
+gradient that a number scales, from the gradient.
 
 MindSpore starts what waits for nothing at once: all the gradients of a cycle's update would be in memory together. Only
-what is computed for one update alone is put off; what a norm or an overflow check measures is needed before.
+what is computed for one update alone is put off; what a norm or an overflow check measures is needed before. A product
+that the update takes at once is still in the processor's cache.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from ...core.graph import Constant, Graph, Node, State, Value
 from ...core.inference import infer
 from ...core.predicates import is_effect, is_pure, written_operands
 from ...core.primitives import CPU, Family, facts
+from ...core.types import TensorType
 from ...core.wording import counted
 from .target import Target
 
@@ -56,12 +59,15 @@ def run(graph: Graph, context: Target) -> str:
     return f"{counted(delayed, 'gradient')} put off until the one before is used"
 
 
+BIG = 1 << 16
+"""Elements of a gradient that is scaled from which it matters when."""
 Chain = list[tuple[Node, int]]
 """Nodes that are computed for one effect, nearest first, each with the operand that the next one is."""
 
 
 def _source(update: Node) -> Chain | None:
-    """The way from an optimizer's gradient up to the Load of a state, if nobody else takes what is on it."""
+    """The way from an optimizer's gradient up to the Load of a state, if nobody else takes what is on it, or up to a
+    big gradient that others take too."""
     position = facts(update.op).gradient
     if position is None:
         return None
@@ -69,11 +75,18 @@ def _source(update: Node) -> Chain | None:
     value = update.operand(position)
     while isinstance(value, Node) and value.op.name != "Load":
         if not is_pure(value) or not value.num_operands or _takers(value) != 1:
-            return None
+            return chain if chain and _scales(chain[-1][0]) else None
         chain.append((value, 0))
         value = value.operand(0)
     loaded = isinstance(value, Node) and isinstance(value.operand(0), State)
     return chain if chain and loaded else None
+
+
+def _scales(node: Node) -> bool:
+    """Whether a node multiplies a big tensor by a number."""
+    type_, by = node.type, node.operand(1).type if node.op.name in ("Mul", "MulNoNan") else None
+    number = isinstance(by, TensorType) and by.shape == ()
+    return number and isinstance(type_, TensorType) and type_.is_static and type_.size >= BIG
 
 
 def _takers(value: Node) -> int:

@@ -33,7 +33,7 @@ def test_sums_and_means() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((4096,), [()]), ((9, 5, 7), [()]), ((64, 8, 3, 3), [(1,), ()]), ((67, 71), [(1,), ()]), ((3, 4000), [(1,), ()])],
+    [((4096,), [(1,), ()]), ((4099,), [()]), ((9, 5, 7), [()]), ((64, 8, 3, 3), [(1,), ()]), ((67, 71), [(1,), ()])],
 )
 def test_squares_of_a_big_tensor_are_added_by_rows(shape: tuple[int, ...], axes: list[tuple[int, ...]]) -> None:
     """Of at most 1,024 elements, each of them counted once; the numbers are small enough for exact sums."""
