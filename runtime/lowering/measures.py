@@ -34,17 +34,16 @@ def square_sum_from(node: Node) -> tuple[Node, ...]:
     before = node.operand(0) if node.op.name == "Square" else None
     if isinstance(before, Node) and before.op.name == "Reshape" and _only_user(before) is node:
         return ()  # it begins there
-    chain: list[Node] = []
-    follows = ("Reshape", "Square", "ReduceSum", "ReduceSum")
-    found: Node | None = node
-    for name in follows if node.op.name == "Reshape" else follows[1:]:
-        if found is None or found.op.name != name:
-            return ()
-        chain.append(found)
-        found = _only_user(found)
-        if name == "ReduceSum" and tensor_type(chain[-1]).shape == ():
-            total = found and found.op.name == "MakeTuple" and _only_user(found)
-            return tuple(chain) if total and total.op.name == "AddN" else ()
+    squares = _only_user(node) if node.op.name == "Reshape" else node
+    if squares is None or squares.op.name != "Square":
+        return ()
+    chain = list(dict.fromkeys((node, squares)))
+    while (total := _only_user(chain[-1])) is not None and total.op.name == "ReduceSum":
+        chain.append(total)
+        if tensor_type(total).shape == ():
+            terms = _only_user(total)
+            added = _only_user(terms) if terms is not None and terms.op.name == "MakeTuple" else None
+            return tuple(chain) if added is not None and added.op.name == "AddN" else ()
     return ()
 
 
