@@ -48,7 +48,9 @@ def square_sum_from(node: Node) -> tuple[Node, ...]:
 
 
 def _only_user(node: Node) -> Node | None:
-    return next(iter(node.uses)) if len(node.uses) == 1 else None
+    """Who takes a node, once, where nobody else does."""
+    uses = list(node.use_sites())
+    return uses[0][0] if len(uses) == 1 else None
 
 
 def conjunctions_of(graph: Graph) -> dict[Node, Node]:
@@ -79,8 +81,9 @@ def ask_once(graph: Graph, whole: Node, wholes: Mapping[Node, Node], answers: Ma
 
 
 def add_once(graph: Graph, terms: Node, sums: Mapping[Value, Value]) -> None:
-    """Makes a tuple of terms, which are added, one of what takes the place of them, each once."""
-    terms.set_operands(list(dict.fromkeys(sums.get(v, v) for v in terms.operands)))
+    """Lets a tuple of terms, which are added, have what takes the place of some of them, each once."""
+    new = dict.fromkeys(sums[v] for v in terms.operands if v in sums)
+    terms.set_operands([*(v for v in terms.operands if v not in sums), *new])
     terms.type = infer(terms.op, terms.operands)
     if terms.num_operands == 1:
         (total,) = terms.uses

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.lowering import packing
 from boost_compile.runtime.lowering.context import Context
@@ -59,6 +59,21 @@ def test_a_sum_of_squares_that_is_cut_into_rows() -> None:
     values = [rng.standard_normal(n).astype(np.float32) for n in sizes]
     total = bc.Session(program).step(*values).raw["total"].asnumpy()
     np.testing.assert_allclose(total, sum((v.astype(np.float64) ** 2).sum() for v in values), rtol=2**-22)
+
+
+def test_a_gradient_that_two_weights_have_counts_twice() -> None:
+    program = parse_program(
+        "graph @step(%a: float32[4], %b: float32[4], %c: float32[4], %d: float32[4]) -> (total) {\n"
+        + "".join(f"%s{x} = Square(%{x})\n%t{x} = ReduceSum(%s{x}, (), false, false)\n" for x in "abcd")
+        + "%all = MakeTuple(%ta, %tb, %tc, %td, %td)\n%total = AddN(%all)\nreturn %total\n}\n"
+    )
+    after = packed(program)
+    assert [count(after, op) for op in ("Square", "ReduceSum", "AddN")] == [2, 2, 1]
+    (total,) = (node for node in after if node.op.name == "AddN")
+    terms = total.operand(0)
+    assert isinstance(terms, Node)
+    assert [v.name for v in terms.operands][:2] == ["td", "td"]
+    assert terms.num_operands == 3
 
 
 @pytest.mark.parametrize("name", ["mlp_adam"])
