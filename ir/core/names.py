@@ -25,6 +25,7 @@ class Name:
 FORWARD_ID, BACKWARD_ID = "unique_id", "forward_unique_id"
 DUPLICATED = "duplicated"
 GRADIENT, PART, STAGE = "gradient", "gradient_part", "stage"
+SQUARES = "squares"
 LOCAL = "local"
 ROWS = "rows_over_ranks"
 OWNED = "owned_by_rank"
@@ -88,6 +89,8 @@ NAMES: tuple[Name, ...] = (
          "passes.data_parallel.exchange", "passes.data_parallel.undo", "passes.step.accumulated",
          "passes.step.clip_each_rank", "passes.step.each_micro_batch", "passes.step.exported_reductions",
          "passes.step.normalisation", "runtime.lowering.alone")),
+    Name(SQUARES, "mark", "the sum over gradients of the sums of their squares, which may be added in any order",
+         ("passes.step.clipping",), ("runtime.lowering.measures",)),
     Name(LOCAL, "note", "each rank keeps this state for itself, so it need not be the same on all",
          ("passes.data_parallel.data_parallel",), ("ir.proof.sides", "passes.adasum",
          "passes.data_parallel.data_parallel", "passes.data_parallel.exchange", "passes.data_parallel.terms",

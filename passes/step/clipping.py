@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...ir.builders.cast import cast
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Value, tensor_type
+from ...ir.core.names import SQUARES
 
 SCOPE = "clip-gradients"
 
@@ -19,7 +20,9 @@ def norm(graph: Graph, squares: Sequence[Value]) -> Value:
     """The norm of all gradients with these sums of squares, as one vector."""
     total = squares[0]
     if len(squares) > 1:
-        total = graph.create("AddN", [graph.create("MakeTuple", squares, scope=SCOPE)], scope=SCOPE)
+        added = graph.create("AddN", [graph.create("MakeTuple", squares, scope=SCOPE)], scope=SCOPE)
+        added.marks = {SQUARES: True}
+        total = added
     return graph.create("Sqrt", [total], scope=SCOPE)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ...ir.builders.reduce import all_true
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.inference import infer
+from ...ir.core.names import SQUARES
 from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import walk
 
@@ -29,8 +30,8 @@ def _joins_all(node: Node) -> bool:
 
 
 def square_sum_from(node: Node) -> tuple[Node, ...]:
-    """The nodes from ``node`` to the sum of squares of its operand, which one tuple of terms takes (see
-    :func:`square_sum`); none where it begins no such sum."""
+    """The nodes from ``node`` to the sum of squares of its operand, which a clip of this compiler adds to others (see
+    :func:`square_sum`); none where it begins no such sum. What the file adds up keeps its order."""
     before = node.operand(0) if node.op.name == "Square" else None
     if isinstance(before, Node) and before.op.name == "Reshape" and _only_user(before) is node:
         return ()  # it begins there
@@ -43,7 +44,7 @@ def square_sum_from(node: Node) -> tuple[Node, ...]:
         if tensor_type(total).shape == ():
             terms = _only_user(total)
             added = _only_user(terms) if terms is not None and terms.op.name == "MakeTuple" else None
-            return tuple(chain) if added is not None and added.op.name == "AddN" else ()
+            return tuple(chain) if added is not None and SQUARES in added.marks else ()
     return ()
 
 

@@ -31,7 +31,7 @@ graph @step(%a: float32[256,256], %b: float32[65536], %scale: float32[]) -> (fin
   %pb = ReduceSum(%sb, (1,), false, false)
   %qb = ReduceSum(%pb, (), false, false)
   %all = MakeTuple(%qa, %qb)
-  %total = AddN(%all)
+  %total = AddN(%all) marks {squares = true}
   %count = AssignAdd(%seen, float32[]<1.0>, umonad)
   %u = UpdateState(umonad, %count)
   %both = MakeTuple(%finite, %total)

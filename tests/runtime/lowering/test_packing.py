@@ -51,7 +51,8 @@ def test_a_sum_of_squares_that_is_cut_into_rows() -> None:
     squares = "".join(f"%s{i} = Square(%x{i})\n%t{i} = ReduceSum(%s{i}, (), false, false)\n" for i in range(3))
     program = parse_program(
         f"state %seen: float32[] role=counter\ngraph @step({inputs}) -> (total) {{\n{squares}"
-        "%all = MakeTuple(%t0, %t1, %t2)\n%total = AddN(%all)\n%count = AssignAdd(%seen, float32[]<1.0>, umonad)\n"
+        "%all = MakeTuple(%t0, %t1, %t2)\n%total = AddN(%all) marks {squares = true}\n"
+        "%count = AssignAdd(%seen, float32[]<1.0>, umonad)\n"
         "%u = UpdateState(umonad, %count)\n%r = Depend(%total, %u)\nreturn %r\n}\n"
     )
     assert [count(packed(program), op) for op in ("Square", "ReduceSum")] == [1, 2]
@@ -65,7 +66,7 @@ def test_a_gradient_that_two_weights_have_counts_twice() -> None:
     program = parse_program(
         "graph @step(%a: float32[4], %b: float32[4], %c: float32[4], %d: float32[4]) -> (total) {\n"
         + "".join(f"%s{x} = Square(%{x})\n%t{x} = ReduceSum(%s{x}, (), false, false)\n" for x in "abcd")
-        + "%all = MakeTuple(%ta, %tb, %tc, %td, %td)\n%total = AddN(%all)\nreturn %total\n}\n"
+        + "%all = MakeTuple(%ta, %tb, %tc, %td, %td)\n%total = AddN(%all) marks {squares = true}\nreturn %total\n}\n"
     )
     after = packed(program)
     assert [count(after, op) for op in ("Square", "ReduceSum", "AddN")] == [2, 2, 1]
