@@ -94,7 +94,7 @@ def _is_overflow(condition: Value) -> bool:
         return [v for v in node.operands if isinstance(v, Node)] if single else []
 
     asked = walk([condition] if isinstance(condition, Node) else [], number)
-    return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED) for node in asked)
+    return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED, Family.STATUS) for node in asked)
 
 
 def _bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
