@@ -68,6 +68,11 @@ class _Update:
     function: Graph
     arguments: tuple[Value, ...]
 
+    @property
+    def given(self) -> dict[Value, Value]:
+        """What each input of the function stands for."""
+        return dict[Value, Value](zip(self.function.inputs, self.arguments, strict=True))
+
 
 def _conditional_updates(graph: Graph) -> Iterator[_Update]:
     """The calls that update or do nothing, can be told to change nothing, and gain by it."""
@@ -109,7 +114,7 @@ def _bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
 
 def _can_be_still(update: _Update) -> bool:
     """Whether each write is to a state and has operands by which it changes nothing."""
-    given = dict(zip(update.function.inputs, update.arguments, strict=True))
+    given = update.given
     if any(node.op is CALL or is_random(node) for node in update.function):
         return False
     for effect in list_effects(update.function).effects:
@@ -143,7 +148,7 @@ _INTEGERS = (DType.INT32, DType.INT64)
 
 def _pays(update: _Update) -> bool:
     """Whether the products that are new, and what is selected, take less time than the Switch."""
-    given = dict(zip(update.function.inputs, update.arguments, strict=True))
+    given = update.given
     cost = 0.0
     for effect in list_effects(update.function).writes():
         for i in _changed(effect.node):
