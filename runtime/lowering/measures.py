@@ -48,6 +48,13 @@ def square_sum_from(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def places_of_sums(graph: Graph) -> dict[Value, int]:
+    """The place of each sum of squares among those that are added: the order of gradients, however passes were
+    written."""
+    tuples = [node.operand(0) for node in graph if SQUARES in node.marks]
+    return {v: i for terms in tuples if isinstance(terms, Node) for i, v in enumerate(terms.operands)}
+
+
 def _only_user(node: Node) -> Node | None:
     """Who takes a node, once, where nobody else does."""
     uses = list(node.use_sites())

@@ -17,13 +17,12 @@ from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import BIG, all_finite, square_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Node, Value, tensor_type
-from ...ir.core.inference import infer
 from ...ir.core.op import CALL
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from .context import Context
-from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, square_sum_from
+from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, places_of_sums, square_sum_from
 from .reciprocal import is_reciprocal
 
 FEWEST = 1 << 16
@@ -53,11 +52,14 @@ class _Measured:
 
     @property
     def raw(self) -> tuple[Value, Value | None]:
-        """The gradient before it is multiplied by a power of two, and that number; none where it is not."""
+        """The gradient before it is multiplied by a power of two, and that number; none where it is not, or where a
+        token waits for who reads the gradient, an accumulator."""
         value = self.value
-        if isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value) and is_reciprocal(value.operand(1)):
-            return value.operand(0), value.operand(1)
-        return value, None
+        if not (isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value)):
+            return value, None
+        if not is_reciprocal(value.operand(1)) or any(orders_only(*use) for use in value.use_sites()):
+            return value, None
+        return value.operand(0), value.operand(1)
 
     @property
     def answer(self) -> Node:
@@ -76,6 +78,9 @@ def _groups(graph: Graph) -> list[list[_Measured]]:
             found = _Measured(test.operand(0), test, chains[0])
             terms = next(iter(found.chain[-1].uses))
             groups.setdefault((wholes[found.answer], terms, found.raw[1]), []).append(found)
+    places = places_of_sums(graph)
+    for group in groups.values():
+        group.sort(key=lambda m: places[m.chain[-1]])
     return [g for g in groups.values() if sum(tensor_type(m.value).size for m in g) >= FEWEST]
 
 
@@ -98,8 +103,9 @@ def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
     for m in group:
         old = [*m.chain, m.test, *(user for user in m.test.uses)]
         graph.erase_all(node for node in list(graph) if node in old)
-        if m.value is not m.raw[0]:
-            _forget(graph, m.value, answer)
+        if not m.value.uses:
+            assert isinstance(m.value, Node)
+            graph.erase(m.value)
 
 
 def _squares(graph: Graph, values: Sequence[Value], scope: str) -> Value:
@@ -125,14 +131,3 @@ def _exact(graph: Graph, raw: Sequence[Value], by: Value | None, scope: str) -> 
     both = [_squares(function, values, scope), all_finite(function, values, scope=scope)]
     function.result = function.create("MakeTuple", both)
     return function
-
-
-def _forget(graph: Graph, value: Value, answer: Value) -> None:
-    """A product that nothing computes with any more: who waits for it, waits for the answer."""
-    uses = list(value.use_sites())
-    if all(orders_only(*use) for use in uses):
-        for user, i in uses:
-            user.set_operand(i, answer)
-            user.type = infer(user.op, user.operands)
-        assert isinstance(value, Node)
-        graph.erase(value)

@@ -23,7 +23,7 @@ from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from .context import Context
-from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, square_sum_from
+from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, places_of_sums, square_sum_from
 
 FEWEST = 3
 """Tensors that are worth being joined."""
@@ -59,7 +59,7 @@ def _joined(graph: Graph, ways: Sequence[_Way]) -> Value:
     """The values as one; of many elements to add up, with zeros at the end up to a whole number of rows."""
     values = [way.value for way in ways]
     size = sum(tensor_type(value).size for value in values)
-    if size >= BIG and ways[0].adds_up and size % LONGEST_ROW:
+    if size >= BIG and size % LONGEST_ROW and any(True for _ in ways[0].sums()):
         type_ = TensorType(DType.FLOAT32, (-size % LONGEST_ROW,))
         values.append(graph.constant(TensorValue(type_, ZeroData(type_.nbytes))))
     joined = join(graph, values, scope="")
@@ -96,9 +96,10 @@ class _Way:
     def measures(self) -> bool:
         return bool(self.tests or self.squares) or any(way.measures for way in self.scaled)
 
-    @property
-    def adds_up(self) -> bool:
-        return bool(self.squares) or any(way.adds_up for way in self.scaled)
+    def sums(self) -> Iterable[Node]:
+        yield from (chain[-1] for chain in self.squares)
+        for way in self.scaled:
+            yield from way.sums()
 
     def nodes(self) -> Iterable[Node]:
         yield from self.tests
@@ -129,6 +130,9 @@ def _packs(graph: Graph) -> list[list[_Way]]:
             way = _way(start, _LONGEST, conjunctions)
             if way.measures:
                 found.setdefault(way.kind, []).append(way)
+    places = places_of_sums(graph)
+    for ways in found.values():
+        ways.sort(key=lambda way: min((places.get(node, 0) for node in way.sums()), default=0))
     return [ways for ways in found.values() if len(ways) >= FEWEST and _may_wait(ways)]
 
 

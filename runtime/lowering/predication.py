@@ -234,11 +234,12 @@ class _Still:
         return graph.create("Select", [self.skip, _full(graph, value.type, number), value])
 
     def _product(self, value: Value) -> Value:
-        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number."""
+        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number,
+        but for that of an accumulator: a token waits for who reads it."""
         assert isinstance(value.type, TensorType)
         graph, type_ = self.fx.graph, TensorType(value.type.dtype, value.type.shape)
         by: Value = graph.constant(scalar_tensor(type_.dtype, 1.0))
-        if isinstance(value, Node) and _is_product(value):
+        if isinstance(value, Node) and _is_product(value) and not any(orders_only(*u) for u in value.use_sites()):
             value, by = value.operands
         return graph.create("MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")
 

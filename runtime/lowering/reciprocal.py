@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import frexp
 
+from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.divisor import find_divisor, quotients
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy
@@ -59,10 +60,13 @@ def run(graph: Graph, context: Context) -> str:
 
 
 def _join(graph: Graph, products: Sequence[Node]) -> int:
-    """Lets products of products take both numbers at once; returns how many there are."""
+    """Lets products of products take both numbers at once; returns how many there are. A token waits for who reads an
+    accumulator, so products of these stay as they are."""
     numbers: dict[tuple[Value, Value], Node] = {}
     joined = 0
     for product in products:
+        if any(orders_only(*use) for use in product.use_sites()):
+            continue
         value, by = product.operands
         for user in [u for u, i in product.use_sites() if i == 0 and u.op is product.op and is_scaling(u)]:
             pair = (by, user.operand(1))
