@@ -60,11 +60,12 @@ def run(graph: Graph, context: Context) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """The function that ``call`` runs unless ``condition`` is ``skips``, with its ``arguments``."""
+    """The ``function`` that ``call`` runs unless ``condition`` is ``skips``, with its ``arguments``: its ``branch``."""
 
     call: Node
     condition: Value
     skips: bool
+    branch: Value
     function: Graph
     arguments: tuple[Value, ...]
 
@@ -84,8 +85,9 @@ def _conditional_updates(graph: Graph) -> Iterator[_Update]:
         does = [branch is not None and bool(list_effects(branch[0]).writes()) for branch in branches]
         if None in branches or sum(does) != 1:
             continue
+        branch = switch.operand(1 + does.index(True))
         function, arguments = branches[does.index(True)]  # type: ignore[misc]  # neither is None
-        update = _Update(call, switch.operand(0), does[1], function, arguments)
+        update = _Update(call, switch.operand(0), does[1], branch, function, arguments)
         if _can_be_still(update) and _pays(update):
             yield update
 
@@ -178,9 +180,7 @@ def _move(graph: Graph, update: _Update) -> int:
     fx = Effects(graph)
     at = next(i for i, effect in enumerate(fx.list) if effect.node is update.call)
     others = len(fx.list) - 1
-    switch = switch_behind(update.call.operand(0))
-    assert switch is not None
-    inline(fx, update.call, switch.operand(2 if update.skips else 1))
+    inline(fx, update.call, update.branch)
     count = len(fx.list) - others
     before, moved, after = fx.list[:at], fx.list[at : at + count], fx.list[at + count :]
     skip = update.condition if update.skips else graph.create("LogicalNot", [update.condition])
