@@ -520,16 +520,16 @@ class Graph(Displayed):
         """Removes nodes that only each other use (a dead region, cycles included). Checks first, then changes."""
         doomed = dict.fromkeys(nodes)
         for node in doomed:
-            if not doomed.keys() >= node.uses.keys():
-                user = next(user for user in node.uses if user not in doomed)
-                raise VerifyError(f"cannot erase {node!r}: used by %{user.name}, which stays")
+            for user in node.uses:
+                if user not in doomed:
+                    raise VerifyError(f"cannot erase {node!r}: used by %{user.name}, which stays")
         for node in doomed:
             for i, operand in enumerate(node._operands):
                 if operand not in doomed:
                     operand._drop_use(node, i)
             self._unlink(node)
-        for node in doomed:
             node._operands = []
+        for node in doomed:
             node.uses = {}
         return len(doomed)
 

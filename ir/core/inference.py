@@ -47,7 +47,7 @@ def infer(op: Op, operands: Sequence[Operand]) -> Type:
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The common shape of two operands, numpy's rule; a dynamic dimension stays dynamic unless the other is above 1."""
-    if a == b:
+    if a == b or not b:
         return a
     if -2 in a or -2 in b:
         return (-2,)
@@ -77,7 +77,8 @@ def _binary(op: Op, operands: Sequence[Operand]) -> Type:
     a, b = _tensor(operands[0]), _tensor(operands[1])
     if a.dtype != b.dtype:
         raise VerifyError(f"{op.name} of {a.dtype} and {b.dtype}: insert a Cast ({operands[0]!r}, {operands[1]!r})")
-    return _plain(a) if a.shape == b.shape else TensorType(a.dtype, broadcast(a.shape, b.shape))
+    shape = broadcast(a.shape, b.shape)
+    return _plain(a) if a.shape == shape else TensorType(a.dtype, shape)
 
 
 def converted(op: Op, operands: Sequence[Operand]) -> Type | None:

@@ -89,14 +89,11 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     for user in graph:
         if user not in needed:
             continue
-        for i in range(user.num_operands):
-            value = user.operand(i)
-            if is_monad(value.type):
-                continue  # tokens are rebuilt, not cut
-            if isinstance(value, Input):
+        for i, value in enumerate(user._operands):
+            if isinstance(value, Input) and not is_monad(value.type):  # tokens are rebuilt, not cut
                 crossings.setdefault(value, Crossing(value)).uses.append((user, i))
                 continue
-            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK:
+            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK or is_monad(value.type):
                 continue
             if value in invariant and value not in gradient_of:
                 continue
