@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
-
 ROOT = Path(__file__).parents[1]
 PRINTED = """\
 Times:
@@ -135,14 +133,22 @@ def test_rows_that_are_measured_alone_take_the_place_of_theirs() -> None:
 # -- tables in other pages -------------------------------------------------------------------------------------
 
 
-def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+WRITTEN = """
+import sys
+from pathlib import Path
+from benchmarks import run
+run.PAGE = Path(sys.argv.pop(1))
+run.main()
+"""
+
+
+def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path) -> None:
     page = tmp_path / "scaling.md"
     begin, end = "<!-- python -m benchmarks.run {} -->\n", "\n<!-- end of what it wrote -->\n"
     behind = f"Between.\n{begin.format('memory.cycles')}\nOld.\n{end}Behind.\n"
     page.write_text(f"Before.\n{begin.format('scaling.model')}\nOld.\n\n| 1 |\n{end}{behind}")
-    monkeypatch.setattr(run, "PAGE", tmp_path / "benchmarks.md")
-    monkeypatch.setattr(sys, "argv", ["run", "scaling.model"])
-    run.main()
+    done = python("-c", WRITTEN, str(tmp_path / "benchmarks.md"), "scaling.model")
+    assert (done.returncode, done.stderr) == (0, "scaling.model: wrote its table in scaling.md\n")
     first, _, written = page.read_text().partition(begin.format("scaling.model"))
     assert first == "Before.\n"
     table, _, rest = written.partition(end)
@@ -155,7 +161,7 @@ def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path, monkeyp
 
 
 def test_every_table_of_another_page_has_a_benchmark() -> None:
-    found = run.tables()
-    assert len(found) >= 10
-    for name in found:
-        assert (ROOT / "benchmarks" / f"{name.split('.')[0]}.py").exists(), name
+    names = python("-c", "from benchmarks import run; print(*run.tables())").stdout.split()
+    assert len(names) >= 10
+    for name in names:
+        assert (ROOT / "benchmarks" / f"{name.partition('.')[0]}.py").exists(), name
