@@ -100,12 +100,9 @@ def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
     squares, answer = (graph.create("TupleGetItem", [call, graph.constant(i)], scope=scope) for i in (0, 1))
     add_once(graph, next(iter(group[0].chain[-1].uses)), {m.chain[-1]: squares for m in group})
     ask_once(graph, wholes[group[0].answer], wholes, {m.answer: answer for m in group})
-    for m in group:
-        old = [*m.chain, m.test, *(user for user in m.test.uses)]
-        graph.erase_all(node for node in list(graph) if node in old)
-        if not m.value.uses:
-            assert isinstance(m.value, Node)
-            graph.erase(m.value)
+    old = {node for m in group for node in (*m.chain, m.test, *m.test.uses)}
+    graph.erase_all(node for node in list(graph) if node in old)
+    graph.erase_all(m.value for m in group if isinstance(m.value, Node) and not m.value.uses)
 
 
 def _squares(graph: Graph, values: Sequence[Value], scope: str) -> Value:
