@@ -27,7 +27,7 @@ from benchmarks.tables import table
 from tests.native import tensors
 from tests.networks import CASES, Batch, build
 
-NETWORKS = (("lenet_bn", 32, 40, 9), ("gpt_medium", 4, 5, 7), ("resnet18", 8, 8, 7))
+NETWORKS = (("lenet_bn", 32, 30, 7), ("gpt_medium", 4, 2, 4), ("resnet18", 8, 3, 4))
 """Each with its batch size, the steps of a turn and the turns."""
 DECAY = 0.999
 PIPELINES = ("", f"weight-average{{decay={DECAY}}}", f"weight-average{{decay={DECAY},every=10}}")
