@@ -29,6 +29,7 @@ from . import (
     reciprocal,
     seeds,
     shares,
+    stacking,
     world,
 )
 from .context import Context, Lowering, name_of
@@ -39,8 +40,8 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, half_state, broadcasting, packing, norm_as_test, finite_test, clearing, staggering,
-    averages,
+    reciprocal, predication, half_state, broadcasting,
+    packing, stacking, norm_as_test, finite_test, clearing, staggering, averages,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...ir.analysis.effects.state_access import state_behind
 from ...ir.builders.reduce import all_true
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.inference import infer
 from ...ir.core.names import SQUARES
+from ...ir.core.primitives import VIEWS
 from ...ir.core.types import DType, TensorType
-from ...ir.core.walk import walk
+from ...ir.core.walk import through, walk
 
 
 def is_finite_test(node: Node) -> bool:
@@ -107,3 +109,8 @@ def is_scaling(node: Node) -> bool:
     if not (isinstance(by, TensorType) and isinstance(value, TensorType) and by.shape == ()):
         return False
     return node.type == TensorType(value.dtype, value.shape)
+
+
+def reads_state(value: Value) -> bool:
+    """Whether a value is the memory of a state: a token waits for all who read it, and knows no new readers."""
+    return state_behind(through(value, VIEWS)) is not None

@@ -17,12 +17,22 @@ from ...ir.builders.nodes import Nodes
 from ...ir.builders.reduce import BIG, all_finite, square_sum
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Node, Value, tensor_type
+from ...ir.core.inference import infer
 from ...ir.core.op import CALL
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from .context import Context
-from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, places_of_sums, square_sum_from
+from .measures import (
+    add_once,
+    ask_once,
+    conjunctions_of,
+    is_finite_test,
+    is_scaling,
+    places_of_sums,
+    reads_state,
+    square_sum_from,
+)
 from .reciprocal import is_reciprocal
 
 FEWEST = 1 << 16
@@ -57,7 +67,7 @@ class _Measured:
         value = self.value
         if not (isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value)):
             return value, None
-        if not is_reciprocal(value.operand(1)) or any(orders_only(*use) for use in value.use_sites()):
+        if not is_reciprocal(value.operand(1)) or reads_state(value.operand(0)):
             return value, None
         return value.operand(0), value.operand(1)
 
@@ -102,7 +112,9 @@ def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
     ask_once(graph, wholes[group[0].answer], wholes, {m.answer: answer for m in group})
     old = {node for m in group for node in (*m.chain, m.test, *m.test.uses)}
     graph.erase_all(node for node in list(graph) if node in old)
-    graph.erase_all(m.value for m in group if isinstance(m.value, Node) and not m.value.uses)
+    for m in group:
+        if m.value is not m.raw[0]:
+            _forget(graph, m.value, answer)
 
 
 def _squares(graph: Graph, values: Sequence[Value], scope: str) -> Value:
@@ -128,3 +140,13 @@ def _exact(graph: Graph, raw: Sequence[Value], by: Value | None, scope: str) -> 
     both = [_squares(function, values, scope), all_finite(function, values, scope=scope)]
     function.result = function.create("MakeTuple", both)
     return function
+
+
+def _forget(graph: Graph, value: Value, answer: Value) -> None:
+    """A product that nothing computes with any more goes: who waits for it, waits for the answer."""
+    uses = list(value.use_sites())
+    if isinstance(value, Node) and all(orders_only(*use) for use in uses):
+        for user, i in uses:
+            user.set_operand(i, answer)
+            user.type = infer(user.op, user.operands)
+        graph.erase(value)

@@ -28,7 +28,7 @@ from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import inline
 from .context import Context
-from .measures import is_scaling
+from .measures import is_scaling, reads_state
 
 STILL: Mapping[str, Mapping[int, float]] = {
     "Assign": {},
@@ -239,7 +239,7 @@ class _Still:
         assert isinstance(value.type, TensorType)
         graph, type_ = self.fx.graph, TensorType(value.type.dtype, value.type.shape)
         by: Value = graph.constant(scalar_tensor(type_.dtype, 1.0))
-        if isinstance(value, Node) and _is_product(value) and not any(orders_only(*u) for u in value.use_sites()):
+        if isinstance(value, Node) and _is_product(value) and not reads_state(value.operand(0)):
             value, by = value.operands
         return graph.create("MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import frexp
 
-from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.divisor import find_divisor, quotients
 from ...ir.core.attributes import TensorValue, scalar_tensor
 from ...ir.core.data import to_numpy
@@ -23,7 +22,7 @@ from ...ir.core.types import TensorType
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from .context import Context
-from .measures import is_scaling
+from .measures import is_scaling, reads_state
 
 SCOPE = "reciprocal"
 _KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
@@ -65,9 +64,9 @@ def _join(graph: Graph, products: Sequence[Node]) -> int:
     numbers: dict[tuple[Value, Value], Node] = {}
     joined = 0
     for product in products:
-        if any(orders_only(*use) for use in product.use_sites()):
-            continue
         value, by = product.operands
+        if reads_state(value):
+            continue
         for user in [u for u, i in product.use_sites() if i == 0 and u.op is product.op and is_scaling(u)]:
             pair = (by, user.operand(1))
             if pair not in numbers:
