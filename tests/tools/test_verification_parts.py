@@ -11,6 +11,7 @@ import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.verification.centralization import _mean
 from boost_compile.tools.verification.changes import make_change
+from boost_compile.tools.verification.context import differing
 from boost_compile.tools.verification.derivative import measure
 from boost_compile.tools.verification.promises import Promises
 from boost_compile.tools.verification.proximal import proximal_update
@@ -159,3 +160,14 @@ def test_draws_are_the_same_with_other_seeds_and_not_with_another_chance() -> No
     assert draws("seed = 1, seed2 = 0") == draws("seed = 350, seed2 = 350")
     assert draws("seed = 1, seed2 = 0") != draws("seed = 1, seed2 = 0", "StandardLaplace")
     assert draws("keep_prob = 0.5") != draws("keep_prob = 0.25")
+
+
+def test_a_zero_that_lost_its_sign_is_no_other_value() -> None:
+    was = {"zero": np.float32([-0.0, 1.0]), "nan": np.float32([np.nan]), "moved": np.float32([1.0])}
+    now = {
+        "zero": np.float32([0.0, 1.0]),
+        "nan": np.float32([np.nan]),
+        "moved": np.nextafter(was["moved"], np.float32(2)),
+    }
+    assert differing(was, now, list(was)) == ["moved"]
+    assert differing({"w": np.float32([1.0])}, {"w": np.float64([1.0])}, ["w"]) == ["w"]

@@ -228,5 +228,9 @@ def worst(deviations: Sequence[Deviation]) -> Deviation:
 
 
 def differing(a: Values, b: Mapping[str, np.ndarray], names: Collection[str]) -> list[str]:
-    """The names whose values differ in any bit."""
-    return [n for n in names if a[n].tobytes() != b[n].tobytes()]
+    """The names whose values differ in any bit, but for the sign of a zero (an update that is skipped may lose it)."""
+    return [n for n in names if a[n].tobytes() != b[n].tobytes() and not _same_numbers(a[n], b[n])]
+
+
+def _same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
