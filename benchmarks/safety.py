@@ -93,9 +93,9 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "",
         *table(head, [_ratios(name) for name in networks]),
         "",
-        "What is left of the cost: each gradient is multiplied once, in a kernel of its own, and a big one is read and "
-        "written for it. Small gradients are copied into one tensor that is measured, after a Reshape of each that is "
-        "no vector. Squares of big ones are written and added up, 0.9 ns an element. The rule of the scale, the count "
+        "What is left of the cost: each gradient is multiplied once, a big one in a kernel of its own that reads and "
+        "writes it, small ones of one shape together. Small gradients are copied into one tensor that is measured, "
+        "after a Reshape of each that is no vector. Squares of big ones are written and added up, 0.9 ns an element. The rule of the scale, the count "
         "of skipped cycles and the operands by which a skipped update changes nothing take about 30 kernels of one "
         "number each ([mindir.md](mindir.md) has the times of kernels).",
     ]
