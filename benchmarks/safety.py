@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 
+from boost_compile.ir.analysis.cost.running_order import is_kernel
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Node, tensor_type
 from boost_compile.ir.core.primitives import facts
@@ -45,13 +46,13 @@ def _ratios(name: str) -> list[str]:
             into.append(seconds_a_step(session, batches))
     base, *others = ((statistics.median(turns), min(turns)) for turns in times)
     sizes = [tensor_type(node.operand(i)).size for node, i in _takers(source)]
-    nodes = [_nodes(program) for program in (programs[0], programs[-1])]
+    kernels = [_kernels(program) for program in (programs[0], programs[-1])]
     return [
         name,
         f"{base[0] * 1e3:.2f} ({base[1] * 1e3:.2f}) ms",
         f"{len(sizes)}, of {sum(sizes):,} elements",
         *(f"{median / base[0]:.2f} ({least / base[1]:.2f})" for median, least in others),
-        f"{nodes[0]} to {nodes[1]}",
+        f"{kernels[0]} to {kernels[1]}",
     ]
 
 
@@ -74,30 +75,30 @@ def _takers(program: bc.Program) -> list[tuple[Node, int]]:
     return [(node, i) for node in graph if (i := facts(node.op).gradient) is not None]
 
 
-def _nodes(program: bc.Program) -> int:
-    """The nodes of a step as MindSpore gets it."""
+def _kernels(program: bc.Program) -> int:
+    """The kernels of a step as MindSpore gets it, without those behind a Switch."""
     graph = program.graphs[next(iter(program.schedule.graphs()))]
-    return lower(graph, Context(program, "cpu")).graph.total_nodes()
+    return sum(map(is_kernel, lower(graph, Context(program, "cpu")).graph))
 
 
 def run(networks: Sequence[str] = NETWORKS) -> str:
     head = ["network", "step of the source", "gradients", "overflow-check", "loss-scale", "clip-gradients", "all three"]
-    head += ["a product alone", "nodes"]
+    head += ["a product alone", "kernels"]
     lines = [
         "Time of a step of a compiled program by a step of the source, without accumulation: medians of "
         f"{ROUNDS} turns of {STEPS} steps, all of a network in turns in one process, and in brackets the shortest "
         "turns, which other work on the machine disturbs least. Batches of 4, so that what is done for each weight "
         "shows. `loss-scale` is dynamic, and brings `overflow-check` along; the clip limits the norm of all gradients "
-        "to 1. *A product alone*: the source with each gradient multiplied by a number, as any clip must do. *Nodes*: "
-        "those of the source and of all three, as MindSpore gets them.",
+        "to 1. *A product alone*: the source with each gradient multiplied by a number, as any clip must do. "
+        "*Kernels*: those of the source and of all three, without those behind a Switch.",
         "",
         *table(head, [_ratios(name) for name in networks]),
         "",
         "What is left of the cost: each gradient is multiplied once, a big one in a kernel of its own that reads and "
         "writes it, small ones of one shape together. Small gradients are copied into one tensor that is measured, "
-        "after a Reshape of each that is no vector. Squares of big ones are written and added up, 0.9 ns an element. The rule of the scale, the count "
-        "of skipped cycles and the operands by which a skipped update changes nothing take about 30 kernels of one "
-        "number each ([mindir.md](mindir.md) has the times of kernels).",
+        "after a Reshape of each that is no vector. Squares of big ones are written and added up, 0.9 ns an element. "
+        "The rule of the scale, the count of skipped cycles and the operands by which a skipped update changes nothing "
+        "take about 30 kernels of one number each ([mindir.md](mindir.md) has the times of kernels).",
     ]
     return "\n".join(lines)
 
