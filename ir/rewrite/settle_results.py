@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from ..analysis.training.origins import Computed, Origin, Origins
 from ..core.graph import Constant, Graph, Input, Node, Value
+from ..core.op import CALL
 from ..core.types import TupleType
-from ..core.walk import result_value, without_order
+from ..core.walk import carried_operands, result_value, walk, without_order
 from .effects.editing import Effects
 
 
@@ -29,7 +30,7 @@ def settle_results(graph: Graph, parts: Mapping[Node, str]) -> bool:
     for at in found:
         own = element(graph, result, at.path)
         origin = at.origin
-        if isinstance(origin, Computed) and origins.is_forward(origin):
+        if isinstance(origin, Computed) and origins.is_forward(origin) and _is_behind_call(own):
             fx = Effects(graph) if fx is None else fx
             own = _build(graph, fx, origin, made)
             changed = True
@@ -45,6 +46,12 @@ def settle_results(graph: Graph, parts: Mapping[Node, str]) -> bool:
     fx = Effects(graph) if fx is None else fx
     fx.commit(graph.create("MakeTuple", values) if packed else values[0])
     return True
+
+
+def _is_behind_call(value: Value) -> bool:
+    """Whether a value is computed from what functions return. Another stays what it is: it may read what an effect has
+    left (a status of the device), of which its origin does not know."""
+    return any(isinstance(v, Node) and v.op is CALL for v in walk([value], carried_operands))
 
 
 def element(graph: Graph, value: Value, path: tuple[int, ...]) -> Value:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.walk import result_value
 from boost_compile.ir.rewrite.settle_results import element, settle_results
 from boost_compile.ir.verify.verifier import verify
 
@@ -106,3 +107,23 @@ def test_an_element_is_what_was_packed_or_is_taken_out() -> None:
     assert isinstance(taken, Node)
     assert taken.op.name == "TupleGetItem"
     assert taken.operand(0).operand(0) is g.inputs[1]  # type: ignore[attr-defined]
+
+
+def test_a_result_that_no_function_returns_stays_what_it_is() -> None:
+    """It waits for the gradient, as one who reads the device's status waits for all that may overflow."""
+    text = STEP.replace("(loss, scaled, moved)", "(loss, status)").replace(
+        "  %r = Depend(%c, %v)",
+        """  %begun = Depend(%y, %loss) @f
+  %waited = Depend(%begun, %g)
+  %status = ReduceSum(%waited, (), false)
+  %l = TupleGetItem(%c, 0) : float32[]
+  %both = MakeTuple(%l, %status)
+  %r = Depend(%both, %v)""",
+    )
+    settled = graph(text)
+    assert settle_results(settled, network_parts(settled))
+    loss, status = result_value(settled).operands  # type: ignore[union-attr]
+    assert loss is node(settled, "loss")
+    assert status is node(settled, "status")
+    assert isinstance(status, Node)
+    assert status.operand(0) is node(settled, "waited")
