@@ -236,6 +236,19 @@ def numbers(type_: TensorType, data: Data) -> np.ndarray:
     return (array.astype(np.uint32) << 16).view(np.float32) if type_.dtype is DType.BFLOAT16 else array
 
 
+def rounded(type_: TensorType, data: Data, dtype: DType) -> BytesData:
+    """The numbers in half precision, rounded to nearest, ties to even; what is too large is infinite."""
+    import numpy as np
+
+    array = numbers(type_, data)
+    if dtype is DType.FLOAT16:
+        with np.errstate(over="ignore"):
+            return BytesData(array.astype(np.float16).tobytes())
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return BytesData(np.where(np.isnan(array), (bits >> 16) | 0x40, nearest).astype(np.uint16).tobytes())
+
+
 def from_numpy(array: np.ndarray) -> tuple[TensorType, BytesData]:
     """Type and bytes of an array (made contiguous and little-endian; copies only when it is not)."""
     import numpy as np

@@ -57,5 +57,5 @@ def untested(
             of = sides.mean if sides.weight is None else sides.weighted
             atom = sides.ranks.mean(seam) if sides.ranks else of(seam)
         if atom not in atoms and (atom in taken or not averaged):
-            detail = "no test looks at this gradient, which may overflow"
+            detail = "none of the values that are tested is proved to hold this gradient, which may overflow"
             yield Verdict(STATE, node.name, UNPROVED, (), detail, graph, seam)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable
 
 from ..core.attributes import Attribute, TensorValue, bits
-from ..core.data import to_numpy
+from ..core.data import numbers
 from ..core.graph import Node
 from ..core.op import Op
 from ..core.predicates import written_operands
@@ -94,7 +94,7 @@ class Terms:
 
     def constant(self, value: Attribute, node: Node | None = None) -> int:
         shape = value.type.shape if isinstance(value, TensorValue) else ()
-        number = self.make(("const", bits(value) if self.rounds else _exactly(value)), (), shape, node)
+        number = self.make(("const", bits(value) if self.rounds else exactly(value)), (), shape, node)
         self.values.setdefault(number, value)
         return number
 
@@ -145,10 +145,10 @@ class Terms:
         return sorted(found)
 
 
-def _exactly(value: Attribute) -> Hashable:
+def exactly(value: Attribute) -> Hashable:
     """What tells a constant from others, whatever type holds its numbers."""
-    if isinstance(value, TensorValue) and value.type.dtype in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64):
-        return REAL, value.type.shape, to_numpy(value.type, value.data).astype("float64").tobytes()
+    if isinstance(value, TensorValue) and value.type.dtype.is_float:
+        return REAL, value.type.shape, numbers(value.type, value.data).astype("float64").tobytes()
     return bits(value)
 
 

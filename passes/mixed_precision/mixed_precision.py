@@ -186,10 +186,9 @@ class MixedPrecision(Pass):
 
     def _report_search(self, result: PassResult, search: Search) -> None:
         """What the search kept, and why, and how far gradients are off with that."""
-        for cell, (weight, off) in search.kept.items():
-            result.miss(
-                cell, f"stays in float32: with it in half precision the gradient of '{weight}' is off by {off:.2%}"
-            )
+        for cell, off in search.kept.items():
+            what = f"the gradient of '{off.weight}' is off by {off.by:.2%}"
+            result.miss(cell, f"stays in float32: {off.with_it('it')} in half precision {what}")
         errors = search.errors
         worst = max(errors, key=lambda w: errors[w], default="")
         result.statistics |= {

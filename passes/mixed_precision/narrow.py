@@ -17,7 +17,7 @@ from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import cast
 from ...ir.core.attributes import TensorValue, scalar_tensor
-from ...ir.core.data import BytesData, numbers
+from ...ir.core.data import numbers, rounded
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, rewire
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import VIEWS, Family, facts, named
@@ -229,7 +229,7 @@ class Narrowing:
     def _cast(self, value: Value, dtype: DType) -> Value:
         if isinstance(value, Constant) and isinstance(value.value, TensorValue):
             return self.graph.constant(
-                TensorValue(replace(value.value.type, dtype=dtype), _rounded(value.value, dtype))
+                TensorValue(replace(value.value.type, dtype=dtype), rounded(value.value.type, value.value.data, dtype))
             )
         self.casts += 1
         with self.graph.inserting_after(value):
@@ -251,16 +251,3 @@ def _alias(written: Value, node: Node) -> None:
         if isinstance(source.type, TensorType) and isinstance(written.type, TensorType):
             written.type = replace(written.type, ref=source.type.ref)
             source.type = replace(source.type, ref="")
-
-
-def _rounded(value: TensorValue, dtype: DType) -> BytesData:
-    """The bytes of a float32 constant in half precision, rounded to nearest, ties to even."""
-    import numpy as np
-
-    array = numbers(value.type, value.data)
-    if dtype is DType.FLOAT16:
-        with np.errstate(over="ignore"):
-            return BytesData(array.astype(np.float16).tobytes())
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return BytesData(np.where(np.isnan(array), (bits >> 16) | 0x40, rounded).astype(np.uint16).tobytes())

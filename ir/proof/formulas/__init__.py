@@ -45,7 +45,7 @@ def restated(original: Program, program: Program) -> Program:
             raise
         except (Error, KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise Unproved(f"the record of pass '{name}' does not say what its formula needs: {error}") from None
-    return original
+    return rounding.restated(original, program)
 
 
 def of_graph(original: Program, program: Program) -> list[Stated]:

@@ -13,6 +13,7 @@ from boost_compile.ir.core.types import DType
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, PURPOSE, SAME, STATE, Proof
 from boost_compile.ir.rewrite.stages import put
+from boost_compile.ir.text import parse_program, print_program
 from boost_compile.passes import clip_gradients, gradient_freeze, lower_gradient_centralization
 
 import boost_compile as bc
@@ -36,7 +37,11 @@ CYCLES = (
 
 def proof(name: str, pipeline: str) -> Proof:
     original = load(name)
-    return prove(original, bc.compile(original, pipeline))[0]
+    return proof_of(original, bc.compile(original, pipeline))
+
+
+def proof_of(original: bc.Program, program: bc.Program) -> Proof:
+    return prove(original, program)[0]
 
 
 def show(found: Proof) -> str:
@@ -255,7 +260,7 @@ def test_half_precision_is_the_same_where_nothing_is_rounded(name: str, precisio
     found = bc.prove(original, bc.compile(original, f"{precision},gradient-accumulation{{steps=2}}"))
     assert found.proved, show(found.proof) or found.objection
     assert [s.says for s in found.proof.stated] == [
-        "the network computes in float16; the same where nothing is rounded"
+        "the network computes in float16, its constants rounded; the same where nothing else is rounded"
     ]
     weights = {v.name: v.kind for v in found.proof.verdicts if v.name in original.state and "weight" in v.name}
     assert set(weights.values()) == {PURPOSE}
@@ -277,6 +282,59 @@ def test_the_type_that_a_sum_names_is_no_difference() -> None:
     assert codes == {CODES[DType.FLOAT16]}
     found = bc.prove(original, half)
     assert found.proved, show(found.proof) or found.objection
+
+
+ROUNDED = """
+state %w: float32[2,4] role=weight
+state %b: float32[2] role=weight
+state %rate: float32[] role=hyperparameter
+graph @step(%x: float32[5,4], %labels: int32[5]) -> (loss) {
+  %w0 = Load(%w, umonad) : float32[2,4] primal {unique_id = "1"}
+  %b0 = Load(%b, umonad) : float32[2] primal {unique_id = "2"}
+  %y = MatMul(%x, %w0, false, true) : float32[5,2] scope("net/Dense/MatMul-op0") primal {unique_id = "3"}
+  %s = Mul(%y, float32[]<0.2>) : float32[5,2] scope("net/Mul-op0") primal {unique_id = "4"}
+  %z = Add(%s, %b0) : float32[5,2] scope("net/Add-op0") primal {unique_id = "5"}
+  %loss = SparseSoftmaxCrossEntropyWithLogits(%z, %labels) {is_grad = false} : float32[] primal {unique_id = "6"}
+  %dz = SparseSoftmaxCrossEntropyWithLogits(%z,%labels) {is_grad = true} : float32[5,2] primal {forward_unique_id = "6"}
+  %db = SumExt(%dz, (0,), false, 43) : float32[2] primal {forward_unique_id = "5"}
+  %ds = Mul(%dz, float32[]<0.2>) : float32[5,2] primal {forward_unique_id = "4"}
+  %dw = MatMul(%ds, %x, true, false) : float32[2,4] primal {forward_unique_id = "3"}
+  %u = UpdateState(umonad, %w0, %b0)
+  %n = ApplyGradientDescent(%w, %rate, %dw, %u) : float32[2,4]
+  %u2 = UpdateState(%u, %n)
+  %m = ApplyGradientDescent(%b, %rate, %db, %u2) : float32[2]
+  %u3 = UpdateState(%u2, %m)
+  %out = Depend(%loss, %u3)
+  return %out
+}
+"""
+"""float16 cannot hold 0.2; and SumExt is told the number of the type that it returns."""
+
+
+def rounded_otherwise(program: bc.Program) -> bc.Program:
+    """The program with the next smaller number of float16 for 0.2."""
+    text = print_program(program)
+    assert "float16[]<0.2>" in text
+    off = parse_program(text.replace("float16[]<0.2>", "float16[]<0.1998>"))
+    off.reports = program.reports
+    return off
+
+
+def test_constants_count_as_rounded_and_not_as_other_numbers() -> None:
+    original = parse_program(ROUNDED)
+    program = bc.compile(original, HALF)
+    (told,) = (node for node in program.all_nodes() if node.op.name == "SumExt")
+    assert (str(told.type), told.operand(3).literal) == ("float16[2]", 42)
+    found = bc.prove(original, program)
+    assert found.proved, show(found.proof) or found.objection
+    assert {v.name for v in proof_of(original, rounded_otherwise(program)).failures} == {"w", "b", "loss"}
+
+
+def test_a_gradient_that_is_computed_otherwise_is_not_called_untested() -> None:
+    original = parse_program(ROUNDED)
+    off = rounded_otherwise(bc.compile(original, "mixed-precision{level=O2}"))
+    said = {v.detail for v in proof_of(original, off).failures}
+    assert "none of the values that are tested is proved to hold this gradient, which may overflow" in said
 
 
 def test_another_precision_without_a_record_is_not_proved() -> None:

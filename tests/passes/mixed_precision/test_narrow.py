@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.attributes import TensorValue, scalar_tensor
-from boost_compile.ir.core.data import BytesData, numbers
+from boost_compile.ir.core.data import numbers
 from boost_compile.ir.core.graph import Constant, Graph, Node, Value
 from boost_compile.ir.core.names import DUPLICATED
-from boost_compile.ir.core.types import DType, TensorType, TupleType, tensor
+from boost_compile.ir.core.types import DType, TupleType, tensor
 from boost_compile.ir.core.walk import carried_operands
 from boost_compile.ir.text import print_program
 from boost_compile.ir.verify.verifier import verify
-from boost_compile.passes.mixed_precision.narrow import Narrowing, _rounded, halved, narrowable, overflows
+from boost_compile.passes.mixed_precision.narrow import Narrowing, halved, narrowable, overflows
 from boost_compile.passes.mixed_precision.widen import is_half, widen, widened
 
 from tests.graphs import graph, node, program
@@ -216,19 +216,6 @@ def test_statistics_stay_float32_beside_half_precision() -> None:
     assert [is_half(t) for t in kept.elements] == [True, False, False, False, False]
     assert halved("Neg", tensor("int32", 2), F16) == tensor("int32", 2)
     assert halved("Neg", tensor("float32", 2), BF16) == tensor("bfloat16", 2)
-
-
-def test_bfloat16_is_rounded_to_nearest_ties_to_even() -> None:
-    bits = np.uint32([0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x7F800000, 0xFFC00001, 0x7F800001])
-    value = TensorValue(TensorType(DType.FLOAT32, (7,)), BytesData(bits.tobytes()))
-    rounded = np.frombuffer(_rounded(value, BF16).data, np.uint16)
-    assert rounded[:5].tolist() == [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F80]
-    assert all(((b & 0x7F80) == 0x7F80) and b & 0x7F for b in rounded[5:].tolist()), "a NaN stays one"
-    assert np.frombuffer(_rounded(value, F16).data, np.float16)[:2].tolist() == [1.0, 1.00390625]
-    large = TensorValue(TensorType(DType.FLOAT32, (2,)), BytesData(np.float32([1e9, 1e-9]).tobytes()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.frombuffer(_rounded(large, F16).data, np.float16).tolist() == [np.inf, 0.0]
 
 
 HALF = """
