@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 
 import numpy as np
 
@@ -62,13 +62,16 @@ def run(seeds: int = 10) -> str:
         pairs = zip(shares, found["float32"], strict=True)
         off = [here - there for here, there in pairs if min(here, there) > LOST]
         kept = [share for share in shares if share > LOST]
-        difference = f"{median(off):+.2f} ({min(off):+.1f} to {max(off):+.1f})"
-        rows.append([level, f"{len(shares) - len(kept)}", f"{median(kept):.2f} %", difference])
+        spread = f"{median(off):+.2f} ({min(off):+.1f} to {max(off):+.1f})"
+        error = stdev(off) / len(off) ** 0.5 if len(off) > 1 else 0.0
+        lost = len(shares) - len(kept)
+        rows.append([level, f"{lost}", f"{median(kept):.2f} %", spread, f"{mean(off):+.2f} ± {error:.2f}"])
     head = [
         "level",
         f"seeds of {seeds} at the flat start",
         "median of the others",
         "off float32, points, median (range)",
+        "mean ± its standard error",
     ]
     return "\n".join(table(head, rows))
 

@@ -23,6 +23,7 @@ from mindspore import amp
 
 import boost_compile as bc
 from tests.networks import CASES, Case, export, names
+from tests.reference import overflowing
 from tests.tools.support import shell
 
 Exported = Callable[[str], Path]
@@ -164,6 +165,33 @@ def test_a_dynamic_loss_scale_comes_along(exported: Exported) -> None:
     assert [r.name for r in alone.reports] == ["mixed-precision"]
     own = bc.compile(bc.load(exported("scaled_dynamic")), "mixed-precision,legalize{target=cpu}")
     assert "loss-scale" not in [r.name for r in own.reports]
+
+
+def test_an_overflow_at_any_micro_batch_is_survived(exported: Exported) -> None:
+    """A cycle trains as if the micro-batches that overflow were not there, bit for bit; without others not at all."""
+    case = CASES["mlp_adam"]
+    asked = "mixed-precision,gradient-accumulation{steps=4},overflow-check{policy=skip-micro}"
+    program = bc.compile(bc.load(exported("mlp_adam")), asked)
+    trained = [name for name, variable in program.state.items() if variable.role in ("weight", "slot")]
+    session = bc.Session(program)
+    initial = session.state()
+    good = case.batches(4)
+    bad = [overflowing(batch) for batch in good]
+    for dropped in ({0}, {1}, {2}, {3}, {0, 3}, {0, 1, 2, 3}):
+        ends = []
+        for batches in (
+            [bad[k] if k in dropped else good[k] for k in range(4)],
+            [good[k] for k in range(4) if k not in dropped],
+        ):
+            session.load_state(initial)
+            for batch in batches:
+                session.step(*batch)
+            session.flush()
+            ends.append(session.state())
+        assert all(np.isfinite(array).all() for array in ends[0].values() if array.dtype.kind == "f")
+        assert [n for n in trained if ends[0][n].tobytes() != ends[1][n].tobytes()] == []
+        moved = any(ends[0][n].tobytes() != initial[n].tobytes() for n in trained)
+        assert moved == (len(dropped) < 4)
 
 
 @pytest.mark.parametrize("name", ["mlp_half_weights", "lenet_mixed"])
