@@ -4,7 +4,8 @@ Measured kernel by kernel (``python -m benchmarks.kernel_memory``, MindSpore 2.1
 after a graph ran, less those before.
 
 - Arithmetic that broadcasts keeps, for each element of the result, the places of both operands: 16 bytes. Some
-  primitives keep them always. SoftmaxBackward becomes a subtraction that broadcasts.
+  primitives keep them always, sums and products in half precision too. SoftmaxBackward becomes two products and a
+  subtraction that broadcasts.
 - Transpose keeps the place of each element in a list that grows by doubling.
 - oneDNN's gradient of a convolution's filter splits the batch among threads and keeps one filter for each.
 - oneDNN's product of matrices copies blocks of an operand for each thread, where it is transposed or wide.
@@ -17,13 +18,13 @@ from math import prod
 
 from ...core.graph import Node
 from ...core.primitives import Family, facts
-from ...core.types import TensorType, TupleType
+from ...core.types import DType, TensorType, TupleType
 
 PLACE = 8
 """Bytes of the place of an element."""
 _ALWAYS_PLACES = frozenset({"Div", "Divs", "FloorDiv", "Mod", "FloorMod", "DivNoNan", "SquaredDifference", "Atan2"})
 PLACES_TO_BROADCAST = frozenset({"Add", "Sub", "Mul", "RealDiv", "Pow", "Xlogy", "Xdivy", "MaskedFill"})
-_BECOMES_BROADCAST = frozenset({"SoftmaxBackward"})
+PLACES_IN_HALF = frozenset({"Add", "Sub", "Mul", "Muls"})
 _INNER, _ROWS, _COLUMNS, _WIDE = 512, 128, 64, 1024
 """The blocks of oneDNN's product: at most so much of the inner axis, so many rows of the first operand (twice as many
 of a tall one), so many columns of the second. From ``_WIDE`` on a matrix is tall, or wide."""
@@ -38,7 +39,12 @@ def kernel_memory(node: Node, cores: int) -> int:
         return _RECURRENT_CODE + _RECURRENT_VALUES * result.elements[0].nbytes
     if not isinstance(result, TensorType):
         return 0
-    if name in _ALWAYS_PLACES or name in _BECOMES_BROADCAST or (name in PLACES_TO_BROADCAST and _broadcasts(node)):
+    in_half = result.dtype is DType.FLOAT16
+    if name == "SoftmaxBackward":
+        return 2 * PLACE * _size(result) * (3 if in_half else 1)
+    if name in _ALWAYS_PLACES or (name in PLACES_IN_HALF and in_half):
+        return 2 * PLACE * _size(result)
+    if name in PLACES_TO_BROADCAST and _broadcasts(node):
         return 2 * PLACE * _size(result)
     if name == "MatMul" and len(result.shape) == 2:
         return cores * _blocks(node, result)

@@ -1,17 +1,22 @@
 """On CPU: arithmetic whose kernels would keep the place of every element does without.
 
 A kernel that broadcasts an operand keeps, for each element of its result, the places of both operands: 16 bytes an
-element, for as long as the graph exists. Div keeps them always, and is ten times slower than RealDiv. So a big operand
-is repeated by Tile first, and Div of floats becomes RealDiv. The bits are the same (docs/memory.md).
+element, for as long as the graph exists. Div keeps them always, and is ten times slower than RealDiv. Sums and products
+in half precision keep them always too. So a big operand is repeated by Tile first, Div of floats becomes RealDiv, half
+precision is computed in float32, and the gradient of Softmax is written out, as MindSpore would do, for its difference
+to be changed like others. The bits are the same (docs/memory.md).
 """
 
 from __future__ import annotations
 
-from ...analysis.cost.kernel_memory import PLACES_TO_BROADCAST
+from dataclasses import replace
+
+from ...analysis.cost.kernel_memory import PLACES_IN_HALF, PLACES_TO_BROADCAST
+from ...builders.cast import cast
 from ...core.attributes import scalar_tensor
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.primitives import CPU
-from ...core.types import TensorType
+from ...core.types import DType, TensorType
 from ...core.wording import counted
 from .target import Target
 
@@ -26,22 +31,89 @@ def applies(graph: Graph, context: Target) -> bool:
 
 def is_lowered(node: Node) -> bool:
     """Whether the lowering changes a node, which then keeps no places."""
-    return _is_slow(node) or bool(_repeats(node))
+    return _is_slow(node) or _is_softmax_gradient(node) or _is_in_half(node) or bool(_repeats(node))
 
 
 def run(graph: Graph, context: Target) -> str:
     found = [(part, n) for part in graph.all_graphs() for n in part if is_lowered(n)]
     for part, node in found:
-        if _is_slow(node):
-            node = _divided(part, node)
-        for i, multiples in _repeats(node):
-            with part.inserting_before(node):
-                repeated = part.create(
-                    "Tile", [node.operand(i), part.constant(multiples)], node.type, scope=node.scope, sources=[node]
-                )
-            node.set_operand(i, repeated)
+        for written in _written_out(part, node):
+            plain = _in_float32(part, written) if _is_in_half(written) else written
+            for i, multiples in _repeats(plain):
+                with part.inserting_before(plain):
+                    repeated = part.create(
+                        "Tile", [plain.operand(i), part.constant(multiples)], plain.type, scope=plain.scope,
+                        sources=[plain],
+                    )  # fmt: skip
+                plain.set_operand(i, repeated)
     graph.sort()
     return f"{counted(len(found), 'operation')} without lists of places"
+
+
+def _written_out(graph: Graph, node: Node) -> list[Node]:
+    """What stands for a node, in primitives that the lowering changes further."""
+    if _is_slow(node):
+        return [_divided(graph, node)]
+    return _softmax_gradient(graph, node) if _is_softmax_gradient(node) else [node]
+
+
+def _is_in_half(node: Node) -> bool:
+    """Whether a node is big arithmetic in half precision, which always keeps places."""
+    if node.op.name not in PLACES_IN_HALF or not _is_big(node) or not _is_half(node):
+        return False
+    first, second = node.operands[:2]
+    return _is_half(first) and (_is_half(second) or isinstance(second.literal, float))
+
+
+def _is_half(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is DType.FLOAT16
+
+
+def _in_float32(graph: Graph, node: Node) -> Node:
+    """Arithmetic of float16 in float32, rounded again: what it is by definition, since float32 holds more than twice as
+    many digits. A cast waits for both operands, or one of a forward value would be there from the forward part on."""
+    first, second = node.operands[:2]
+    with graph.inserting_before(node):
+        if isinstance(second.literal, float):
+            second = graph.constant(scalar_tensor("float16", second.literal))
+        wide = [_wide(graph, value, other, node) for value, other in ((first, second), (second, first))]
+        kind = replace(node.type, dtype=DType.FLOAT32)  # type: ignore[type-var]
+        made = graph.create(node.op.name.removesuffix("s"), wide, kind, scope=node.scope, sources=[node])
+        narrow = cast(graph, made, DType.FLOAT16, scope=node.scope)
+    graph.substitute(node, narrow)
+    return made
+
+
+def _wide(graph: Graph, value: Value, other: Value, node: Node) -> Value:
+    if isinstance(value, Node) and isinstance(other, Node) and value is not other:
+        value = graph.create("Depend", [value, other], value.type, scope=node.scope, sources=[value])
+    return cast(graph, value, DType.FLOAT32, scope=node.scope)
+
+
+def _is_softmax_gradient(node: Node) -> bool:
+    """Whether a node is the gradient of a big Softmax over the last axis."""
+    if node.op.name != "SoftmaxBackward" or not _is_big(node) or not isinstance(node.type, TensorType):
+        return False
+    return node.operand(2).literal in (-1, len(node.type.shape) - 1)
+
+
+def _softmax_gradient(graph: Graph, node: Node) -> list[Node]:
+    """y · (dy − Σ y · dy), as MindSpore writes it; its difference broadcasts."""
+    gradient, result = node.operands[:2]
+    kind = node.type
+    assert isinstance(kind, TensorType)
+
+    def create(name: str, operands: list[Value], type_: TensorType) -> Node:
+        return graph.create(name, operands, type_, scope=node.scope, sources=[node])
+
+    with graph.inserting_before(node):
+        product = create("Mul", [result, gradient], kind)
+        summed = [graph.constant(value) for value in ((-1,), True, False)]
+        total = create("ReduceSum", [product, *summed], replace(kind, shape=(*kind.shape[:-1], 1)))
+        difference = create("Sub", [gradient, total], kind)
+        made = create("Mul", [difference, result], kind)
+    graph.substitute(node, made)
+    return [product, difference, made]
 
 
 def _is_slow(node: Node) -> bool:

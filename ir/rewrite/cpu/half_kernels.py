@@ -19,6 +19,9 @@ from ...core.op import CALL
 from ...core.primitives import CPU
 from ...core.types import DType, TensorType, TupleType, Type
 
+_WRITTEN_OUT = frozenset({"Muls", "SoftmaxBackward"})
+"""Primitives that MindSpore writes out by others, which have kernels of half precision."""
+
 
 def with_casts(graph: Graph) -> Graph:
     """A graph in the order in which it runs: itself, or a copy with the casts. Linear, but for the order."""
@@ -48,7 +51,12 @@ def _cast(graph: Graph) -> None:
 
 
 def _lacks_kernel(node: Node) -> bool:
-    if node.op is CALL or not is_kernel(node) or not any(_is_half(v.type) for v in (node, *node.operands)):
+    if (
+        node.op is CALL
+        or node.op.name in _WRITTEN_OUT
+        or not is_kernel(node)
+        or not any(_is_half(v.type) for v in (node, *node.operands))
+    ):
         return False
     known = kernels(CPU).of(node.op.name)
     return not any(taken.dtype is DType.FLOAT16 for kernel in known for taken in kernel.inputs)

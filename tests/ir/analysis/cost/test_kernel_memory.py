@@ -9,7 +9,7 @@ from boost_compile.ir.text import parse_program
 INPUTS = (
     "%x: float32[6,10], %row: float32[10], %column: float32[6,1], %one: float32[], %f: float32[2,3,5,5],"
     " %d: float32[4,2,3,3], %tall: float32[2048,256], %wide: float32[2048,1024], %square: float32[10,10],"
-    " %steps: float32[5,2,6], %h: float32[1,2,8], %weights: float32[480,1,1]"
+    " %half: float16[6,10], %steps: float32[5,2,6], %h: float32[1,2,8], %weights: float32[480,1,1]"
 )
 RECURRENT = (
     "LSTM(%steps, %h, %h, %weights) : (float32[5,2,8], float32[1,2,8], float32[1,2,8], float32[1,1], float32[1,1])"
@@ -28,6 +28,10 @@ RECURRENT = (
         ("RealDiv(%x, %x)", 0),
         ("Maximum(%x, %row)", 0),
         ("SoftmaxBackward(%x, %x, -1) : float32[6,10]", 16 * 60),
+        ("SoftmaxBackward(%half, %half, -1) : float16[6,10]", 48 * 60),
+        ("Add(%half, %half) : float16[6,10]", 16 * 60),
+        ("Muls(%half, 0.5) : float16[6,10]", 16 * 60),
+        ("RealDiv(%half, %half) : float16[6,10]", 0),
         ("Transpose(%x, (1, 0)) : float32[10,6]", 8 * 64),
         ("Conv2DBackpropFilter(%d, %f, (4, 3, 3, 3)) : float32[4,3,3,3]", 2 * 4 * 108),
         ("MatMul(%x, %x, true, false) : float32[10,10]", 2 * 4 * 10 * 6),
