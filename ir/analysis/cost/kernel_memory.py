@@ -24,7 +24,10 @@ PLACE = 8
 """Bytes of the place of an element."""
 _ALWAYS_PLACES = frozenset({"Div", "Divs", "FloorDiv", "Mod", "FloorMod", "DivNoNan", "SquaredDifference", "Atan2"})
 PLACES_TO_BROADCAST = frozenset({"Add", "Sub", "Mul", "RealDiv", "Pow", "Xlogy", "Xdivy", "MaskedFill"})
-PLACES_IN_HALF = frozenset({"Add", "Sub", "Mul", "Muls"})
+PLACES_IN_HALF = {
+    "Add": "Add", "AddExt": "Add", "InplaceAddExt": "Add", "Sub": "Sub", "SubExt": "Sub", "Mul": "Mul", "Muls": "Mul",
+}  # fmt: skip
+"""Primitives that keep them in half precision, and the kernel that computes each."""
 _INNER, _ROWS, _COLUMNS, _WIDE = 512, 128, 64, 1024
 """The blocks of oneDNN's product: at most so much of the inner axis, so many rows of the first operand (twice as many
 of a tall one), so many columns of the second. From ``_WIDE`` on a matrix is tall, or wide."""

@@ -15,9 +15,11 @@ from ...analysis.cost.kernel_memory import PLACES_IN_HALF, PLACES_TO_BROADCAST
 from ...builders.cast import cast
 from ...core.attributes import scalar_tensor
 from ...core.graph import Constant, Graph, Node, Value
+from ...core.predicates import written_operands
 from ...core.primitives import CPU
-from ...core.types import DType, TensorType
+from ...core.types import DType, TensorType, is_monad
 from ...core.wording import counted
+from ..in_place import forward_without_writes
 from .target import Target
 
 SMALLEST = 1 << 16
@@ -35,7 +37,10 @@ def is_lowered(node: Node) -> bool:
 
 
 def run(graph: Graph, context: Target) -> str:
-    found = [(part, n) for part in graph.all_graphs() for n in part if is_lowered(n)]
+    for part in graph.all_graphs():
+        if in_place := {n for n in part if written_operands(n) and _is_in_half(n)}:
+            forward_without_writes(part, in_place)
+    found = [(part, n) for part in graph.all_graphs() for n in part if is_lowered(n) and not written_operands(n)]
     for part, node in found:
         for written in _written_out(part, node):
             plain = _in_float32(part, written) if _is_in_half(written) else written
@@ -61,8 +66,9 @@ def _is_in_half(node: Node) -> bool:
     """Whether a node is big arithmetic in half precision, which always keeps places."""
     if node.op.name not in PLACES_IN_HALF or not _is_big(node) or not _is_half(node):
         return False
-    first, second = node.operands[:2]
-    return _is_half(first) and (_is_half(second) or isinstance(second.literal, float))
+    first, second, *rest = node.operands
+    scaled = any(v.literal != 1 for v in rest if not is_monad(v.type))
+    return _is_half(first) and (_is_half(second) or isinstance(second.literal, float)) and not scaled
 
 
 def _is_half(value: Value) -> bool:
@@ -78,7 +84,7 @@ def _in_float32(graph: Graph, node: Node) -> Node:
             second = graph.constant(scalar_tensor("float16", second.literal))
         wide = [_wide(graph, value, other, node) for value, other in ((first, second), (second, first))]
         kind = replace(node.type, dtype=DType.FLOAT32)  # type: ignore[type-var]
-        made = graph.create(node.op.name.removesuffix("s"), wide, kind, scope=node.scope, sources=[node])
+        made = graph.create(PLACES_IN_HALF[node.op.name], wide, kind, scope=node.scope, sources=[node])
         narrow = cast(graph, made, DType.FLOAT16, scope=node.scope)
     graph.substitute(node, narrow)
     return made

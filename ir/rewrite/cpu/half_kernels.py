@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...analysis.cost.kernel_memory import PLACES_IN_HALF
 from ...analysis.cost.running_order import is_kernel, running_order
 from ...analysis.effects.tokens import orders_only
 from ...builders.cast import cast
@@ -19,8 +20,8 @@ from ...core.op import CALL
 from ...core.primitives import CPU
 from ...core.types import DType, TensorType, TupleType, Type
 
-_WRITTEN_OUT = frozenset({"Muls", "SoftmaxBackward"})
-"""Primitives that MindSpore writes out by others, which have kernels of half precision."""
+_WRITTEN_OUT = PLACES_IN_HALF.keys() | {"SoftmaxBackward"}
+"""Primitives that have kernels of half precision, or are written out by such."""
 
 
 def with_casts(graph: Graph) -> Graph:
