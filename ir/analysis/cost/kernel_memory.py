@@ -17,17 +17,15 @@ from __future__ import annotations
 from math import prod
 
 from ...core.graph import Node
-from ...core.primitives import Family, facts
+from ...core.primitives import Family, facts, named
 from ...core.types import DType, TensorType, TupleType
 
 PLACE = 8
 """Bytes of the place of an element."""
 _ALWAYS_PLACES = frozenset({"Div", "Divs", "FloorDiv", "Mod", "FloorMod", "DivNoNan", "SquaredDifference", "Atan2"})
 PLACES_TO_BROADCAST = frozenset({"Add", "Sub", "Mul", "RealDiv", "Pow", "Xlogy", "Xdivy", "MaskedFill"})
-PLACES_IN_HALF = {
-    "Add": "Add", "AddExt": "Add", "InplaceAddExt": "Add", "Sub": "Sub", "SubExt": "Sub", "Mul": "Mul", "Muls": "Mul",
-}  # fmt: skip
-"""Primitives that keep them in half precision, and the kernel that computes each."""
+PLACES_IN_HALF = named(Family.SUM, Family.DIFFERENCE, Family.PRODUCT) | {"InplaceAddExt"}
+PLACES_IN_HALF -= {"AccumulateNV2", "AddN", "AddScalar", "SubScalar"}
 _INNER, _ROWS, _COLUMNS, _WIDE = 512, 128, 64, 1024
 """The blocks of oneDNN's product: at most so much of the inner axis, so many rows of the first operand (twice as many
 of a tall one), so many columns of the second. From ``_WIDE`` on a matrix is tall, or wide."""

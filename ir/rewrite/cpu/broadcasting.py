@@ -16,7 +16,7 @@ from ...builders.cast import cast
 from ...core.attributes import scalar_tensor
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.predicates import written_operands
-from ...core.primitives import CPU
+from ...core.primitives import CPU, Family, facts
 from ...core.types import DType, TensorType, is_monad
 from ...core.wording import counted
 from ..in_place import forward_without_writes
@@ -24,6 +24,7 @@ from .target import Target
 
 SMALLEST = 1 << 16
 """Elements of a result below which places take less than a megabyte."""
+_KERNELS = {Family.SUM: "Add", Family.DIFFERENCE: "Sub", Family.PRODUCT: "Mul"}
 _REPEATED = PLACES_TO_BROADCAST - {"MaskedFill"}
 
 
@@ -84,7 +85,7 @@ def _in_float32(graph: Graph, node: Node) -> Node:
             second = graph.constant(scalar_tensor("float16", second.literal))
         wide = [_wide(graph, value, other, node) for value, other in ((first, second), (second, first))]
         kind = replace(node.type, dtype=DType.FLOAT32)  # type: ignore[type-var]
-        made = graph.create(PLACES_IN_HALF[node.op.name], wide, kind, scope=node.scope, sources=[node])
+        made = graph.create(_KERNELS[facts(node.op).family], wide, kind, scope=node.scope, sources=[node])
         narrow = cast(graph, made, DType.FLOAT16, scope=node.scope)
     graph.substitute(node, narrow)
     return made

@@ -20,7 +20,7 @@ from ...core.op import CALL
 from ...core.primitives import CPU
 from ...core.types import DType, TensorType, TupleType, Type
 
-_WRITTEN_OUT = PLACES_IN_HALF.keys() | {"SoftmaxBackward"}
+_WRITTEN_OUT = PLACES_IN_HALF | {"SoftmaxBackward"}
 """Primitives that have kernels of half precision, or are written out by such."""
 
 
