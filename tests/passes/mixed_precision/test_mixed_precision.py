@@ -49,8 +49,7 @@ DIFFERENT = {
     },
 }
 DIFFERENT["O3"] = DIFFERENT["O2"] | {
-    "residual_regularized": "Square: natively a scale of a BatchNorm, which the network takes in float32, is not cast for "
-    "the loss either",
+    "residual_regularized": "Square: a scale of a BatchNorm, which stays in float32, is not cast for the loss there",
 }
 """Networks that differ from native mixed precision, with the primitive; docs/mixed-precision.md shows the list."""
 
