@@ -5,6 +5,8 @@ compiled program and trains some cycles, and the growth is the peak resident mem
 
     python -m benchmarks.memory cycles        # the peak of a cycle over 4 micro-batches of B, beside steps at B and 4·B
     python -m benchmarks.memory estimates     # growth, measured and estimated
+
+Names of networks behind the part leave out the others.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from benchmarks.tables import ROOT, table
 MB = 1 << 20
 CYCLES = 3
 ACCUMULATE = "gradient-accumulation{steps=4}"
+PIPELINES = {
+    "plain": "", "accumulated": ACCUMULATE, "half precision": "mixed-precision{level=O2,loss_scale=false}",
+}  # fmt: skip
 ESTIMATED = (
     ("deep_mlp", (256, 2048)),
     ("deep_mlp_recomputed", (2048,)),
@@ -113,24 +118,25 @@ def estimated(path: Path, pipeline: str) -> int:
     return footprint(bc.compile(program, pipeline) if pipeline else program).total
 
 
-def _estimates(folder: Path) -> list[Sequence[str]]:
+def _estimates(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
     rows = []
     for name, sizes in ESTIMATED:
-        for size in sizes:
+        for size in sizes if not only or name in only else ():
             path = export_at(name, size, folder)
-            for pipeline in ("", ACCUMULATE):
+            for kind, pipeline in PIPELINES.items():
                 found, guess = measure(path, pipeline), estimated(path, pipeline)
                 grown = found["peak"] - found["before"]
-                kind = "accumulated" if pipeline else "plain"
                 off = f"{100 * (guess / grown - 1):+.0f} %"
                 rows.append([f"{name}, {kind}", str(size), f"{grown / MB:.0f}", f"{guess / MB:.0f}", off])
                 print(rows[-1], file=sys.stderr)
     return rows
 
 
-def _comparison(folder: Path) -> list[Sequence[str]]:
+def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
     rows = []
     for name, size in COMPARED:
+        if only and name not in only:
+            continue
         path, big = export_at(name, size, folder), export_at(name, 4 * size, folder)
         plain, cycle, large = measure(path, ""), measure(path, ACCUMULATE), measure(big, "")
         goal = 1.05 * (plain["peak"] + plain["gradients"])
@@ -140,13 +146,13 @@ def _comparison(folder: Path) -> list[Sequence[str]]:
     return rows
 
 
-def run(part: str) -> str:
+def run(part: str, *only: str) -> str:
     heads, rows = {
         "cycles": (["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison),
         "estimates": (["program", "batch", "measured", "estimated", "off by"], _estimates),
     }[part]
     with tempfile.TemporaryDirectory() as scratch:
-        return "\n".join(table(heads, rows(Path(scratch))))
+        return "\n".join(table(heads, rows(Path(scratch), only)))
 
 
 if __name__ == "__main__":
@@ -155,4 +161,4 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--export"]:
         _export(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
     else:
-        print(run(sys.argv[1]))
+        print(run(*sys.argv[1:]))
