@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.analysis.training.anatomy import anatomy
+from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.errors import Error, OptionError, PassError
-from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.graph import Node, rewire
+from boost_compile.ir.core.op import Op
 from boost_compile.ir.core.types import TensorType
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.passes.recompute.candidates import bytes_of, forward_of
@@ -293,6 +296,36 @@ def test_a_weight_is_judged_in_the_micro_batches_in_which_it_has_a_gradient(expo
     data, source = data_of("branch_state", tmp_path), bc.load(exported("branch_state"))
     program = bc.compile(source, f"mixed-precision{{error=0.01,data={data}}}")
     assert program.reports[0].statistics["cells kept for error"] == 0
+
+
+def exported_for_ranks(program: bc.Program) -> bc.Program:
+    """The file as an export for two ranks would be: each gradient is summed over them, and halved."""
+    (graph,) = program.graphs.values()
+    of = {gradient: info.name for info in anatomy(graph).weights for gradient in info.gradient}
+    for gradient in of:
+        taken = [(user, i) for user, i in gradient.use_sites() if user.op.name == "ApplyMomentum"]
+        with graph.inserting_after(gradient):
+            options = {"group": "hccl_world_group", "op": "sum", "fusion": 1}
+            summed = graph.create(Op("AllReduce", options), [gradient], gradient.type)
+            half = graph.constant(scalar_tensor("float32", 0.5))
+            mean = graph.create("Mul", [summed, half], gradient.type)
+        rewire(taken, mean)
+    graph.sort()
+    assert [n.op.name for n in graph].count("AllReduce") == len(of) == 4
+    return program
+
+
+def test_a_file_exported_for_ranks_is_bounded_as_one_for_a_single_process(exported: Exported, tmp_path: Path) -> None:
+    asked = f"mixed-precision{{error=0.0006,data={data_of('mlp', tmp_path)}}}"
+    alone = bc.compile(bc.load(exported("mlp")), asked)
+    ranks = bc.compile(exported_for_ranks(bc.load(exported("mlp"))), asked)
+    for name in ("gradient errors", "cells kept for error"):
+        assert ranks.reports[0].statistics[name] == alone.reports[0].statistics[name]
+    assert alone.reports[0].statistics["cells kept for error"] == 1
+    types = {
+        str(n.type.dtype) for n in ranks.graphs["step"] if n.op.name == "AllReduce" and isinstance(n.type, TensorType)
+    }
+    assert types == {"float32"}
 
 
 def test_a_broken_bound_is_found_and_the_pass_named(exported: Exported) -> None:
