@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from ..analysis.effects.state_access import summarize
 from ..analysis.effects.tokens import orders_only
 from ..analysis.training.network import BACKWARD
-from ..builders.cast import CODES
 from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
