@@ -245,7 +245,7 @@ class _Still:
 
 
 def _full(graph: Graph, type_: TensorType, number: float) -> Value:
-    if type_.shape == ():
+    if type_.shape == () and type_.dtype.is_float:
         return graph.constant(scalar_tensor(type_.dtype, number))
     import numpy as np
 
