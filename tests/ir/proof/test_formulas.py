@@ -8,8 +8,6 @@ import pytest
 from boost_compile.ir.analysis.training.stages import Point
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Value
-from boost_compile.ir.core.primitives.calls import CODES
-from boost_compile.ir.core.types import DType
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, PURPOSE, SAME, STATE, Proof
 from boost_compile.ir.rewrite.stages import put
@@ -264,24 +262,6 @@ def test_half_precision_is_the_same_where_nothing_is_rounded(name: str, precisio
     ]
     weights = {v.name: v.kind for v in found.proof.verdicts if v.name in original.state and "weight" in v.name}
     assert set(weights.values()) == {PURPOSE}
-
-
-def test_the_type_that_a_sum_names_is_no_difference() -> None:
-    """SumExt takes the type that it adds in as an operand; in half precision that is half."""
-    original = load("mlp")
-    (graph,) = original.graphs.values()
-    for node in [n for n in graph if n.op.name == "BiasAddGrad"]:
-        with graph.inserting_before(node):
-            operands = [node.operand(0), *map(graph.constant, ((0,), False, CODES[DType.FLOAT32]))]
-            total = graph.create("SumExt", operands, node.type, scope=node.scope, sources=[node])
-        total.primal = node.primal
-        node.replace_uses(total)
-        graph.erase(node)
-    half = bc.compile(original, HALF)
-    codes = {n.operand(3).literal for n in half.graphs["step"] if n.op.name == "SumExt"}
-    assert codes == {CODES[DType.FLOAT16]}
-    found = bc.prove(original, half)
-    assert found.proved, show(found.proof) or found.objection
 
 
 ROUNDED = """
