@@ -160,6 +160,27 @@ def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path) -> None
     assert not (tmp_path / "benchmarks.md").exists()
 
 
+KEPT = """
+import os, sys
+from benchmarks.machine import KEPT, kept
+count = []
+def measure(name):
+    count.append(name)
+    return {"times": [len(count)]}
+print([kept("a", measure, "x") for _ in range(2)])
+os.environ[KEPT] = sys.argv[1]
+print([kept(key, measure, "x") for key in ("a", "a", "b")])
+"""
+
+
+def test_what_a_cut_off_run_has_measured_is_kept(tmp_path: Path) -> None:
+    """Only where somebody asks for it; the next run begins with it."""
+    path = str(tmp_path / "kept.json")
+    first, second = (python("-c", KEPT, path).stdout.splitlines() for _ in range(2))
+    assert first == [str([{"times": [n]} for n in numbers]) for numbers in ((1, 2), (3, 3, 4))]
+    assert second == [first[0], first[1]]
+
+
 def test_every_table_of_another_page_has_a_benchmark() -> None:
     names = python("-c", "from benchmarks import run; print(*run.tables())").stdout.split()
     assert len(names) >= 10
