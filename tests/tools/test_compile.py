@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.ir.text import parse_program
+from boost_compile.ir.verify import verifier
 from boost_compile.passes import REGISTRY, Pass, PassResult, parse_pipeline
+from boost_compile.passes.framework.manager import VERIFY
 from boost_compile.tools.compile import DEFAULT_PIPELINE, command
 
 from .support import Shell, process, shell
@@ -188,6 +190,20 @@ def test_dumps_go_to_stderr(source: Path, compile_: Compile) -> None:
     for name in DEFAULT_PIPELINE.split(","):
         assert f"// -----// IR Dump After {name} //----- //" in done.err
     assert done.err.count("IR Difference After") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "times"), [((), 2), (("--verify-each",), 4), (("--no-verify-each",), 0), (("--print-ir-after",), 4)]
+)
+def test_how_often_a_program_is_verified(
+    source: Path, compile_: Compile, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], times: int
+) -> None:
+    """Before and behind three passes; behind each of them where somebody looks at what it leaves."""
+    monkeypatch.delenv(VERIFY)
+    names: list[str] = []
+    monkeypatch.setattr(verifier, "verify", lambda program: names.append(program.name))
+    assert compile_(source, "-q", *options).code == 0
+    assert len(names) == times
 
 
 def test_bisect(source: Path, compile_: Compile) -> None:
