@@ -13,8 +13,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
-"""The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python."""
+NOT_INHERITED = (
+    "PYTHONDONTWRITEBYTECODE", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "BOOST_COMPILE_VERIFY_EACH",
+    "BOOST_COMPILE_VERIFY_LOWERED",
+)  # fmt: skip
+"""The second is set by `import mindspore`, for all processes started from there: protobuf in pure Python. The last two
+are set by `tests/conftest.py`, from which benchmarks take networks: they verify more than a user's process does."""
 
 
 KEPT = "BENCHMARKS_KEPT"
