@@ -16,9 +16,10 @@ from .collectives import all_gather
 SCOPE = "ownership"
 BUCKET = 4 * 2**20
 """Weights of fewer bytes travel together, in buckets of at most that many."""
-MESSAGE, MESSAGES = 2**19, 128
-"""On CPU a rank gives so many bytes in a message, or more where these were more than so many a cycle: each connection
-of MindSpore's keeps a buffer for the largest message that it ever took."""
+MESSAGE, MESSAGES = 2**20, 128
+"""On CPU a rank gives so many bytes in a message, or more where these were more than so many a cycle. Each connection
+of MindSpore's keeps a buffer for the largest message that it ever took, and the nodes of a message (one for each rank
+and three more) cost 31 kB each, so much smaller and much larger ones both take memory."""
 Row = Sequence[tuple[str, slice]]
 """What a rank gives to all, one behind the other: a weight, and which of its elements, in a row."""
 
