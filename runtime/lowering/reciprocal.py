@@ -25,7 +25,9 @@ from .context import Context
 from .measures import is_scaling, reads_state
 
 SCOPE = "reciprocal"
-_KEEPING = frozenset({"Load", "Mul", "Add", "Cast", "AllReduce"})
+_WAITING = frozenset({"Load", "Depend"})
+"""Primitives whose other operand only orders."""
+_KEEPING = frozenset({*_WAITING, "Mul", "Add", "Cast", "AllReduce"})
 """Primitives that make a divisor of a count and of scales. One that subtracts (micro-batches that were dropped) or
 selects (their weights) may be any number."""
 
@@ -99,7 +101,7 @@ def _is_power_of_two(divisor: Value, program: Program) -> bool:
     def factors(value: Value) -> Iterable[Value]:
         if not isinstance(value, Node):
             return ()
-        return value.operands[:1] if value.op.name == "Load" else value.operands
+        return value.operands[:1] if value.op.name in _WAITING else value.operands
 
     return all(_keeps_one_bit(value, program) for value in walk([divisor], factors))
 

@@ -226,6 +226,21 @@ def test_stage_1_exchanges_once_a_cycle_however_long_it_is(partition: str) -> No
         assert kinds == ["AllReduce", "AllReduce", "AllGather"]  # gradients, the count of micro-batches, new weights
 
 
+def test_gradients_of_a_cycle_are_summed_in_the_order_of_their_updates() -> None:
+    """As with data-parallel alone, where a bucket stands among weights that travel alone: the first update need not
+    wait for the last sum."""
+    pipeline = f"{TWO},parameter-groups{{match=[hidden.bias,output.bias],fusion=1}},data-parallel{{fusion=0}}"
+
+    def sums(program: Program) -> list[int]:
+        found = [n for n in collectives(program.graphs["apply"]) if n.op.name == "AllReduce"]
+        return [tensor_type(node).size for node in found]
+
+    plain = sums(compiled("mlp_adam_decay", pipeline))
+    assert plain.index(20) < len(plain) - 1  # 16 and 4 elements together; otherwise nothing is shown
+    for rank in range(2):
+        assert sums(for_rank(compiled("mlp_adam_decay", f"{pipeline},shard-optimizer"), rank, 2)) == plain
+
+
 def test_each_rank_holds_a_like_part() -> None:
     """Sizes that differ a hundredfold: at most 5 % over the mean."""
     text = "".join(

@@ -25,7 +25,7 @@ from ...analysis.training.network import network_parts
 from ...builders.cast import cast
 from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, State, Value, tensor_type
-from ...core.primitives import CPU
+from ...core.primitives import CPU, Family, facts
 from ...core.program import Program
 from ...core.types import TensorType
 from ...core.wording import counted
@@ -37,6 +37,9 @@ from .dealing import Deal, deal
 from .messages import BUCKET, SCOPE, gathered, in_rounds, joined, length_of, parts_of, reshaped, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
+
+PACKING = frozenset({Family.ORDER, Family.TUPLE, Family.RESHAPE, Family.SLICE, Family.JOIN})
+"""What carries values to and from a bucket."""
 
 # -- which updates can go --------------------------------------------------------------------------------------
 
@@ -230,10 +233,12 @@ def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collectio
     ones in the same order, and none goes away on a rank that does not need its result. One that brings new weights
     waits until the result of the one before it is ``written``, so that one buffer serves all. ``foreign``: states that
     other ranks write."""
-    # As they can run: a gradient that is ready early need not wait, and be kept, for one that is ready late.
+    # As they can run: a gradient that is ready early need not wait, and be kept, for one that is ready late. Packing
+    # into a bucket takes no time: where all are ready at once, they stay in order, which is that of the updates.
     depth: dict[Value, int] = {}
     for node in graph:
-        depth[node] = 1 + max((depth.get(v, 0) for v in node.operands), default=0)
+        above = max((depth.get(v, 0) for v in node.operands), default=0)
+        depth[node] = above + (facts(node.op).family not in PACKING)
     summed = [node for node in graph if is_collective(node) and node not in written]
     row = [*sorted(summed, key=lambda node: depth[node]), *written]
     for previous, node in pairwise(row):
