@@ -161,6 +161,13 @@ def test_weights_travel_in_messages_of_a_size(monkeypatch: pytest.MonkeyPatch) -
     check_bits("mlp_adam_decay", "", None, 2)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_may_have_more_to_give_than_all_others(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While weights are frozen: some messages hold only what this rank has by itself, and some ranks have nothing."""
+    monkeypatch.setattr(messages, "MESSAGE", 40)
+    check_bits("mlp", "gradient-freeze{groups=2,total_steps=4}", None, ranks)
+
+
 @pytest.mark.parametrize("partition", ["whole", "flat"])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("others", ["", "overflow-check", CLIP, f"{CLIP},overflow-check,{SCALE}"])

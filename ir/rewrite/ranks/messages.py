@@ -60,8 +60,9 @@ def _zeros(graph: Graph, length: int, dtype: DType = DType.FLOAT32) -> Value:
 
 
 def cut_out(graph: Graph, value: Value, piece: slice) -> Value:
-    """Some elements of a value, of all in a row."""
-    type_ = TensorType(tensor_type(value).dtype, (piece.stop - piece.start,))
+    """Some elements of a value, of all in a row, as far as there are any."""
+    whole = tensor_type(value)
+    type_ = TensorType(whole.dtype, (min(piece.stop, whole.size) - piece.start,))
     if value.is_zero:
         return _zeros(graph, type_.size, type_.dtype)
     row = in_a_row(graph, value)
@@ -125,10 +126,11 @@ def in_rounds(
     known: Collection[str] = (),
 ) -> Iterator[tuple[Node, dict[str, Value]]]:
     """Brings all ranks the ``rows`` that each of them gives, in messages of a size (:func:`limit_of`): every rank
-    gives its next elements, and zeros behind its last. ``own``: the float32 values that ``rank`` has, by
-    weight. Yields each collective, and the weights that are whole by then, in a row, but for those that are ``known``
-    here."""
+    gives its next elements, and anything behind its last. ``own``: the float32 values that ``rank`` has, by weight;
+    one at least. Yields each collective, and the weights that are whole by then, in a row, but for those that are
+    ``known`` here. Something must be taken of each collective, or it goes."""
     flat = {weight: in_a_row(graph, value) for weight, value in own.items()}
+    spare = next(iter(flat.values()))  # no constant: what computes it would not wait for the message before it
     lengths = list(map(length_of, rows))
     width = limit_of(rows) // DType.FLOAT32.itemsize
     given = [_fragments(row, width) for row in rows]
@@ -139,7 +141,7 @@ def in_rounds(
     for i, begin in enumerate(range(0, max(lengths), width)):
         length = min(width, max(lengths) - begin)
         mine = [cut_out(graph, flat[f.weight], slice(f.own, f.own + f.end - f.begin)) for f in given[rank].get(i, ())]
-        message = in_a_row(graph, joined(graph, mine), length) if mine else _zeros(graph, length)
+        message = in_a_row(graph, joined(graph, mine or [cut_out(graph, spare, slice(0, length))]), length)
         sent = all_gather(graph, message, group, len(rows), scope=SCOPE)
         whole: dict[str, Value] = {}
         received = [(r * length, f) for r, row in enumerate(given) for f in row.get(i, ()) if f.weight in missing]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from ...analysis.effects.effect_list import list_effects
 from ...analysis.effects.state_access import states_behind
@@ -34,7 +34,7 @@ from ..removal import Plan, Removal
 from .buckets import Item, plan_buckets
 from .collectives import WORLD, broadcast, is_collective
 from .dealing import Deal, deal
-from .messages import BUCKET, SCOPE, gathered, in_rounds, joined, length_of, parts_of, reshaped, widened
+from .messages import BUCKET, SCOPE, Row, gathered, in_rounds, joined, length_of, parts_of, reshaped, widened
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
 
@@ -180,17 +180,25 @@ def _give_rows(
     rows = [[(weight, dealt.piece(weight, r)) for weight in copies] for r in range(dealt.ranks)]
     for weight, r in owner.items():
         rows[r].append((weight, slice(0, dealt.elements[weight])))
-    states = {weight: copies.get(weight) or fx.graph.states[weight] for weight, _ in rows[rank]}
-    own = {w: widened(fx.graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
-    # Its own weights are as all get them; but the last one must have a use here that keeps the collective.
-    last = max(rows, key=length_of)[-1:]
-    known = states.keys() - copies.keys() - {weight for weight, _ in last}
     written: dict[Node, Node] = {}
+    if not any(rows):
+        return written
+    # A rank that has nothing gives what it knows of another's.
+    states = {w: copies.get(w) or fx.graph.states[w] for w, _ in rows[rank] or max(rows, key=length_of)[:1]}
+    own = {w: widened(fx.graph, fx.load(state, scope=SCOPE, initial=False)) for w, state in states.items()}
+    known = _known(rows, rank) - copies.keys()
     for collective, whole in in_rounds(fx.graph, rows, own, rank, group, known):
         written[collective] = collective
         for weight, new in whole.items():
             written[collective] = _assign(fx, weight, new)
     return written
+
+
+def _known(rows: Sequence[Row], rank: int) -> set[str]:
+    """The weights of this rank's row that it need not receive: each message that holds them brings others, too."""
+    shared = max(length_of(row) for r, row in enumerate(rows) if r != rank)
+    ends = accumulate(place.stop - place.start for _, place in rows[rank])
+    return {weight for (weight, _), end in zip(rows[rank], ends, strict=True) if end <= shared}
 
 
 def _send(fx: Effects, owner: Mapping[str, int], group: str) -> dict[Node, Node]:
