@@ -9,7 +9,7 @@ from math import sqrt
 from ...ir.analysis.cost.flops import estimated_flops
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.core.attributes import TensorValue
-from ...ir.core.data import Data, ZeroData, from_numpy
+from ...ir.core.data import Data, ZeroData, from_numpy, rounded
 from ...ir.core.errors import OptionError, PassError, nearest
 from ...ir.core.names import ADAPTER, lora_a_of, lora_b_of
 from ...ir.core.program import Program
@@ -198,8 +198,8 @@ class LoRA(Pass):
             drawn = random.normal(0, 1 / rank, type_.shape)
         else:
             drawn = random.uniform(-1 / sqrt(inputs), 1 / sqrt(inputs), type_.shape)
-        if type_.dtype is DType.BFLOAT16:
-            return from_numpy((drawn.astype("float32").view("uint32") >> 16).astype("uint16"))[1]
+        if type_.dtype in (DType.FLOAT16, DType.BFLOAT16):
+            return rounded(*from_numpy(drawn), type_.dtype)
         return from_numpy(drawn.astype(type_.dtype.value))[1]
 
 

@@ -2,13 +2,14 @@
 
 A kernel takes 3 µs or more, however small its operands. A finite check, a norm, a division by the loss scale and a clip
 are seven kernels for each gradient. Gradients that take the same way are joined, take it as one tensor, and are taken
-apart where it ends. The bits are those of each by itself, but for a sum of squares, which adds in another order. A
+apart where it ends. The bits are those of each by itself, but for a sum of squares, which adds in another order: in a
+job of several ranks each is a sum by itself, so that ranks which hold other parts of the gradients add in one order. A
 product that nothing measures stays: it is one kernel for each gradient, as taking apart would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
@@ -29,16 +30,17 @@ FEWEST = 3
 """Tensors that are worth being joined."""
 SMALL = 4 * BIG
 """Elements up to which copying a tensor takes less time than the kernels that it saves."""
+_SquareSum = Callable[[Node], tuple[Node, ...]]
 _LONGEST = 3
 """Scalings one behind the other that are followed: by the loss scale, by a clip."""
 
 
 def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and bool(_packs(graph))
+    return context.target == CPU and bool(_packs(graph, _sums(context)))
 
 
 def run(graph: Graph, context: Context) -> str:
-    packs = _packs(graph)
+    packs = _packs(graph, _sums(context))
     conjunctions = conjunctions_of(graph)
     answers: dict[Value, Value] = {}
     sums: dict[Value, Value] = {}
@@ -53,6 +55,11 @@ def run(graph: Graph, context: Context) -> str:
     graph.erase_all(node for node in list(graph) if node in old)
     graph.sort()
     return f"{counted(sum(map(len, packs)), 'small tensor')} measured and scaled together"
+
+
+def _sums(context: Context) -> _SquareSum:
+    """How sums of squares that may be joined are found."""
+    return square_sum_from if context.ranks == 1 else lambda node: ()
 
 
 def _joined(graph: Graph, ways: Sequence[_Way]) -> Value:
@@ -111,7 +118,7 @@ class _Way:
             yield from way.nodes()
 
 
-def _packs(graph: Graph) -> list[list[_Way]]:
+def _packs(graph: Graph, square_sum_from: _SquareSum) -> list[list[_Way]]:
     """The values that go the same way, in the order of the graph."""
     found: dict[Hashable, list[_Way]] = {}
     behind: set[Value] = set()
@@ -127,7 +134,7 @@ def _packs(graph: Graph) -> list[list[_Way]]:
             continue
         behind.add(start)
         if _is_small(start):
-            way = _way(start, _LONGEST, conjunctions)
+            way = _way(start, _LONGEST, conjunctions, square_sum_from)
             if way.measures:
                 found.setdefault(way.kind, []).append(way)
     places = places_of_sums(graph)
@@ -142,7 +149,7 @@ def _is_small(value: Value) -> bool:
     return small and 0 < tensor_type(value).size < SMALL
 
 
-def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node]) -> _Way:
+def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node], square_sum_from: _SquareSum) -> _Way:
     tests, squares, scaled, passed_on = [], [], [], False
     for user, i in value.use_sites():
         if is_finite_test(user):
@@ -150,7 +157,7 @@ def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node]) -> _Way:
         elif chain := square_sum_from(user):
             squares.append(chain)
         elif longest and i == 0 and is_scaling(user):
-            way = _way(user, longest - 1, conjunctions)
+            way = _way(user, longest - 1, conjunctions, square_sum_from)
             alone = longest == _LONGEST and not way.measures
             passed_on |= alone
             scaled += [] if alone else [way]

@@ -127,10 +127,10 @@ def test_a_panel_takes_the_whole_screen_and_gives_it_back(window: Browser, repor
     before = window.run(PANES)[0]
     window.click("[data-do=full]")
     wait(window, "return document.fullscreenElement !== null && document.querySelector('.canvas').clientHeight > 700")
-    assert window.run(PANES)[0]["scale"] > before["scale"]
+    wait_until(lambda: window.run(PANES)[0]["scale"] > before["scale"], "a larger picture", pause=0.1)
     window.click("[data-do=full]")
     wait(window, "return document.fullscreenElement === null")
-    assert window.run(PANES)[0] == before
+    wait_until(lambda: window.run(PANES)[0] == before, "the picture as it was", pause=0.1)
 
 
 def wait(window: Browser, condition: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...analysis.batch.spans import Span
 from ...analysis.training.network import network_parts
-from ...core.data import BytesData, from_numpy
+from ...core.data import from_numpy, rounded
 from ...core.errors import PassError, nearest
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.interface import interface_of
@@ -91,8 +91,6 @@ class Evaluation:
     def with_values(self, values: Mapping[str, Any], origin: str) -> Evaluation:
         """The network with other weights: arrays by name, float32 for bfloat16; names that it lacks are skipped.
         PassError where one is missing or of another shape or type; ``origin`` says there where they come from."""
-        import numpy as np
-
         state = {}
         for name, variable in self.program.state.items():
             array = values.get(name)
@@ -101,11 +99,8 @@ class Evaluation:
             if array is None or array.shape != variable.shape or array.dtype != wanted:
                 held = "lacks it" if array is None else f"has {array.dtype}{list(array.shape)} for it"
                 raise PassError(f"state '{name}' is {variable.type}, and {origin} {held}")
-            if half:
-                data: Any = BytesData((np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16).tobytes())
-            else:
-                _, data = from_numpy(array)
-            state[name] = replace(variable, data=data)
+            type_, data = from_numpy(array)
+            state[name] = replace(variable, data=rounded(type_, data, DType.BFLOAT16) if half else data)
         return replace(self, program=replace(self.program, state=state))
 
 

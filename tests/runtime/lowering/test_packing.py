@@ -18,8 +18,8 @@ from tests.networks import CASES
 SAFE = "overflow-check,loss-scale{init=1024},clip-gradients{limit=0.01}"
 
 
-def packed(program: bc.Program, graph: str = "step") -> Graph:
-    return lower(program.graphs[graph], Context(program, "cpu"), [packing]).graph
+def packed(program: bc.Program, graph: str = "step", ranks: int = 1) -> Graph:
+    return lower(program.graphs[graph], Context(program, "cpu", ranks=ranks), [packing]).graph
 
 
 def count(graph: Graph, name: str) -> int:
@@ -42,6 +42,15 @@ def test_one_norm(exported: Any) -> None:
     assert [count(after, op) for op in ("Square", "ReduceSum", "AddN")] == [1, 1, 0]
     assert count(before, "Mul") == count(after, "Mul")
     assert count(after, "Slice") == 0
+
+
+def test_in_a_job_each_norm_is_a_sum_by_itself(exported: Any) -> None:
+    """Another rank has other gradients, and must add them up in the same order."""
+    program = bc.compile(bc.load(str(exported("mlp_adam"))), SAFE)
+    before, after = program.graphs["step"], packed(program, ranks=2)
+    squares = [count(before, "Square"), count(before, "ReduceSum")]
+    assert [count(after, "Square"), count(after, "ReduceSum")] == squares
+    assert count(after, "IsFinite") == 1
 
 
 def test_a_sum_of_squares_that_is_cut_into_rows() -> None:
