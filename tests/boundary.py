@@ -11,10 +11,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from boost_compile.ir.text import print_program
+from boost_compile.runtime.lowering import packing
 
 import boost_compile as bc
 from tests.compare import Comparison, State, assert_close, assert_equal
@@ -80,6 +82,13 @@ def train(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:
     `users` is the program before any pass: its names are the user's state.
     """
     return train_in(bc.Session(program, device="CPU"), users, cycles)
+
+
+def train_unpacked(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:
+    """`train`, with the squares of each gradient added up by themselves, as the file says; on CPU a session joins
+    them."""
+    with mock.patch.object(packing, "applies", return_value=False):
+        return train_in(bc.Session(program, device="CPU"), users, cycles)
 
 
 def train_in(session: bc.Session, users: bc.Program, cycles: Cycles) -> list[Seen]:

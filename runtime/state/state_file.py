@@ -79,7 +79,9 @@ def _other_names(what: str) -> RuntimeFailure:
     return RuntimeFailure(
         what,
         python="A state of the same program is expected; strict=False takes what both have.",
-        command="boost-run --load and --resume take a state of the same program; --load … --partial takes what both have.",
+        command=(
+            "boost-run --load and --resume take a state of the same program; --load … --partial takes what both have."
+        ),
     )
 
 

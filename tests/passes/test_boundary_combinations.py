@@ -11,7 +11,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import assert_same_training, check, every_other, slow, train, train_file
+from tests.boundary import assert_same_training, check, every_other, slow, train, train_file, train_unpacked
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch
 from tests.reference import Clip, LossScale, Run, overflowing
@@ -214,7 +214,7 @@ def test_everything_at_once_in_the_file_alone(exported: Exported, tmp_path: Path
     program.save(str(tmp_path / "whole.mindir"))
     data = data_for(name, 4, True)
     alone = train_file(tmp_path / "whole.mindir", source, data)
-    assert_same_training(alone, train(program, source, data))
+    assert_same_training(alone, train_unpacked(program, source, data))
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])

@@ -9,12 +9,21 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from boost_compile.runtime.lowering import packing
 from mindspore import nn, ops
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import LAST, assert_same_training, check, every_other, slow, train, train_file, train_in
+from tests.boundary import (
+    LAST,
+    assert_same_training,
+    check,
+    every_other,
+    slow,
+    train,
+    train_file,
+    train_in,
+    train_unpacked,
+)
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, export, names
 from tests.networks.recurrent import FEATURES
@@ -168,17 +177,13 @@ def test_the_norm_is_reported_when_asked_for(exported: Exported) -> None:
 
 
 @pytest.mark.parametrize("by", ["global-norm", "tensor-norm", "value"])
-def test_the_file_alone_clips_as_the_session_does(
-    exported: Exported, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With every bit, where the session too adds up the squares of each gradient by itself; on CPU it joins them."""
-    monkeypatch.setattr(packing, "applies", lambda graph, context: False)
+def test_the_file_alone_clips_as_the_session_does(exported: Exported, tmp_path: Path, by: str) -> None:
     source = bc.load(str(exported("lenet_bn_decay")))
     program = bc.compile(source, f"{accumulating(2)},{clipping(by, 0.01)}")
     program.save(str(tmp_path / "whole.mindir"))
     data = CASES["lenet_bn_decay"].cycles(3, 2)
-    session = bc.Session(program, device="CPU")
-    assert_same_training(train_file(tmp_path / "whole.mindir", source, data), train_in(session, source, data))
+    ours = train_unpacked(program, source, data)
+    assert_same_training(train_file(tmp_path / "whole.mindir", source, data), ours)
 
 
 def test_half_gradients(exported: Exported) -> None:
