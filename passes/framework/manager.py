@@ -74,6 +74,7 @@ def compile_program(
     passes = parse_pipeline(passes) if isinstance(passes, str) else passes
     if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
         raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
+    _refuse_twice(passes)
     if verify_each is not False:
         from ...ir.verify.verifier import verify
 
@@ -140,6 +141,13 @@ def _run_all(
             _matched_nothing(p, result, done, lenient)
         done.append(p)
     return current
+
+
+def _refuse_twice(passes: Sequence[Pass]) -> None:
+    """What is put in last, and again by later compilations, is there once."""
+    redone = [p.name for p in passes if p.redone]
+    if twice := [name for name in redone if redone.count(name) > 1]:
+        raise PassError(f"'{twice[0]}' is asked for twice: ask for it once, with all its options")
 
 
 def _refuse_self_contained(program: Program, passes: Sequence[Pass]) -> None:

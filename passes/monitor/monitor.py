@@ -16,7 +16,7 @@ from ...ir.core.wording import counted
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.matching import updated_weights
-from ..step.monitored import drop_monitors, is_monitored
+from ..step.monitored import drop_monitors
 from ..step.names import DROPPED, WEIGHT
 from .measures import Plan, accumulators, measure_cycle, measure_micro_batch
 
@@ -136,9 +136,7 @@ class Monitor(Pass):
 
 
 def _refuse(program: Program, what: Sequence[str]) -> None:
-    """PassError for programs that cannot be measured, or not in this way, each with a remedy."""
-    if is_monitored(program):
-        raise PassError("the program is monitored already: ask for monitor once, with everything in what=[…]")
+    """PassError for programs that cannot be measured in this way, each with a remedy."""
     if "noise-scale" not in what:
         return
     remedy = "leave noise-scale out of what=[…]"

@@ -489,6 +489,12 @@ def test_a_reproducer_goes_elsewhere_if_it_must(program: Program, tmp_path: Path
     path.unlink()
 
 
+@pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if kind.redone])
+def test_what_is_put_in_last_is_asked_for_once(program: Program, name: str) -> None:
+    with pytest.raises(PassError, match=f"'{name}' is asked for twice: ask for it once"):
+        compile_program(program, f"{name},{name}")
+
+
 def test_no_reproducer_is_written_unasked(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InternalError) as caught:
