@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,20 @@ FAULTS: list[tuple[str, Change, str, set[str]]] = [
 ]
 
 
-def test_faults_made_on_purpose_are_named_within_one_cycle(exported: Callable[[str], Path]) -> None:
+class Fault(bc.Callback):
+    """Changes a state of the session behind the last cycle that goes well."""
+
+    def __init__(self, place: str, change: Change):
+        self.place, self.change = place, change
+
+    def on_cycle(self, session: Any, cycle: Any) -> None:
+        if cycle.number == USUAL:
+            value = session.state([self.place])[self.place]
+            session.load_state({self.place: np.asarray(self.change(value), value.dtype)}, strict=False)
+
+
+def test_faults_made_on_purpose_are_named_within_one_cycle(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    """As a user reads it: in the file of a log, of a training by ``fit``."""
     program = bc.compile(bc.load(exported("mlp_adam")), "overflow-check,monitor")
     session = bc.Session(program)
     batch = CASES["mlp_adam"].batches(1)[0]
@@ -47,23 +61,24 @@ def test_faults_made_on_purpose_are_named_within_one_cycle(exported: Callable[[s
     found: list[tuple[str, str, set[str]]] = []
     for place, change, what, weights in FAULTS:
         session.load_state(start)
-        examiner = Examiner()
-        for _ in range(USUAL):
-            session.step(*batch)
-            assert examiner.examine(session.monitors()) == [], "nothing is wrong yet"
-        given = batch
+        images, *others = (np.concatenate([a] * (USUAL + 1)) for a in batch)
+        log = tmp_path / "run.jsonl"
+        callbacks: list[bc.Callback] = [bc.Log(f"jsonl:{log}")]
         if place == "data":
-            given = (change(batch[0]).astype(np.float32), *batch[1:])
+            images[-len(batch[0]) :] = change(batch[0])
         else:
-            value = session.state([place])[place]
-            session.load_state({place: np.asarray(change(value), value.dtype)}, strict=False)
-        session.step(*given)
-        findings = [f for f in examiner.examine(session.monitors()) if f.what == what]
-        assert {f.weight for f in findings} >= weights, (place, what, findings)
-        assert {f.cycle for f in findings} == {USUAL + 1}
-        found.append((place, what, {f.weight for f in findings if "of the weight is" in f.detail}))
+            callbacks.append(Fault(place, change))
+        session.fit(
+            (images, *others), epochs=1, shuffle=False, callbacks=callbacks, allow_nonfinite=True, progress=False
+        )
+        _, *cycles, _ = map(json.loads, log.read_text().splitlines())
+        assert [c["cycle"] for c in cycles if "findings" in c] == [USUAL + 1], "nothing is wrong before, and then it is"
+        findings = [f for f in cycles[USUAL]["findings"] if f["what"] == what]
+        named = {f["weight"] for f in findings}
+        assert named >= weights, (place, what, findings)
+        found.append((place, what, {f["weight"] for f in findings if "of the weight is" in f["detail"]}))
         if weights != WEIGHTS and what != SPIKE:
-            assert {f.weight for f in findings} == weights
+            assert named == weights
     # A weight that is not finite itself is told from those whose gradients it spoils.
     assert [own for place, what, own in found if what == NOT_FINITE][:2] == [{"hidden.weight"}, {"output.bias"}]
     assert len(found) == 10
