@@ -53,6 +53,7 @@ their place; above each stands when it was measured or, where that was not recor
 | [memory.md](memory.md) | cycles, estimates, budgets | `memory.cycles`, `memory.estimates`, `recompute.budgets` |
 | [scaling.md](scaling.md) | all tables | `scaling.passes`, `scaling.ranks`, `scaling.largest`, `scaling.model` |
 | [monitoring.md](monitoring.md) | time of a step | `monitors` |
+| [convolutions.md](convolutions.md) | all tables | `convolutions` |
 | [fine-tuning.md](fine-tuning.md) | what adapters cost | `fine_tuning` |
 | [mixed-precision.md](mixed-precision.md) | digits | `digits_precision.12` |
 | [memory.md](memory.md) | recompute, by the clock | hand, from `python -m benchmarks.recompute steps` |
@@ -71,6 +72,7 @@ SECTIONS = {
     "peers": "Other graph IRs",
     "call_cost": "What a call costs beside the graph",
     "native_step": "A step against MindSpore's own",
+    "feeding": "Feeding a step",
     "step_time": "What a pass costs in a step",
     "safety": "What safety costs in a step",
     "less_bn": "What fewer BatchNorms save",

@@ -1,0 +1,110 @@
+"""What feeding costs: `Session.fit` and `Model.train` beside steps on tensors that are there already.
+
+python -m benchmarks.feeding            # prints the table
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+from mindspore.train import Model
+
+import boost_compile as bc
+from benchmarks.tables import table
+from tests.networks import CASES, Batch, Case, build, export
+
+MEASURED = {"lenet_bn, 32": 128, "resnet18, 8": 10}
+"""The micro-batches of an epoch by the network and the samples of a micro-batch."""
+TURNS = 7
+Epoch = Callable[[], object]
+"""Trains for one epoch, and waits for its end."""
+
+
+def rows_of(columns: Batch) -> ds.Dataset:
+    """The samples from Python, one by one, each through a function, as batches."""
+    rows = [tuple(np.asarray(column[i]) for column in columns) for i in range(len(columns[0]))]
+    return ds.GeneratorDataset(rows, ["image", "label"], shuffle=False).map(lambda image: image * 1.0, ["image"])
+
+
+def epochs(case: Case, count: int, folder: Path) -> dict[str, Epoch]:
+    batches = case.batches(count)
+    columns = tuple(np.concatenate(column) for column in zip(*batches, strict=True))
+    tensors = [tuple(ms.Tensor(array) for array in batch) for batch in batches]
+    slices = ds.NumpySlicesDataset(columns, ["image", "label"], shuffle=False).batch(case.batch_size)
+    mapped = rows_of(columns).batch(case.batch_size)
+    path = export(case, folder)
+    stepped, fed = bc.Session(str(path)), bc.Session(str(path))
+    native, model = build(case).train_step, Model(build(case).train_step)
+
+    def steps(step: Callable[..., object], loss: Callable[[object], object]) -> Epoch:
+        def epoch() -> None:
+            for batch in tensors:
+                result = step(*batch)
+            loss(result)
+
+        return epoch
+
+    return {
+        "Session.step": steps(stepped.step, lambda result: result.loss),  # type: ignore[attr-defined]
+        "fit: arrays": lambda: fed.fit(columns),
+        "fit: slices": lambda: fed.fit(slices),
+        "fit: generator, map": lambda: fed.fit(mapped),
+        "TrainOneStepCell": steps(native, lambda result: result.asnumpy()),  # type: ignore[attr-defined]
+        "Model.train: slices": lambda: model.train(1, slices, dataset_sink_mode=False),
+        "Model.train: generator, map": lambda: model.train(1, mapped, dataset_sink_mode=False),
+    }
+
+
+def measure(case: Case, count: int) -> dict[str, list[float]]:
+    """Seconds of a micro-batch, in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        ways = epochs(case, count, Path(folder))
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for turn in range(TURNS + 1):
+        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
+            epoch = ways[name]
+            begun = time.perf_counter()
+            epoch()
+            if turn:  # the first one compiles
+                times[name].append((time.perf_counter() - begun) / count)
+    return times
+
+
+NOTES = f"""\
+Micro-batches in a second, by those of steps on tensors that are there already (the first column, in ms a micro-batch):
+medians of {TURNS} epochs, all in turns in one process. *fit: arrays*: `Session.fit` over numpy arrays, shuffled;
+*slices*: `NumpySlicesDataset`, batched; *generator, map*: `GeneratorDataset` with a function of Python on each sample,
+batched. *Model.train*: over `nn.TrainOneStepCell`, by that cell's own steps; on a CPU MindSpore does not sink datasets.
+An epoch has {" and ".join(f"{count} micro-batches ({row})" for row, count in MEASURED.items())}. Goal of fit: 0.97."""
+
+
+def run(measured: Sequence[str] = tuple(MEASURED)) -> str:
+    rows = []
+    for row in measured:
+        name, size = row.split(",")
+        times = measure(replace(CASES[name], batch_size=int(size)), MEASURED[row])
+        middle = {way: statistics.median(of) for way, of in times.items()}
+        cells = [row]
+        bare = ""
+        for way, of in times.items():
+            if way in ("Session.step", "TrainOneStepCell"):
+                bare = way
+                cells.append(f"{middle[way] * 1e3:.2f} ms ({min(of) * 1e3:.2f} to {max(of) * 1e3:.2f})")
+            else:
+                cells.append(f"{middle[bare] / middle[way]:.3f}")
+        rows.append(cells)
+    return "\n".join([NOTES, "", *table(["network, batch", *times], rows)])
+
+
+if __name__ == "__main__":
+    print(run(tuple(sys.argv[1:]) or tuple(MEASURED)))
