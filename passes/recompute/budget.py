@@ -19,7 +19,7 @@ from ...ir.analysis.cost.times import of_cycle
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
-from ...ir.core.wording import print_budget
+from ...ir.core.wording import counted, print_budget
 from ...ir.rewrite.cpu.as_run import as_run
 from ...ir.rewrite.cpu.half_kernels import with_casts
 from ...ir.rewrite.effects.editing import Effects
@@ -31,7 +31,7 @@ from .plans import Plan, Priced, blocks, cheap, kept_bytes
 MARGIN = 0.05
 """By how much a session may grow beyond the estimate (docs/memory.md)."""
 COUNTS = (2, 4, 8, 16, 32)
-SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Into how many pieces the forward part is cut, where a budget is looked for, and where everything runs again."""
 PRICES = (0, *(125 << k for k in range(11)), 1 << 40)
 """Picoseconds that it may cost to save a byte: from nothing to anything. Adding two float32 costs 250."""
@@ -132,7 +132,7 @@ class _Trials:
         def of_size(count: int) -> Plan:
             return lambda forward: pieces(forward, kept_bytes(forward) // count)
 
-        found = [self.judge(f"{text}, in {count} pieces", of_size(count)) for count in SIZES]
+        found = [self.judge(f"{text}, in {counted(count, 'piece')}", of_size(count)) for count in SIZES]
         return min(found, key=lambda tried: (not tried.copies, tried.bytes, tried.extra))
 
     def lowest_price(self, limit: int, count: int) -> None:

@@ -12,14 +12,21 @@ from boost_compile.ir.core.types import TensorType
 from boost_compile.passes.recompute.budget import MARGIN, least
 
 import boost_compile as bc
-from tests.networks import CASES
+from tests.data_parallel_job import Run, write
+from tests.networks import CASES, names
+from tests.ranks import run_ranks
 
 Exported = Callable[[str], Path]
 CELLS = ("residual_in_place", "dropout", "gpt", "vit", "mlp_half_compute", "mlp_loss_scale_dynamic")
 """The first crosses BatchNorms and adds in place, the second crosses a Dropout."""
 DRAWING = "mobilenet_v2_dropout"
 
-
+EVERYWHERE = (
+    "",
+    "gradient-accumulation{steps=2,split=fused},clip-gradients?{by=global-norm,limit=0.05},loss-scale?{mode=dynamic}",
+    "gradient-accumulation{steps=2},gradient-freeze?{groups=2,type=interval},overflow-check?",
+)
+"""Beside these every network of the zoo keeps its bits: without accumulation, and with both of its splits."""
 BESIDE = (
     "clip-gradients{by=global-norm,limit=0.05}",
     "loss-scale{mode=dynamic,init=1024,factor=2,window=2}",
@@ -48,6 +55,22 @@ def test_every_state_has_the_same_bits(name: str, exported: Exported) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("beside", EVERYWHERE)
+@pytest.mark.parametrize("name", names(runs_on_cpu=True))
+def test_every_network_has_the_same_bits(name: str, beside: str, exported: Exported) -> None:
+    """After three cycles. What refuses to accumulate, or has nothing that can run again, is skipped with the reason."""
+    source = bc.load(str(exported(name)))
+    try:
+        plain = bc.compile(source, beside) if beside else source
+        recomputed = bc.compile(source, f"{beside},recompute".strip(","))
+    except bc.Error as error:
+        pytest.skip(str(error))
+    batches = CASES[name].batches(6 if beside else 3)
+    wanted, found = trained(plain, batches), trained(recomputed, batches)
+    assert {k for k in wanted if wanted[k].tobytes() != found[k].tobytes()} == set()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize(
     ("name", "size"),
@@ -68,6 +91,30 @@ def test_every_state_has_the_same_bits_under_the_plan_of_a_budget(
     batches = [tuple(_random(rng, value.type) for value in inputs) for _ in range(4)]
     wanted, states = trained(plain, batches), trained(found, batches)
     assert {k for k in wanted if wanted[k].tobytes() != states[k].tobytes()} == set()
+
+
+RANKS = (
+    ("lenet_bn", 1, ""),
+    ("gpt", 2, "gradient-accumulation{steps=2,split=fused},clip-gradients{limit=0.05},"),
+    ("residual_in_place", 2, "gradient-accumulation{steps=2},overflow-check,loss-scale{mode=dynamic},"),
+)
+
+
+@pytest.mark.slow
+def test_ranks_have_the_same_bits(exported: Exported, tmp_path: Path) -> None:
+    runs = []
+    for name, micro, before in RANKS:
+        for key in ("plain", "again"):
+            passes = f"{before}{'recompute,' * (key == 'again')}data-parallel"
+            path = tmp_path / f"{key} {name}.boost"
+            bc.compile(bc.load(str(exported(name))), passes).save(str(path))
+            runs.append(Run(path.stem, name, str(path), micro=micro))
+    write(runs, tmp_path / "runs.json")
+    for values in run_ranks("tests.data_parallel_job", 2, str(tmp_path)):
+        of_plain = {key: value for key, value in values.items() if key.startswith("plain ")}
+        assert len(of_plain) > 3 * 3 * 10
+        changed = {k for k in of_plain if of_plain[k].tobytes() != values[k.replace("plain", "again", 1)].tobytes()}
+        assert changed == set()
 
 
 def _random(rng: np.random.Generator, type_: TensorType) -> np.ndarray:
