@@ -33,6 +33,7 @@ OTHERS = (
     f"LogSoftmax(%x, -1) : {X}",
     f"LayerNorm(%x, %row, %row, -1, -1, 0.00001) : ({X}, float32[1024,1], float32[1024,1])",
     f"Transpose(%x, (1, 0)) : {X}",
+    "Transpose(%heads, (0, 2, 1, 3)) : float32[16,128,8,64]",
     f"Tile(%column, (1, 1024)) : {X}",
     f"DropoutGrad(%x, %x) {{keep_prob = 0.5}} : {X} kind(1)",
     f"MaskedFill(%x, %mask, %one) : {X}",

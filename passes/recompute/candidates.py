@@ -20,6 +20,7 @@ from ...ir.core.primitives import VIEWS, Family, facts, named
 from ...ir.core.types import TensorType, TupleType, holds_function
 from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.cpu.broadcasting import is_lowered
+from ...ir.rewrite.cpu.transposing import moves_rows
 from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
 from .stand_ins import has_stand_in, is_kept
@@ -34,8 +35,9 @@ _PRODUCTS = named(
 class Forward:
     """The forward part of a graph as the pass sees it. ``nodes``: those in the main graph that compute tensors, in
     order. ``replaced``: those that another node stands in for (:mod:`.stand_ins`). ``wanted``: those that the backward
-    part takes. ``obstacles``: why a node cannot run again, "" if it can. ``order``: all nodes of the graph as they run.
-    ``phase``: the updates before each (:mod:`ir.analysis.training.phases`)."""
+    part takes. ``kept``: what is in memory for these, which may be views of it. ``obstacles``: why a node cannot run
+    again, "" if it can. ``order``: all nodes of the graph as they run. ``phase``: the updates before each
+    (:mod:`ir.analysis.training.phases`)."""
 
     graph: Graph
     target: str
@@ -43,6 +45,7 @@ class Forward:
     nodes: list[Node]
     replaced: set[Node]
     wanted: set[Node]
+    kept: set[Node]
     obstacles: Mapping[Node, str]
     order: list[Node]
     phase: Mapping[Node, int]
@@ -74,7 +77,9 @@ def forward_of(graph: Graph, target: str) -> Forward:
     for node in nodes:
         if phase[node] and any(isinstance(v, State) for v in node.operands):
             obstacles[node] = "it reads a state that was updated before"
-    return Forward(graph, target, parts, nodes, replaced, wanted, obstacles, order, phase)
+    forward = Forward(graph, target, parts, nodes, replaced, wanted, set(), obstacles, order, phase)
+    forward.kept.update(forward.memory(wanted))
+    return forward
 
 
 def without_writes(graph: Graph) -> None:
@@ -97,7 +102,8 @@ def is_cheap(node: Node) -> bool:
 
 def _kernel_memory(node: Node) -> int:
     """What a second kernel would keep, where that grows with the result as the blocks of a product do not."""
-    return 0 if is_lowered(node) or node.op.name in _PRODUCTS else kernel_memory(node, 1)
+    lowered = is_lowered(node) or moves_rows(node)
+    return 0 if lowered or node.op.name in _PRODUCTS else kernel_memory(node, 1)
 
 
 def is_view(node: Node) -> bool:

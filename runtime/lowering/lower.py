@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph
-from ...ir.rewrite.cpu import broadcasting, clearing, host_clearing, late_casts, staggering
+from ...ir.rewrite.cpu import broadcasting, clearing, host_clearing, late_casts, staggering, transposing
 from . import (
     adasum,
     alone,
@@ -40,7 +40,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, half_state, broadcasting, late_casts,
+    reciprocal, predication, half_state, broadcasting, transposing, late_casts,
     packing, stacking, norm_as_test, finite_test, clearing, staggering, averages,
     *FOR_ANY_GRAPH,
 )  # fmt: skip

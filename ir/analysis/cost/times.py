@@ -27,7 +27,7 @@ _PRODUCTS = named(
 
 def picoseconds(nodes: Iterable[Node], target: str = CPU) -> int:
     """The sum over nodes, one after another."""
-    return sum(estimated_flops((node,)) * _for_one(node.op.name, target) for node in nodes)
+    return sum(estimated_flops((node,)) * _for_one(node, target) for node in nodes)
 
 
 def of_cycle(program: Program) -> int:
@@ -38,6 +38,15 @@ def of_cycle(program: Program) -> int:
     )
 
 
-def _for_one(name: str, target: str) -> int:
+def _for_one(node: Node, target: str) -> int:
+    name = node.op.name
     default = _PRODUCT if name in _PRODUCTS else _OTHER
+    if name == "Transpose" and _keeps_rows(node):
+        return default
     return PICOSECONDS.get(name, default) if target == CPU else default
+
+
+def _keeps_rows(node: Node) -> bool:
+    """Whether the last axis stays last: then memory is moved row by row."""
+    axes = node.operand(1).literal if node.num_operands > 1 else None
+    return isinstance(axes, tuple) and bool(axes) and axes[-1] in (-1, len(axes) - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...analysis.cost.running_order import running_order
 from ...core.graph import Graph
 from ...core.primitives import CPU
-from . import broadcasting, clearing, host_clearing, late_casts, staggering
+from . import broadcasting, clearing, host_clearing, late_casts, staggering, transposing
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ def as_run(graph: Graph) -> Graph:
     """A copy of a graph, its nodes in the order in which they run."""
     graph = graph.clone()[0]
     here = _OnCpu()
-    for lowering in (host_clearing, broadcasting, late_casts, clearing, staggering):
+    for lowering in (host_clearing, broadcasting, transposing, late_casts, clearing, staggering):
         if lowering.applies(graph, here):
             lowering.run(graph, here)
     for part in graph.all_graphs():
