@@ -52,7 +52,7 @@ def _cut(forward: Forward, piece: Sequence[Node], price: int, cost: Callable[[No
         for operand in forward.operands(node) if known is not None else ():
             network.add_edge((operand, "there"), (node, "again"), capacity=worst)
             if operand not in inside:
-                taken = operand in forward.wanted or is_view(operand)
+                taken = operand in forward.kept or is_view(operand)
                 network.add_edge("given", (operand, "there"), capacity=0 if taken else price * bytes_of(operand))
         if node in forward.wanted:
             network.add_edge((node, "there"), "wanted", capacity=worst)

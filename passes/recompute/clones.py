@@ -41,7 +41,7 @@ def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -
     it is. ``effects``: those of the graph; the caller commits them. Linear in nodes and operands, but for sorting."""
     done = Copies()
     gradients = Gradients(forward)
-    kept = forward.memory(forward.wanted)
+    kept = set(forward.kept)
     writer = _Writer(forward, effects)
     for piece in pieces:
         wanted = [node for node in piece if node in forward.wanted]

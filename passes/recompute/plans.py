@@ -15,8 +15,8 @@ Plan = Callable[[Forward], list[set[Node]]]
 
 
 def kept_bytes(forward: Forward) -> int:
-    """The bytes of forward values that the backward part takes."""
-    return sum(bytes_of(node) for node in forward.wanted if not is_view(node))
+    """The bytes of forward values that are in memory for the backward part."""
+    return sum(map(bytes_of, forward.kept))
 
 
 def cheap(forward: Forward, limit: int) -> list[set[Node]]:
@@ -31,9 +31,8 @@ def blocks(forward: Forward, limit: int) -> list[set[Node]]:
 
 
 def root_blocks(forward: Forward) -> list[set[Node]]:
-    """Everything, in as many pieces as the root of the number of values that the backward part takes."""
-    count = sum(not is_view(node) for node in forward.wanted)
-    return blocks(forward, kept_bytes(forward) // max(isqrt(count), 1))
+    """Everything, in as many pieces as the root of the number of values that are in memory for the backward part."""
+    return blocks(forward, kept_bytes(forward) // max(isqrt(len(forward.kept)), 1))
 
 
 def cells(forward: Forward, glob: str) -> list[set[Node]]:
@@ -100,7 +99,7 @@ def _look(forward: Forward, piece: list[Node]) -> tuple[object, ...]:
     def operand(value: Node) -> object:
         if value in at:
             return at[value]
-        known = value in forward.wanted or is_view(value)
+        known = value in forward.kept or is_view(value)
         return outside.setdefault(value, len(outside)), 0 if known else bytes_of(value)
 
     return tuple(

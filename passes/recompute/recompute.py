@@ -65,8 +65,7 @@ class Recompute(Pass):
             result.summary = f"nothing runs again: the estimate of {result.statistics['estimate']} fits as it is"
             for name, forward in forwards.items():
                 result.matched += len(forward.wanted)
-                kept = forward.memory(forward.wanted)
-                for node in (node for node in forward.nodes if node in kept):
+                for node in (node for node in forward.nodes if node in forward.kept):
                     result.miss(f"{name}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): it fits as it is")
             return result
         refused: dict[str, None] = {}
@@ -110,9 +109,8 @@ def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> d
     refused: dict[str, None] = {}
     result.changed += len(done.copied)
     result.matched += len(forward.wanted)
-    kept = forward.memory(forward.wanted)
     for node in forward.nodes:
-        if node in kept and node not in done.copied:
+        if node in forward.kept and node not in done.copied:
             reason = _reason(node, forward, done)
             result.miss(f"{graph}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): {reason}")
             if node in done.unguarded or node in done.useless:

@@ -10,9 +10,9 @@ from .candidates import Forward, bytes_of, is_view
 
 
 def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda node: False) -> list[list[Node]]:
-    """The nodes of a forward part in pieces, each with about ``limit`` bytes of values that the backward part takes.
-    A piece ends at the narrowest place behind half of its bytes; values that are ``free`` to keep do not count there.
-    Linear in nodes and operands.
+    """The nodes of a forward part in pieces, each with about ``limit`` bytes of values that are kept for the backward
+    part. A piece ends at the narrowest place behind half of its bytes; values that are ``free`` to keep do not count
+    there. Linear in nodes and operands.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, algorithm 3; there a piece ends where the
     limit is reached.
@@ -21,12 +21,12 @@ def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda
     cuts = [0]
     held, best = 0, 0
     for at, node in enumerate(nodes):
-        held += bytes_of(node) if node in forward.wanted and not is_view(node) else 0
+        held += bytes_of(node) if node in forward.kept else 0
         if 2 * held < limit or crossing[at + 1] <= crossing[best] or best <= cuts[-1]:
             best = at + 1
         if held >= limit:
             cuts.append(best)
-            held = sum(bytes_of(n) for n in nodes[best : at + 1] if n in forward.wanted and not is_view(n))
+            held = sum(bytes_of(n) for n in nodes[best : at + 1] if n in forward.kept)
             best = at + 1
     return [nodes[a:b] for a, b in pairwise([*cuts, len(nodes)]) if a < b]
 
