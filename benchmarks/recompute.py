@@ -30,15 +30,18 @@ NETWORKS = (
 )  # fmt: skip
 TIMED = (
     ("deep_mlp", 2048, 2.0),
+    ("deeper_mlp", 2048, 2.0),
+    ("deeper_mlp", 2048, 4.0),
     ("gpt_medium", 4, 2.0),
+    ("gpt_deep", 16, 2.0),
+    ("gpt_deep", 16, 4.0),
     ("vit", 256, 2.0),
     ("resnet18", 128, 1.5),
-    ("deeper_mlp", 2048, 4.0),
 )
 """By how much the values that the forward part keeps are to shrink."""
 HAND = (("deep_mlp_recomputed", 2048), ("gpt_medium_recomputed", 4))
-STEPS = 10
-TURNS = 6
+STEPS, TURNS, SECONDS = 10, 6, 1.5
+"""Steps of a turn, at most, and about how long they take; turns that are timed."""
 PLANNED = (("resnet18", 32), ("mobilenet_v2", 32), ("resnet50", 8))
 
 
@@ -121,14 +124,18 @@ def turns(one: str, other: str, pipeline: str) -> None:
     rng = np.random.default_rng(0)
     batch = [_random(rng, value.type) for value in sessions[0].consumer.inputs]
     times: list[list[float]] = [[], []]
+    steps = 1
     for turn in range(TURNS + 1):
         for k, session in enumerate(sessions):
             begun = time.perf_counter()
-            for _ in range(STEPS):
+            for _ in range(steps):
                 float(session.step(*batch).loss)
-            if turn:
-                times[k].append((time.perf_counter() - begun) / STEPS)
-    medians = [statistics.median(one) for one in times]
+            times[k].append((time.perf_counter() - begun) / steps)
+        if not turn:
+            again = time.perf_counter()
+            float(sessions[0].step(*batch).loss)
+            steps = max(1, min(STEPS, round(SECONDS / (time.perf_counter() - again))))
+    medians = [statistics.median(one[1:]) for one in times]
     plan = next(r for r in second.reports if r.name == "recompute").statistics["plan"]
     pools = [bc.memory(program).pool for program in (first, second)]
     print(json.dumps({"ratio": medians[1] / medians[0], "ms": medians, "plan": plan, "pools": pools}))
