@@ -42,6 +42,8 @@ TIMED = (
 HAND = (("deep_mlp_recomputed", 2048), ("gpt_medium_recomputed", 4))
 STEPS, TURNS, SECONDS = 10, 6, 1.5
 """Steps of a turn, at most, and about how long they take; turns that are timed."""
+OF_NODES = tuple(MB * size for size in (24, 20, 16, 12, 8, 4, 0))
+"""What nodes that run again may take of a session, beside the pool."""
 PLANNED = (("resnet18", 32), ("mobilenet_v2", 32), ("resnet50", 8))
 
 
@@ -78,28 +80,20 @@ def _budgets(folder: Path, only: str) -> list[Sequence[str]]:
 
 def _steps(folder: Path, only: str) -> list[Sequence[str]]:
     """Steps of two programs in one process, in turns, and the ratio of their medians."""
-    from boost_compile.passes.recompute.budget import MARGIN
-    from boost_compile.passes.recompute.candidates import forward_of
-    from boost_compile.passes.recompute.plans import kept_bytes
-
     import boost_compile as bc
 
-    cases: list[tuple[str, Path, Path, float]] = []
+    cases: list[tuple[str, Path, Path, str]] = []
     for name, size, share in TIMED:
         if only in (name, ""):
             path = export_at(name, size, folder)
-            source = bc.load(str(path))
-            kept = sum(kept_bytes(forward_of(graph, source.target)) for graph in source.graphs.values())
-            goal = bc.memory(source).total - kept * (1 - 1 / share)
-            cases.append((f"{name} {size}, activations ÷{share:g}", path, path, goal))
+            cases.append((f"{name} {size}, activations ÷{share:g}", path, path, _for_share(path, share)))
     for name, size in HAND:
         if only in (name, ""):
             by_hand, own = export_at(name, size, folder), export_at(name.removesuffix("_recomputed"), size, folder)
             goal = bc.memory(bc.load(str(by_hand))).total
-            cases.append((f"{own.stem}, Cell.recompute()", by_hand, own, goal))
+            cases.append((f"{own.stem}, Cell.recompute()", by_hand, own, _within(goal)))
     rows = []
-    for title, one, other, goal in cases:
-        pipeline = f"recompute{{budget={int(goal * (1 + MARGIN)) + 1}B}}"
+    for title, one, other, pipeline in cases:
         command = [sys.executable, "-m", "benchmarks.recompute", "--turns", str(one), str(other), pipeline]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -110,6 +104,34 @@ def _steps(folder: Path, only: str) -> list[Sequence[str]]:
             rows.append([title, *pools, f"{found['ratio']:.2f}", found["plan"]])
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
+
+
+def _within(estimate: float) -> str:
+    """The pipeline for a session with this estimate, in bytes."""
+    from boost_compile.passes.recompute.budget import MARGIN
+
+    return f"recompute{{budget={int(estimate * (1 + MARGIN)) + 1}B}}"
+
+
+def _for_share(path: Path, share: float) -> str:
+    """The pipeline for the cheapest plan by which the pool loses the values that are kept but for a ``share``th. A
+    budget is for the whole session, in which nodes that run again are there too, so it is looked for from above."""
+    from boost_compile.passes.recompute.candidates import forward_of
+    from boost_compile.passes.recompute.plans import kept_bytes
+
+    import boost_compile as bc
+
+    source = bc.load(str(path))
+    before = bc.memory(source)
+    less = sum(kept_bytes(forward_of(graph, source.target)) for graph in source.graphs.values()) * (1 - 1 / share)
+    for nodes in OF_NODES:
+        pipeline = _within(before.total - less + nodes)
+        try:
+            if bc.memory(bc.compile(source, pipeline)).pool <= before.pool - less:
+                return pipeline
+        except bc.Error:
+            break
+    return pipeline
 
 
 def turns(one: str, other: str, pipeline: str) -> None:
