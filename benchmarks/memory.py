@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine import peak_resident
+from benchmarks.machine import kept, peak_resident
 from benchmarks.tables import ROOT, table
 
 MB = 1 << 20
@@ -124,7 +124,7 @@ def _estimates(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
         for size in sizes if not only or name in only else ():
             path = export_at(name, size, folder)
             for kind, pipeline in PIPELINES.items():
-                found, guess = measure(path, pipeline), estimated(path, pipeline)
+                found, guess = kept(f"{path.stem} {pipeline}", measure, path, pipeline), estimated(path, pipeline)
                 grown = found["peak"] - found["before"]
                 off = f"{100 * (guess / grown - 1):+.0f} %"
                 rows.append([f"{name}, {kind}", str(size), f"{grown / MB:.0f}", f"{guess / MB:.0f}", off])

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import kept
 from benchmarks.memory import MB, _random, export_at, measure
 from benchmarks.tables import ROOT, table
 
@@ -60,19 +61,20 @@ def _budgets(folder: Path, only: str) -> list[Sequence[str]]:
         source = bc.load(str(path))
         high = fitting(source, 1 << 50)[0].bytes
         low = min(high, least(source)[0].bytes)
-        grown: dict[str, int] = {}
+        seen: set[str] = set()
         for k in range(10):
             budget = int((high + (low - high) * k / 9) * (1 + MARGIN)) + 1
             pipeline = f"recompute{{budget={budget}B}}"
             plan = fitting(source, budget)[0]
-            if plan.text not in grown:
-                found = measure(path, pipeline)
-                grown[plan.text] = found["peak"] - found["before"]
-            seen = grown[plan.text]
-            held = "" if seen <= budget else "over"
+            if plan.text in seen:
+                continue
+            seen.add(plan.text)
+            found = kept(f"{path.stem} {plan.text}", measure, path, pipeline)
+            grown = found["peak"] - found["before"]
+            measured = f"{grown / MB:.0f}" + (", over" if grown > budget else "")
             rows.append(
-                [f"{name} {size}", f"{budget / MB:.0f}", plan.text, f"{plan.bytes / MB:.0f}", f"{seen / MB:.0f}",
-                 f"{100 * (plan.bytes / seen - 1):+.0f} %", f"{100 * plan.extra:+.0f} %", held]
+                [f"{name} {size}", f"{budget / MB:.0f}", plan.text, f"{100 * plan.extra:+.0f} %", measured,
+                 f"{plan.bytes / MB:.0f}", f"{100 * (plan.bytes / grown - 1):+.0f} %"]
             )  # fmt: skip
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
@@ -185,7 +187,7 @@ def _planning(folder: Path, only: str) -> list[Sequence[str]]:
 PARTS: dict[str, tuple[Callable[[Path, str], list[Sequence[str]]], list[str]]] = {
     "budgets": (
         _budgets,
-        ["network", "budget (MB)", "plan", "estimated", "measured", "estimate off by", "extra work", ""],
+        ["program, batch", "budget", "runs again", "extra time", "measured", "estimated", "off by"],
     ),
     "steps": (_steps, ["case", "pool (MB)", "pool with recompute", "step, times", "plan"]),
     "planning": (_planning, ["network", "nodes", "plans tried", "seconds"]),
