@@ -2,7 +2,8 @@
 
 A primitive without a kernel of half precision computes in float32. MindSpore casts each of its operands for each use,
 but takes what another such primitive computed as it is. So values between them are float32, and a weight in half
-precision is there once more for each use from the start of the step on. Found in the graphs that MindSpore dumps
+precision is there once more for each use from the start of the step on. What takes half precision has a cast of its own
+in front, behind Depends: until then the value is kept in float32. Found in the graphs that MindSpore dumps
 (``hwopt_pm_3_insert_cast_cpu``).
 """
 
@@ -14,7 +15,7 @@ from ...analysis.cost.kernel_memory import PLACES_IN_HALF
 from ...analysis.cost.running_order import is_kernel, running_order
 from ...analysis.effects.tokens import orders_only
 from ...builders.cast import cast
-from ...core.graph import Graph, Node, rewire
+from ...core.graph import Graph, Node
 from ...core.kernels import kernels
 from ...core.op import CALL
 from ...core.primitives import CPU
@@ -38,17 +39,22 @@ def with_casts(graph: Graph) -> Graph:
 def _cast(graph: Graph) -> None:
     wide = dict.fromkeys(node for node in graph if _lacks_kernel(node))
     wide |= dict.fromkeys(item for node in wide for item in node.uses if item.op.name == "TupleGetItem")
+    for node in graph:
+        if node.op.name == "Depend" and node.operand(0) in wide:
+            wide[node] = None
     for node in wide:
         with graph.inserting_before(node):
             for i, value in enumerate(node.operands):
-                if isinstance(value, Node) and value not in wide and _is_half_tensor(value.type):
+                takes = isinstance(value, Node) and not orders_only(node, i)
+                if takes and value not in wide and _is_half_tensor(value.type):
                     node.set_operand(i, cast(graph, value, DType.FLOAT32, scope=node.scope))
     for node in wide:
         type_, node.type = node.type, _widened(node.type)
-        takers = [(user, i) for user, i in node.use_sites() if user not in wide and not orders_only(user, i)]
-        if takers and isinstance(type_, TensorType) and _is_half_tensor(type_):
-            with graph.inserting_after(node):
-                rewire(takers, cast(graph, node, type_.dtype, scope=node.scope))
+        if isinstance(type_, TensorType) and _is_half_tensor(type_):
+            for user, i in list(node.use_sites()):
+                if user not in wide and not orders_only(user, i):
+                    with graph.inserting_before(user):
+                        user.set_operand(i, cast(graph, node, type_.dtype, scope=node.scope))
 
 
 def _lacks_kernel(node: Node) -> bool:

@@ -43,6 +43,22 @@ def test_what_has_no_half_kernel_computes_in_float32_and_casts_stand_around_it()
     assert str(node(made, "r").operand(0).type) == "float16[4,4]"
 
 
+def test_a_value_that_is_waited_with_is_cast_where_it_is_taken() -> None:
+    """What waits in front of the cast is float32, so it is this that memory holds until then."""
+    made = with_casts(
+        graph(
+            "  %h = Cast(%x, 42) : float16[2]\n  %t = Tanh(%h) : float16[2]\n  %e = ReLU(%h) : float16[2]\n"
+            "  %d = Depend(%t, %e)\n  %r = ReLU(%d) : float16[2]\n  %s = TanhGrad(%d, %r) : float16[2]\n  return %s"
+        )
+    )
+    verify(made)
+    (narrow,) = node(made, "r").operands
+    assert (str(narrow.type), narrow.operand(0).name) == ("float16[2]", "d")  # type: ignore[attr-defined]
+    assert [str(node(made, name).type) for name in "td"] == ["float32[2]"] * 2
+    assert node(made, "s").operand(0).name == "d"
+    assert [v.name for v in node(made, "d").operands] == ["t", "e"]
+
+
 def test_a_graph_in_float32_stays_as_it_is() -> None:
     source = graph(HALF.replace("float16", "float32").replace(", 42)", ", 43)"))
     assert with_casts(source) is source
