@@ -28,7 +28,7 @@ from .known import fails
 from .programs import DEVICES, PIPELINES, Job, compiled, passes
 
 CHOSEN = Path(__file__).parent / "cover.txt"
-NETWORKS = 3
+NETWORKS = 2
 BASE = 150
 """What a program costs beside its nodes, in nodes."""
 
