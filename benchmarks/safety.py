@@ -1,6 +1,6 @@
 """What checks and limits of gradients cost in a step: a finite test, a loss scale, a clip, and all three together.
 
-The sessions of a network run in one process, in turns, and a ratio is that of medians; nothing accumulates.
+The sessions of a network run in one process, in turns, and a ratio is the median of the turns'; nothing accumulates.
 
     python -m benchmarks.safety [NETWORK ...]
 """
@@ -29,7 +29,9 @@ from tests.networks import CASES
 NETWORKS = ("lenet_bn", "gpt", "resnet18", "mobilenet_v2")
 ALL = "overflow-check,loss-scale,clip-gradients"
 PIPELINES = ("overflow-check", "loss-scale", "clip-gradients", ALL)
-ROUNDS, STEPS = 11, 6
+STEPS = 6
+SECONDS, FEWEST, MOST = 25.0, 11, 101
+"""How long the turns of a network take in all, and their least and greatest number."""
 
 
 def _ratios(name: str) -> list[str]:
@@ -41,19 +43,26 @@ def _ratios(name: str) -> list[str]:
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         seconds_a_step(session, batches)  # compiles
-    for _ in range(ROUNDS):
-        for session, into in zip(sessions, times, strict=True):
-            into.append(seconds_a_step(session, batches))
-    base, *others = ((statistics.median(turns), min(turns)) for turns in times)
+    took = sum(seconds_a_step(session, batches) for session in sessions) * STEPS
+    for turn in range(max(FEWEST, min(MOST, int(SECONDS / took)))):
+        for i in range(len(sessions)):
+            which = (turn + i) % len(sessions)
+            times[which].append(seconds_a_step(sessions[which], batches))
+    base, *others = times
     sizes = [tensor_type(node.operand(i)).size for node, i in _takers(source)]
     kernels = [_kernels(program) for program in (programs[0], programs[-1])]
     return [
         name,
-        f"{base[0] * 1e3:.2f} ({base[1] * 1e3:.2f}) ms",
+        f"{statistics.median(base) * 1e3:.2f} ({min(base) * 1e3:.2f}) ms",
         f"{len(sizes)}, of {sum(sizes):,} elements",
-        *(f"{median / base[0]:.2f} ({least / base[1]:.2f})" for median, least in others),
+        *(f"{_ratio(turns, base):.2f} ({min(turns) / min(base):.2f})" for turns in others),
         f"{kernels[0]} to {kernels[1]}",
     ]
+
+
+def _ratio(turns: Sequence[float], base: Sequence[float]) -> float:
+    """The median of the ratios of turns that follow each other."""
+    return statistics.median(a / b for a, b in zip(turns, base, strict=True))
 
 
 def _scaled(source: bc.Program) -> bc.Program:
@@ -85,20 +94,22 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
     head = ["network", "step of the source", "gradients", "overflow-check", "loss-scale", "clip-gradients", "all three"]
     head += ["a product alone", "kernels"]
     lines = [
-        "Time of a step of a compiled program by a step of the source, without accumulation: medians of "
-        f"{ROUNDS} turns of {STEPS} steps, all of a network in turns in one process, and in brackets the shortest "
-        "turns, which other work on the machine disturbs least. Batches of 4, so that what is done for each weight "
-        "shows. `loss-scale` is dynamic, and brings `overflow-check` along; the clip limits the norm of all gradients "
-        "to 1. *A product alone*: the source with each gradient multiplied by a number, as any clip must do. "
-        "*Kernels*: those of the source and of all three, without those behind a Switch.",
+        "Time of a step of a compiled program by a step of the source, without accumulation: the median ratio of "
+        f"{FEWEST} to {MOST} turns of {STEPS} steps, all of a network in turns in one process, and in brackets that of "
+        "the shortest turns, which other work on the machine disturbs least. Batches of 4, so that what is done for "
+        "each weight shows. `loss-scale` is dynamic, and brings `overflow-check` along; the clip limits the norm of "
+        "all gradients to 1. *A product alone*: the source with each gradient multiplied by a number, as any clip must "
+        "do. *Kernels*: those of the source and of all three, without those behind a Switch.",
         "",
         *table(head, [_ratios(name) for name in networks]),
         "",
         "What is left of the cost: each gradient is multiplied once, a big one in a kernel of its own that reads and "
         "writes it, small ones of one shape together. Small gradients are copied into one tensor that is measured, "
         "after a Reshape of each that is no vector. Squares of big ones are written and added up, 0.9 ns an element. "
-        "The rule of the scale, the count of skipped cycles and the operands by which a skipped update changes nothing "
-        "take about 30 kernels of one number each ([mindir.md](mindir.md) has the times of kernels).",
+        "What waits for these measurements runs one after the other: two sums, "
+        "the factor of the clip, and the operands by which a skipped update changes nothing, some ten kernels of one "
+        "number each ([mindir.md](mindir.md) has the times of kernels). The rule of the scale, the count of skipped "
+        "cycles and that of steps are computed by the session.",
     ]
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
+from ..lowering.host_part import HostPart
 from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
 from .device import DEVICES, choose_device, first_paragraph
@@ -69,8 +70,8 @@ class Engine:
         """Parameters of a live Cell."""
         self._copies: dict[str, Any] = {}
         """Parameters that only graphs as they run have: copies of pieces of weights."""
-        self._cleared: dict[str, tuple[int, Any]] = {}
-        """The memory of states that were cleared: where it begins, and as an array."""
+        self._memories: dict[str, tuple[int, Any]] = {}
+        """The memory of states that the host wrote: where it begins, and as an array."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -143,7 +144,7 @@ class Engine:
         self.draws.add(graph.name, self.context.draws.get(graph.name, ()))
         random = [node for node in lowered.all_nodes() if draws(node)]
         self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
-        return self._compiled(self.context.program, lowered)
+        return self._compiled(self.context.program, lowered, self.context.hosted.pop(graph.name, None))
 
     def _load_idle(self, graph: Graph) -> Any:
         """A Cell that runs a graph without what it measures; None where that is no other graph. Nor may it draw by
@@ -152,13 +153,14 @@ class Engine:
         if idle is None:
             return None
         lowered = lower(idle, self.context).graph
-        return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered)
+        part = self.context.hosted.pop(graph.name, None)
+        return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered, part)
 
     def runner_of(self, program: Program, graph: Graph) -> Any:
         """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
         return self._compiled(program, lower(graph, Context(program, self.context.target), FOR_ANY_GRAPH).graph)
 
-    def _compiled(self, program: Program, graph: Graph) -> Any:
+    def _compiled(self, program: Program, graph: Graph, part: HostPart | None = None) -> Any:
         import mindspore
 
         from ...ir.formats.mindir.writer import write_mindir
@@ -174,7 +176,7 @@ class Engine:
             except Exception as e:
                 raise self._failure(graph, e) from e
         runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
-        return runner(loaded, [self._parameter(state) for state in graph.states.values()])
+        return runner(loaded, [self._parameter(state) for state in graph.states.values()], part)
 
     def _parameter(self, state: State) -> Any:
         if state.name in self.parameters:
@@ -189,6 +191,8 @@ class Engine:
         cycle is one that is measured."""
         runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
         results = self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
+        if runner.part is not None:
+            results = self._finish(runner.part, results)
         if name in self.context.cleared:
             self._clear(self.context.cleared[name])
         return results
@@ -259,18 +263,44 @@ class Engine:
         view = parameter.asnumpy()
         return view if view.flags.writeable and parameter.data_ptr() == view.ctypes.data else None
 
+    def _memory_of(self, name: str) -> Any | None:
+        """As :meth:`_view`. Parameters keep their memory, so where it is found once, its address alone is compared."""
+        address, view = self._memories.get(name, (None, None))
+        if view is None or address != self.parameters[name].data_ptr():
+            view = self._view(name)
+            if view is not None:
+                self._memories[name] = (view.ctypes.data, view)
+        return view
+
     def _clear(self, names: Sequence[str]) -> None:
-        """Writes zeros; a graph on a CPU has been computed when its call returns. Parameters keep their memory, so
-        where it is found once, its address alone is compared."""
+        """Writes zeros; a graph on a CPU has been computed when its call returns."""
         for name in names:
-            address, view = self._cleared.get(name, (None, None))
-            if view is None or address != self.parameters[name].data_ptr():
-                view = self._view(name)
-                if view is None:
-                    self._assign(name, self.like(name, self.context.pieces.get(name)))
-                    continue
-                self._cleared[name] = (view.ctypes.data, view)
-            view.fill(0)
+            view = self._memory_of(name)
+            if view is None:
+                self._assign(name, self.like(name, self.context.pieces.get(name)))
+            else:
+                view.fill(0)
+
+    def _finish(self, part: HostPart, results: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Computes what a graph left to the host, and puts its results beside those of the device."""
+        import mindspore
+        import numpy as np
+
+        def read(name: str) -> Any:
+            view = self._memory_of(name)
+            return (self.read(name) if view is None else view).reshape(())[()]
+
+        given = [results[i].asnumpy().reshape(())[()] for i in part.taken]
+        with np.errstate(all="ignore"):
+            written, returned = part.run(given, read)
+        for name, value in written.items():
+            view = self._memory_of(name)
+            if view is None:
+                self._assign(name, np.full_like(self.like(name), value))
+            else:
+                view[...] = value
+        own = [mindspore.Tensor.from_numpy(np.array(value)) for value in returned]
+        return tuple(own[i] if host else results[i] for i, host in part.results)
 
     def _assign(self, name: str, value: Any) -> None:
         import mindspore

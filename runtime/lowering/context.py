@@ -10,6 +10,7 @@ from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.rewrite.ranks.dealing import Deal, deal
 from ...ir.rewrite.ranks.shares import shared_states
+from .host_part import HostPart
 from .philox import Draw
 
 
@@ -33,6 +34,8 @@ class Context:
     """Whether whoever runs the graphs can clear states."""
     cleared: dict[str, list[str]] = field(default_factory=dict)
     """By graph: the states to clear when it has run."""
+    hosted: dict[str, HostPart] = field(default_factory=dict)
+    """By graph: what is to be computed when it has run."""
 
     @cached_property
     def shared(self) -> set[str]:

@@ -39,17 +39,23 @@ def _is_test(node: Node) -> bool:
 
 
 def _shorten(graph: Graph, node: Node) -> None:
-    value = node.operand(0)
+    value = next(filter(_is_matrix, node.operand(0).users), node.operand(0))
     shape = tensor_type(value).shape
     rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, shape[0])
     n = Nodes(graph, "")
     with graph.inserting_before(node):
-        value = n.reshape(value, rows, columns)
+        if not _is_matrix(value):
+            value = n.reshape(value, rows, columns)
         # The longer side is summed up, so that few answers remain.
         longer = rows > columns
         zeros = _zeros(graph, (1, rows) if longer else (columns, 1))
         answers = n.op("IsFinite", n.matmul(zeros, value) if longer else n.matmul(value, zeros))
     graph.substitute(node, answers)
+
+
+def _is_matrix(value: Value) -> bool:
+    """Whether a value is another's elements as a matrix already, as sums of rows take them."""
+    return isinstance(value, Node) and value.op.name == "Reshape" and len(tensor_type(value).shape) == 2
 
 
 def _zeros(graph: Graph, shape: tuple[int, int]) -> Value:

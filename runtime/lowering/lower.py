@@ -21,6 +21,7 @@ from . import (
     draws,
     finite_test,
     half_state,
+    host_scalars,
     norm_as_test,
     own_constants,
     ownership,
@@ -40,7 +41,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor)
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, half_state, broadcasting, transposing, late_casts,
+    reciprocal, predication, host_scalars, half_state, broadcasting, transposing, late_casts,
     packing, stacking, norm_as_test, finite_test, clearing, staggering, averages,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
@@ -98,4 +99,7 @@ def print_lowered(context: Context, annotations: bool = False) -> str:
         steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
         text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
         parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))
+        if (part := context.hosted.pop(graph.name, None)) is not None:
+            text = print_graph(part.graph, annotations=annotations, resources=False).rstrip()
+            parts.append("\n".join([f"// -----// IR Left to the session by {name} //----- //", text, ""]))
     return "\n".join(parts)

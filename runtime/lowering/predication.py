@@ -183,8 +183,10 @@ def _move(graph: Graph, update: _Update) -> int:
     inline(fx, update.call, update.branch)
     count = len(fx.list) - others
     before, moved, after = fx.list[:at], fx.list[at : at + count], fx.list[at + count :]
-    skip = update.condition if update.skips else graph.create("LogicalNot", [update.condition])
-    still = _Still(fx, skip, {state for effect in fx.list for state in effect.writes})
+    condition, skips = update.condition, update.skips
+    while isinstance(condition, Node) and condition.op.name == "LogicalNot":
+        condition, skips = condition.operand(0), not skips
+    still = _Still(fx, condition, skips, {state for effect in fx.list for state in effect.writes})
     fx.list = before
     for effect in moved:
         if not effect.passive:
@@ -197,11 +199,12 @@ def _move(graph: Graph, update: _Update) -> int:
 
 @dataclass(slots=True)
 class _Still:
-    """Makes operands that change nothing where ``skip`` holds. Reads of states are appended to ``fx``; of states that
-    are ``written`` each reads what is there by then."""
+    """Makes operands that change nothing where ``condition`` is ``skips``. Reads of states are appended to ``fx``; of
+    states that are ``written`` each reads what is there by then."""
 
     fx: Effects
-    skip: Value
+    condition: Value
+    skips: bool
     written: Collection[Value]
     made: dict[tuple[Hashable, float], Value] = field(default_factory=dict)
 
@@ -209,7 +212,7 @@ class _Still:
         node = effect.node
         if node.op.name == "Assign":
             there = self.fx.load(node.operand(0), initial=False)
-            node.set_operand(1, self.fx.graph.create("Select", [self.skip, there, node.operand(1)], scope=node.scope))
+            node.set_operand(1, self._select(there, node.operand(1), scope=node.scope))
         for i, number in STILL[node.op.name].items():
             node.set_operand(i, self._instead(node.operand(i), number))
 
@@ -231,7 +234,11 @@ class _Still:
             assert isinstance(value.value, float)
             value = graph.constant(scalar_tensor("float32", value.value))
         assert isinstance(value.type, TensorType)
-        return graph.create("Select", [self.skip, _full(graph, value.type, number), value])
+        return self._select(_full(graph, value.type, number), value)
+
+    def _select(self, still: Value, value: Value, scope: str = "") -> Node:
+        both = [still, value] if self.skips else [value, still]
+        return self.fx.graph.create("Select", [self.condition, *both], scope=scope)
 
     def _product(self, value: Value) -> Value:
         """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number,

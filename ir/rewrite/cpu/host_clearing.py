@@ -9,7 +9,7 @@ backward: for a ResNet-18 0.3 s of compilation, and 104 MB that MindSpore's kern
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from ...analysis.effects.tokens import orders_only
@@ -52,7 +52,7 @@ def run(graph: Graph, context: Host) -> str:
 def _cleared(graph: Graph, fx: Effects) -> dict[Node, State]:
     """What clears a state that nothing touches any more."""
     found: dict[Node, State] = {}
-    touched = set(_returned(graph))
+    touched = set(sharing_memory([graph.result]))
     for effect in reversed(fx.list):
         if effect.everything:
             break
@@ -75,15 +75,15 @@ def _clears(node: Node) -> bool:
     return zeros and isinstance(state, State) and tensor_type(state).dtype is not DType.BFLOAT16
 
 
-def _returned(graph: Graph) -> Iterator[Value]:
-    """What the results of the graph may share their memory with: what they are computed from without a change of their
-    number of elements, which MindSpore may have found to be no change at all."""
+def sharing_memory(results: Iterable[Value]) -> Iterator[Value]:
+    """What results may share their memory with: what they are computed from without a change of their number of
+    elements, which MindSpore may have found to be no change at all."""
 
     def sources(value: Value) -> list[Value]:
         size = _size(value)
         return [v for v in carried_operands(value) if size is None or _size(v) in (None, size)]
 
-    return walk([graph.result], sources)
+    return walk(results, sources)
 
 
 def _size(value: Value) -> int | None:
