@@ -85,7 +85,9 @@ Micro-batches in a second, by those of steps on tensors that are there already (
 medians of {TURNS} epochs, all in turns in one process. *fit: arrays*: `Session.fit` over numpy arrays, shuffled;
 *slices*: `NumpySlicesDataset`, batched; *generator, map*: `GeneratorDataset` with a function of Python on each sample,
 batched. *Model.train*: over `nn.TrainOneStepCell`, by that cell's own steps; on a CPU MindSpore does not sink datasets.
-An epoch has {" and ".join(f"{count} micro-batches ({row})" for row, count in MEASURED.items())}. Goal of fit: 0.97."""
+An epoch has {" and ".join(f"{count} micro-batches ({row})" for row, count in MEASURED.items())}. Goal of fit: 0.97.
+`fit` looks at all state for NaN before its first and behind its last step: for resnet18 28 ms, 4 % of ten steps.
+The threads that read a dataset take the cores from the step, in `fit` and in `Model.train`."""
 
 
 def run(measured: Sequence[str] = tuple(MEASURED)) -> str:
