@@ -5,6 +5,7 @@ compiled program and trains some cycles, and the growth is the peak resident mem
 
     python -m benchmarks.memory cycles        # the peak of a cycle over 4 micro-batches of B, beside steps at B and 4·B
     python -m benchmarks.memory estimates     # growth, measured and estimated
+    python -m benchmarks.memory activations   # growth from a small batch to a large one, in float32 and mixed precision
 
 Names of networks behind the part leave out the others.
 """
@@ -42,6 +43,10 @@ ESTIMATED = (
     ("lstm", (512,)),
 )
 COMPARED = (("resnet18", 32), ("gpt_medium", 4))
+GROWING = (
+    ("deep_mlp", 256, 2048), ("resnet18", 32, 128), ("mobilenet_v2", 8, 32), ("vit", 32, 256), ("gpt_medium", 4, 16),
+)  # fmt: skip
+PRECISIONS = ("", PIPELINES["half precision"], "mixed-precision{level=O2,loss_scale=false,saved=half}")
 
 
 def resident() -> int:
@@ -132,6 +137,27 @@ def _estimates(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
     return rows
 
 
+def _activations(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
+    """Weights and code do not depend on the batch, so what a process grows by from one batch to another does not hold
+    them."""
+    rows = []
+    for name, small, large in GROWING:
+        if only and name not in only:
+            continue
+        grown = [kept(f"activations {name} {pipeline}", _grown, name, small, large, pipeline, folder)
+                 for pipeline in PRECISIONS]  # fmt: skip
+        shares = [f"{bytes_ / MB:.0f} ({bytes_ / grown[0]:.2f})" for bytes_ in grown[1:]]
+        rows.append([name, f"{small} to {large}", f"{grown[0] / MB:.0f}", *shares])
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _grown(name: str, small: int, large: int, pipeline: str, folder: Path) -> int:
+    """Bytes by which the peak of a process is higher with the large batch."""
+    few, many = (measure(export_at(name, size, folder), pipeline) for size in (small, large))
+    return many["peak"] - many["before"] - few["peak"] + few["before"]
+
+
 def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
     rows = []
     for name, size in COMPARED:
@@ -149,6 +175,7 @@ def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
 def run(part: str, *only: str) -> str:
     heads, rows = {
         "cycles": (["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison),
+        "activations": (["network", "batch", "float32", "O2", "O2, saved=half"], _activations),
         "estimates": (["program", "batch", "measured", "estimated", "off by"], _estimates),
     }[part]
     with tempfile.TemporaryDirectory() as scratch:

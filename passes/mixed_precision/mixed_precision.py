@@ -12,7 +12,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.errors import NotApplicable, OptionError, PassError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.measuring import measurement
-from ...ir.core.primitives import ASCEND
+from ...ir.core.primitives import ASCEND, CPU
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.types import DType
@@ -46,6 +46,10 @@ class MixedPrecision(Pass):
     What the target has no kernel for in half precision stays in float32, and the report says so. ``dtype=bfloat16`` is
     for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Not run on a chip.)
 
+    A CPU computes in float32 where it has no kernel for half precision, and then MindSpore keeps what the backward part
+    takes in float32 too. ``saved=half`` keeps it rounded, so it takes half the bytes; the bits are then no longer those
+    of MindSpore's own mixed precision. Other targets keep half precision anyway.
+
     ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length). Gradients are
     measured on ``data``, in float32 and in half precision, and by bisection over scopes the pass finds the cells that
     must stay in float32. The record of the pass names them in ``keep``, so that it needs no data any more.
@@ -69,6 +73,7 @@ class MixedPrecision(Pass):
     dtype: str = option("float16", help="the type of half precision", choices=("float16", "bfloat16"))
     keep: str | None = option(None, help="cells that stay in float32: globs over scopes, apart by |")
     loss: str = option("float32", help="the type of a loss inside of the network", choices=("float32", "same"))
+    saved: str = option("native", help="values that a CPU keeps for the backward part", choices=("native", "half"))
     loss_scale: bool | None = option(None, help="bring a dynamic loss scale along; none: for float16")
 
     error: float | None = option(None, help="most that a weight's gradient may be off, relative", minimum=1e-6)
@@ -76,7 +81,8 @@ class MixedPrecision(Pass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.keep is not None or self.loss != "float32" or self.loss_scale or self.error is not None
+        given = self.keep is not None or self.loss_scale or self.error is not None
+        given = given or self.loss != "float32" or self.saved != "native"
         if self.level == NONE and given:
             raise OptionError(f"pass '{self.name}': level=O0 makes everything float32, and takes no other option")
         if self.data is not None and self.error is None:
@@ -124,7 +130,10 @@ class MixedPrecision(Pass):
         if not labels.told and not rule.loss:
             result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
         half = labels.half()
-        casts = _narrow(step, half, labels, rule.dtype)
+        rounds = self.saved == "half" and program.target == CPU
+        if self.saved == "half" and not rounds:
+            result.miss(step.name, f"saved=half changes nothing: on {program.target} half precision is kept anyway")
+        casts = _narrow(step, half, labels, rule.dtype, rounds)
         self._report(result, labels, half, *casts, rule)
         if self._search is not None:
             self._report_search(result, self._search)
@@ -146,8 +155,8 @@ class MixedPrecision(Pass):
             where = f"{already.op.name}, node %{already.name}" if already is not None else f"state '{weight}'"
             raise PassError(
                 f"graph '{step.name}' is in half precision already ({where}), and {self.name} takes a float32 file: "
-                f"make it one with {self.name}{{level=O0}}, in a compilation of its own, or export without "
-                "mindspore.amp"
+                f"make it one with {self.name}{{level=O0}}, in a compilation of its own, or take the file from before "
+                f"{self.name}, or one exported without mindspore.amp"
             )
         if rule.dtype is DType.BFLOAT16 and rule.target != ASCEND:
             raise PassError(
@@ -202,18 +211,18 @@ class MixedPrecision(Pass):
     def _back(self, program: Program, result: PassResult) -> PassResult:
         count = widen(program)
         if not count:
-            raise NotApplicable("nothing in the program computes in half precision")
+            raise NotApplicable("nothing in the program computes in half precision, so level=O0 has nothing to undo")
         result.matched = result.changed = count
         result.summary = f"{counted(count, 'node')} in float32 again"
         return result
 
 
-def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType) -> tuple[int, int]:
+def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType, rounds: bool) -> tuple[int, int]:
     """The casts, and how many of them the backward part does again."""
     effects = Effects(main)
     casts = again = 0
     for graph in main.all_graphs():
-        narrowing = Narrowing(graph, half, labels.parts, dtype)
+        narrowing = Narrowing(graph, half, labels.parts, dtype, rounds=rounds)
         narrowing.run()
         casts += narrowing.casts
         again += narrowing.again

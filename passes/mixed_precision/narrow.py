@@ -32,6 +32,7 @@ from .widen import is_half
 SCOPE = "mixed-precision"
 _SEEN = VIEWS - named(Family.TUPLE)
 """Primitives whose result is the memory of their first operand."""
+_SEEN_CAST = _SEEN | {"Cast"}
 
 
 def is_single(type_: Type) -> bool:
@@ -76,10 +77,13 @@ def overflows(value: Value, dtype: DType) -> bool:
 class Narrowing:
     """The rewriting of one graph. ``half``: the nodes to compute in ``dtype``; ``network``: forward and backward."""
 
-    def __init__(self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType):
-        self.graph, self.half, self.network, self.dtype = graph, half, network, dtype
+    def __init__(
+        self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType, *, rounds: bool = False
+    ):
+        self.graph, self.half, self.network, self.dtype, self.rounds = graph, half, network, dtype, rounds
         self._casts: dict[tuple[Value, DType], Value] = {}
         self._again: dict[tuple[Value, DType], Value] = {}
+        self._rounded: dict[Value, Value] = {}
         self._kept: dict[Node, bool] = {}
         self.casts = 0
 
@@ -106,6 +110,8 @@ class Narrowing:
 
     def _narrow(self, node: Node) -> None:
         self._take(node, narrowable(node), self.dtype)
+        if self.rounds:
+            self._take_rounded(node)
         for i in written_operands(node):
             _alias(node.operand(i), node)
         self._take(node, [i for i in FLOAT_OPERANDS.get(node.op.name, ()) if i < node.num_operands], DType.FLOAT32)
@@ -140,6 +146,28 @@ class Narrowing:
             else:
                 node.set_operand(i, self._as(value, dtype))
 
+    def _take_rounded(self, node: Node) -> None:
+        """Makes a backward node take forward values rounded, each behind its own gradient."""
+        if (gradient := self._gradient(node)) is None:
+            return
+        for i, value in enumerate(node.operands):
+            if is_half(value.type) and self._is_forward(through(value, _SEEN_CAST)):
+                with self.graph.inserting_before(node):
+                    node.set_operand(i, waiting(self.graph, self._stored(value), gradient))
+
+    def _stored(self, value: Value) -> Value:
+        """A half value as a CPU must compute it for half of its bytes to be kept: by a Cast of float32. MindSpore casts
+        what a kernel without half precision computes in front of each use, and behind Depends, and keeps it in float32
+        until then. The Depend keeps the two casts apart, which would be taken out together."""
+        if not self.rounds or (isinstance(value, Node) and value.op.name == "Cast"):
+            return value
+        if value not in self._rounded:
+            self.casts += 2
+            with self.graph.inserting_after(value):
+                wide = cast(self.graph, value, DType.FLOAT32, scope=SCOPE)
+                self._rounded[value] = cast(self.graph, waiting(self.graph, wide, value), self.dtype, scope=SCOPE)
+        return self._rounded[value]
+
     def _gradient(self, node: Node) -> Node | None:
         """A backward value that a backward node takes."""
         if self.network.get(node) != BACKWARD:
@@ -159,9 +187,14 @@ class Narrowing:
         source = through(value, _SEEN)
         if isinstance(source, Input):
             return narrows and self.graph.owner is None
-        if not isinstance(source, Node) or self.network.get(source) != FORWARD or source.op.name == "Load":
+        if not isinstance(source, Node) or not self._is_forward(source):
             return False
         return not narrows or self._is_kept(source)
+
+    def _is_forward(self, value: Value) -> bool:
+        """Whether the forward part computes a value."""
+        source = through(value, _SEEN)
+        return isinstance(source, Node) and self.network.get(source) == FORWARD and source.op.name != "Load"
 
     def _is_kept(self, source: Node) -> bool:
         """Whether the backward part takes a forward value in float32."""
@@ -179,7 +212,8 @@ class Narrowing:
             self.casts += 1
             with self.graph.inserting_before(taker):
                 scope = SCOPE_AGAIN + (getattr(value, "scope", "") or SCOPE)
-                again = cast(self.graph, waiting(self.graph, value, gradient), dtype, scope=scope)
+                stored = self._stored(value) if is_half(value.type) else value
+                again = cast(self.graph, waiting(self.graph, stored, gradient), dtype, scope=scope)
             assert isinstance(again, Node)
             mark_again(again, None)
             self._again[value, dtype] = again

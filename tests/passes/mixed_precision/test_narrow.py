@@ -12,7 +12,7 @@ from boost_compile.ir.core.data import numbers
 from boost_compile.ir.core.graph import Constant, Graph, Node, Value
 from boost_compile.ir.core.names import DUPLICATED
 from boost_compile.ir.core.types import DType, TupleType, tensor
-from boost_compile.ir.core.walk import carried_operands
+from boost_compile.ir.core.walk import carried_operands, through
 from boost_compile.ir.text import print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.mixed_precision.narrow import Narrowing, halved, narrowable, overflows
@@ -23,11 +23,11 @@ from tests.graphs import graph, node, program
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 
 
-def narrowed(body: str, *half: str, dtype: DType = F16) -> Graph:
+def narrowed(body: str, *half: str, dtype: DType = F16, rounds: bool = False) -> Graph:
     """The graph with the named nodes in half precision."""
     made = graph(body)
     nodes = [node(made, name) for name in half]
-    narrowing = Narrowing(made, nodes, network_parts(made), dtype)
+    narrowing = Narrowing(made, nodes, network_parts(made), dtype, rounds=rounds)
     narrowing.run()
     made.sort()
     verify(made)
@@ -135,6 +135,40 @@ def test_the_backward_part_narrows_again_what_is_there_in_float32() -> None:
     kept = narrowed(FORTH + back + "  %k = Mul(%j, %a) @b\n  return %k", "e", "h", "i", "j")
     assert [taken(kept, name)[1] for name in "hijk"] == ["x after g", "v after h", "w0 cast", "a"]
     assert taken(kept, "e") == ["v cast"]
+
+
+def test_the_backward_part_takes_half_values_as_a_cast_rounded_them() -> None:
+    """Once for all that take it, each behind its own gradient: a result, a view of a cast, what is widened again. A
+    weight, and what takes no gradient, are as without it."""
+    back = (
+        "  %h = Mul(%g, %e) @b\n  %i = Mul(%h, %e) @b\n  %j = Mul(%i, %v) @b\n  %k = Mul(%j, %w0) @b\n"
+        "  %n = Mul(%v, %v) @b\n  %m = Mul(%k, %n) @b\n  %r = Mul(%m, %e) @b\n  return %r"
+    )
+    made = narrowed(FORTH + back, "v", "e", *"lghijknm", rounds=True)
+
+    def told(name: str) -> list[str]:
+        """Of each value that is waited with: what it was rounded from, through which types, behind what."""
+        found = []
+        for value in node(made, name).operands:
+            waits = value.operand(0) if isinstance(value, Node) and value.op.name == "Cast" else value
+            if isinstance(waits, Node) and waits.op.name == "Depend":
+                (gradient,) = carried_operands(waits.operand(1))
+                rounded = waits.operand(0)
+                assert isinstance(rounded, Node)
+                wide = through(rounded.operand(0), ("Depend",))
+                assert isinstance(wide, Node)
+                assert [str(v.type) for v in (rounded, wide, wide.operand(0))] == [
+                    "float16[2]", "float32[2]", "float16[2]"
+                ]  # fmt: skip
+                found.append(f"{wide.operand(0).name} after {gradient.name}: {rounded.name}")
+        return found
+
+    (first,), (second,), (view,), (wide,) = map(told, "hijr")
+    assert [text.partition(":")[0] for text in (first, second, view, wide)] == [
+        "e after g", "e after h", "v after i", "e after m"
+    ]  # fmt: skip
+    assert len({text.partition(": ")[2] for text in (first, second, wide)}) == 1
+    assert told("k") == told("n") == []
 
 
 def test_a_function_has_no_inputs_that_are_there_anyway() -> None:
