@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...ir.analysis.cost.kernel_memory import kernel_memory
 from ...ir.analysis.cost.memory import nbytes
@@ -31,13 +32,12 @@ _PRODUCTS = named(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forward:
     """The forward part of a graph as the pass sees it. ``nodes``: those in the main graph that compute tensors, in
     order. ``replaced``: those that another node stands in for (:mod:`.stand_ins`). ``wanted``: those that the backward
-    part takes. ``kept``: what is in memory for these, which may be views of it. ``obstacles``: why a node cannot run
-    again, "" if it can. ``order``: all nodes of the graph as they run. ``phase``: the updates before each
-    (:mod:`ir.analysis.training.phases`)."""
+    part takes. ``obstacles``: why a node cannot run again, "" if it can. ``order``: all nodes of the graph as they run.
+    ``phase``: the updates before each (:mod:`ir.analysis.training.phases`)."""
 
     graph: Graph
     target: str
@@ -45,10 +45,14 @@ class Forward:
     nodes: list[Node]
     replaced: set[Node]
     wanted: set[Node]
-    kept: set[Node]
     obstacles: Mapping[Node, str]
     order: list[Node]
     phase: Mapping[Node, int]
+
+    @cached_property
+    def kept(self) -> set[Node]:
+        """What is in memory for what the backward part takes, which may be views of it."""
+        return self.memory(self.wanted)
 
     def operands(self, node: Node) -> list[Node]:
         """The forward nodes that a node computes from."""
@@ -77,9 +81,7 @@ def forward_of(graph: Graph, target: str) -> Forward:
     for node in nodes:
         if phase[node] and any(isinstance(v, State) for v in node.operands):
             obstacles[node] = "it reads a state that was updated before"
-    forward = Forward(graph, target, parts, nodes, replaced, wanted, set(), obstacles, order, phase)
-    forward.kept.update(forward.memory(wanted))
-    return forward
+    return Forward(graph, target, parts, nodes, replaced, wanted, obstacles, order, phase)
 
 
 def without_writes(graph: Graph) -> None:

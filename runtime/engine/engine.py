@@ -299,7 +299,7 @@ class Engine:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
                 view[...] = value
-        own = [mindspore.Tensor.from_numpy(np.array(value)) for value in returned]
+        own = [mindspore.Tensor.from_numpy(array) for array in returned]
         return tuple(own[i] if host else results[i] for i, host in part.results)
 
     def _assign(self, name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import to_numpy
-from ...ir.core.graph import Constant, Graph, Node, State, Value
+from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.types import TensorType
 from ...ir.core.walk import result_value
 
@@ -46,7 +46,7 @@ class HostPart:
         self._reads: list[str] = []
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         self._writes: list[tuple[str, int]] = []
-        self._returned: list[int] = []
+        self._returned: list[tuple[int, tuple[int, ...]]] = []
         self._prepare()
 
     def _prepare(self) -> None:
@@ -62,14 +62,17 @@ class HostPart:
         self._writes = [(_state(node).name, places[node.operand(1)]) for node in nodes if node.op.name == "Assign"]
         results = result_value(self.graph)
         assert isinstance(results, Node)
-        self._returned = [places[value] for value in results.operands]
+        self._returned = [(places[value], tensor_type(value).shape) for value in results.operands]
 
     def run(self, given: Sequence[Any], read: Callable[[str], Any]) -> tuple[dict[str, Any], list[Any]]:
-        """What states become, by name, and the results of the host, from the numbers of the device and of states."""
+        """What states become, by name, and the results of the host as arrays of their shapes, from the numbers of the
+        device and of states."""
+        import numpy as np
+
         numbers = [*self._numbers, *given, *map(read, self._reads)]
         for compute, operands in self._steps:
             numbers.append(compute(*[numbers[i] for i in operands]))
-        return {name: numbers[i] for name, i in self._writes}, [numbers[i] for i in self._returned]
+        return {name: numbers[i] for name, i in self._writes}, [np.full(s, numbers[i]) for i, s in self._returned]
 
 
 def is_constant(value: Value) -> bool:

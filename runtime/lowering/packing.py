@@ -118,12 +118,12 @@ class _Way:
             yield from way.nodes()
 
 
-def _packs(graph: Graph, square_sum_from: _SquareSum) -> list[list[_Way]]:
+def _packs(graph: Graph, sum_from: _SquareSum) -> list[list[_Way]]:
     """The values that go the same way, in the order of the graph."""
     found: dict[Hashable, list[_Way]] = {}
     behind: set[Value] = set()
     conjunctions = conjunctions_of(graph)
-    measured = dict.fromkeys(n.operand(0) for n in graph if is_finite_test(n) or square_sum_from(n))
+    measured = dict.fromkeys(n.operand(0) for n in graph if is_finite_test(n) or sum_from(n))
     for value in measured:
         start = value
         for _ in range(_LONGEST):
@@ -134,7 +134,7 @@ def _packs(graph: Graph, square_sum_from: _SquareSum) -> list[list[_Way]]:
             continue
         behind.add(start)
         if _is_small(start):
-            way = _way(start, _LONGEST, conjunctions, square_sum_from)
+            way = _way(start, _LONGEST, conjunctions, sum_from)
             if way.measures:
                 found.setdefault(way.kind, []).append(way)
     places = places_of_sums(graph)
@@ -149,15 +149,15 @@ def _is_small(value: Value) -> bool:
     return small and 0 < tensor_type(value).size < SMALL
 
 
-def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node], square_sum_from: _SquareSum) -> _Way:
+def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node], sum_from: _SquareSum) -> _Way:
     tests, squares, scaled, passed_on = [], [], [], False
     for user, i in value.use_sites():
         if is_finite_test(user):
             tests.append(user)
-        elif chain := square_sum_from(user):
+        elif chain := sum_from(user):
             squares.append(chain)
         elif longest and i == 0 and is_scaling(user):
-            way = _way(user, longest - 1, conjunctions, square_sum_from)
+            way = _way(user, longest - 1, conjunctions, sum_from)
             alone = longest == _LONGEST and not way.measures
             passed_on |= alone
             scaled += [] if alone else [way]

@@ -9,7 +9,7 @@ That keeps the bits too, but for quotients below 2**-126, which it does not roun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import frexp
 
 from ...ir.analysis.training.divisor import find_divisor, quotients
@@ -19,15 +19,13 @@ from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import TensorType
-from ...ir.core.walk import walk
+from ...ir.core.walk import carried_operands, walk
 from ...ir.core.wording import counted
 from .context import Context
 from .measures import is_scaling, reads_state
 
 SCOPE = "reciprocal"
-_WAITING = frozenset({"Load", "Depend"})
-"""Primitives whose other operand only orders."""
-_KEEPING = frozenset({*_WAITING, "Mul", "Add", "Cast", "AllReduce"})
+_KEEPING = frozenset({"Load", "Depend", "Mul", "Add", "Cast", "AllReduce"})
 """Primitives that make a divisor of a count and of scales. One that subtracts (micro-batches that were dropped) or
 selects (their weights) may be any number."""
 
@@ -97,13 +95,7 @@ def _scales(variable: StateVariable, program: Program) -> list[float]:
 
 def _is_power_of_two(divisor: Value, program: Program) -> bool:
     """Whether a divisor is made of powers of two when a cycle is full."""
-
-    def factors(value: Value) -> Iterable[Value]:
-        if not isinstance(value, Node):
-            return ()
-        return value.operands[:1] if value.op.name in _WAITING else value.operands
-
-    return all(_keeps_one_bit(value, program) for value in walk([divisor], factors))
+    return all(_keeps_one_bit(value, program) for value in walk([divisor], carried_operands))
 
 
 def _keeps_one_bit(value: Value, program: Program) -> bool:

@@ -38,7 +38,7 @@ from .messages import BUCKET, SCOPE, Row, gathered, in_rounds, joined, length_of
 from .owned_numbers import Number, exchange, merged_numbers, silence
 from .pieces import Pieces
 
-PACKING = frozenset({Family.ORDER, Family.TUPLE, Family.RESHAPE, Family.SLICE, Family.JOIN})
+_PACKING = frozenset({Family.ORDER, Family.TUPLE, Family.RESHAPE, Family.SLICE, Family.JOIN})
 """What carries values to and from a bucket."""
 
 # -- which updates can go --------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _put_in_a_row(graph: Graph, written: Mapping[Node, Node], foreign: Collectio
     depth: dict[Value, int] = {}
     for node in graph:
         above = max((depth.get(v, 0) for v in node.operands), default=0)
-        depth[node] = above + (facts(node.op).family not in PACKING)
+        depth[node] = above + (facts(node.op).family not in _PACKING)
     summed = [node for node in graph if is_collective(node) and node not in written]
     row = [*sorted(summed, key=lambda node: depth[node]), *written]
     for previous, node in pairwise(row):

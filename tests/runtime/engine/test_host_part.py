@@ -54,7 +54,7 @@ def test_the_host_writes_where_the_state_is_now() -> None:
         parse_program("""
 state %count: int32[1] role=counter
 state %left: float32[] role=counter
-graph @step(%x: float32[4]) -> (total, left) {
+graph @step(%x: float32[4]) -> (total, left, counted) {
   %total = ReduceSum(%x, (0,), false, false) : float32[]
   %l = Load(%left, umonad)
   %half = Mul(%l, float32[]<0.5>)
@@ -64,7 +64,10 @@ graph @step(%x: float32[4]) -> (total, left) {
   %v = UpdateState(%u, %a)
   %b = AssignAdd(%count, int32[1]<1>, %v)
   %w = UpdateState(%v, %b)
-  %both = MakeTuple(%total, %shown)
+  %n = Load(%count, umonad)
+  %more = Add(%n, int32[1]<1>)
+  %counted = TensorMove(%more)
+  %both = MakeTuple(%total, %shown, %counted)
   %r = Depend(%both, %w)
   return %r
 }
@@ -75,7 +78,9 @@ graph @step(%x: float32[4]) -> (total, left) {
     assert ran._runners["step"].part is not None
 
     def step() -> list[float]:
-        return [value.asnumpy().item() for value in ran.run("step", (mindspore.Tensor(np.ones(4, np.float32)),))]
+        total, left, counted = ran.run("step", (mindspore.Tensor(np.ones(4, np.float32)),))
+        assert (counted.shape, counted.dtype) == ((1,), mindspore.int32)  # as the graph returns it
+        return [total.asnumpy().item(), left.asnumpy().item()]
 
     ran.write({"left": np.float32(8)})
     assert step() == [4.0, 4.0]
