@@ -133,8 +133,14 @@ class MixedPrecision(Pass):
         rounds = self.saved == "half" and program.target == CPU
         if self.saved == "half" and not rounds:
             result.miss(step.name, f"saved=half changes nothing: on {program.target} half precision is kept anyway")
-        casts = _narrow(step, half, labels, rule.dtype, rounds)
-        self._report(result, labels, half, *casts, rule)
+        casts, again, rounded = _narrow(step, half, labels, rule.dtype, rounds)
+        self._report(result, labels, half, casts, again, rule)
+        if rounds:
+            result.statistics["values kept rounded"] = rounded
+        if rounds and not rounded:
+            result.miss(
+                step.name, "saved=half changes nothing: the backward part takes no value that is not cast anyway"
+            )
         if self._search is not None:
             self._report_search(result, self._search)
         return result
@@ -217,14 +223,15 @@ class MixedPrecision(Pass):
         return result
 
 
-def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType, rounds: bool) -> tuple[int, int]:
-    """The casts, and how many of them the backward part does again."""
+def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType, rounds: bool) -> tuple[int, int, int]:
+    """The casts, how many of them the backward part does again, and the values that are kept rounded for it."""
     effects = Effects(main)
-    casts = again = 0
+    casts = again = rounded = 0
     for graph in main.all_graphs():
         narrowing = Narrowing(graph, half, labels.parts, dtype, rounds=rounds)
         narrowing.run()
         casts += narrowing.casts
         again += narrowing.again
+        rounded += narrowing.rounded
     effects.commit()
-    return casts, again
+    return casts, again, rounded

@@ -146,6 +146,11 @@ class Narrowing:
             else:
                 node.set_operand(i, self._as(value, dtype))
 
+    @property
+    def rounded(self) -> int:
+        """How many values are kept rounded for the backward part."""
+        return len(self._rounded)
+
     def _take_rounded(self, node: Node) -> None:
         """Makes a backward node take forward values rounded, each behind its own gradient."""
         if (gradient := self._gradient(node)) is None:

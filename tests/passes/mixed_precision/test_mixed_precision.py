@@ -274,6 +274,15 @@ def test_where_half_precision_is_kept_anyway_the_report_says_so(exported: Export
         parse_pipeline("mixed-precision{level=O0,saved=half}")
 
 
+@pytest.mark.parametrize(("keep", "rounded"), [("*hidden-Dense*", 1), ("*hidden-Dense*|*-ReLU*", 0)])
+def test_where_nothing_is_rounded_for_the_backward_part_the_report_says_so(
+    exported: Exported, keep: str, rounded: int
+) -> None:
+    found = bc.compile(bc.load(exported("mlp")), f"mixed-precision{{keep={keep},saved=half}}").reports[0]
+    assert found.statistics["values kept rounded"] == rounded
+    assert any("saved=half changes nothing" in miss.reason for miss in found.misses) == (not rounded)
+
+
 def test_a_program_that_was_split_is_refused(exported: Exported) -> None:
     program = bc.compile(bc.load(exported("mlp")), "gradient-accumulation{steps=2}")
     with pytest.raises(PassError, match="needs a program with one step graph"):
