@@ -79,6 +79,21 @@ def test_accumulated_clipped_and_checked_it_trains_as_by_itself(cell_file: Expor
     check(name, cell_file, PIPELINE)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("name", ["no_loss_constants", "updated_constants"])
+def test_a_step_that_returns_constants_is_taken(cell_file: Export, name: str, steps: int) -> None:
+    """The file as it is, and split, where the graph that updates returns nothing else."""
+    program = bc.load(cell_file(name))
+    session = bc.Session(bc.compile(program, f"gradient-accumulation{{steps={steps}}}") if steps > 1 else program)
+    expected, _ = natively(name, cell_file(name))
+    for batch in SHAPES[name].batches(2):
+        for _ in range(steps):
+            session.step(*batch)
+    state = session.state()
+    assert_equal({n: state[n] for n in expected}, expected)
+    assert expected["global_step"] == 2
+
+
 @pytest.mark.parametrize("name", ["tutorial", "succeeded", "yolo", "no_loss"])
 def test_fused(cell_file: Export, name: str) -> None:
     check(name, cell_file, PIPELINE.replace("steps=2", "steps=2,split=fused"))

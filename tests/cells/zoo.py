@@ -200,6 +200,14 @@ class Functional(nn.Cell):
         self.gradients = ms.value_and_grad(network, None, self.weights)
 
 
+class Updated(Functional):
+    """What the optimizer returns stands among the results."""
+
+    def construct(self, x, labels):
+        loss, gradients = self.gradients(x, labels)
+        return loss, self.optimizer(gradients)
+
+
 class NoLossFunctional(Functional):
     def construct(self, x, labels):
         _, gradients = self.gradients(x, labels)
@@ -547,6 +555,11 @@ def adam(parameters):
     return nn.Adam(parameters, 0.01)
 
 
+def adam_weight_decay(parameters):
+    """Returns a True for each parameter, and MindSpore knows all of them when it compiles."""
+    return nn.AdamWeightDecay(parameters, 0.01)
+
+
 def lazy_adam(parameters):
     return nn.LazyAdam(parameters, 0.01)
 
@@ -628,6 +641,8 @@ ACCEPTED = {
     "nested": Shape(Nested, checks=True),
     "no_loss": Shape(NoLoss, loss=None),
     "no_loss_functional": Shape(NoLossFunctional, loss=None),
+    "no_loss_constants": Shape(NoLossFunctional, loss=None, optimizer=adam_weight_decay),
+    "updated_constants": Shape(Updated, optimizer=adam_weight_decay),
     "no_loss_grad": Shape(NoLossGrad, loss=None, optimizer=adam),
     "no_loss_true": Shape(NoLossTrue, loss=None),
     "no_loss_filtered": Shape(NoLossFiltered, loss=None, checks=True),
