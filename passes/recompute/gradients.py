@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.network import BACKWARD
 from ...ir.core.graph import Node
 from ...ir.core.types import TensorType
@@ -59,9 +58,16 @@ class Gradients:
     def _backward_users(self, node: Node) -> list[Node]:
         phase, parts = self._phase[node], self._parts
         return [
-            u for u, i in node.use_sites()
-            if parts.get(u) == BACKWARD and self._phase[u] == phase and not orders_only(u, i)
+            u for u in node.users
+            if parts.get(u) == BACKWARD and self._phase[u] == phase and not _orders_effects(u)
         ]  # fmt: skip
+
+
+def _orders_effects(user: Node) -> bool:
+    """Other than the Depend by which a copy of an earlier pass waits for its gradient: that copy must run behind it."""
+    if user.op.name == "MakeTuple":
+        return all(u.op.name == "UpdateState" for u in user.users)
+    return user.op.name == "UpdateState"
 
 
 def _last_wanted(order: Sequence[Node], wanted: Collection[Node], phase: Mapping[Node, int]) -> Callable[[int], int]:

@@ -96,3 +96,22 @@ graph @step(%x: float32[64]) {
 }""")
     done = _copied(g, ["f1"], ["f2"])
     assert [_waits_for(done, g, name) for name in ("f1", "f2")] == ["g1", "g2"]
+
+
+def test_a_copy_that_is_there_already_runs_behind_what_it_waits_for() -> None:
+    """%again came with another pass. %q is computed from it, so a copy of %a, which %k needs, could not wait for %q."""
+    g = graph("""
+graph @step(%x: float32[64]) {
+  %a = Exp(%x) : float32[64] @f
+  %k = Neg(%a) : float32[64] @b
+  %b = Tanh(%a) : float32[64] @f
+  %c = Exp(%b) : float32[64] @f
+  %l = Neg(%c) : float32[64] @b
+  %wait = MakeTuple(%k)
+  %late = Depend(%b, %wait) : float32[64] @b
+  %again = Neg(%late) : float32[64] @b
+  %q = Mul(%l, %again) : float32[64] @b
+  %g = Mul(%q, %k) : float32[64] @b
+  return %g
+}""")
+    assert _copied(g, "a").unguarded == {node(g, "a")}
