@@ -202,8 +202,7 @@ class MixedPrecision(Pass):
     def _report_search(self, result: PassResult, search: Search) -> None:
         """What the search kept, and why, and how far gradients are off with that."""
         for cell, off in search.kept.items():
-            what = f"the gradient of '{off.weight}' is off by {off.by:.2%}"
-            result.miss(cell, f"stays in float32: {off.with_it('it')} in half precision {what}")
+            result.miss(cell, f"stays in float32: {off.with_it('it')} in half precision {off.gradient('.2%')}")
         errors = search.errors
         worst = max(errors, key=lambda w: errors[w], default="")
         result.statistics |= {

@@ -6,11 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
+from math import isinf
 
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.wording import counted
 
+OTHERWISE = "scale the inputs down, or take dtype=bfloat16 on Ascend"
+"""What to do about data that overflows in half precision, but for keeping cells in float32."""
 MOST = 32
 """Measurements that are made. Each runs the network, which MindSpore compiles anew: one of a MobileNetV2 takes 5 s."""
 
@@ -30,8 +33,9 @@ def cells(nodes: Iterable[Node]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """Why a cell stays in float32: the ``weight`` whose gradient is furthest off without it, and by how much.
-    ``others``: how many cells were in half precision with it for the first time when that was measured."""
+    """Why a cell stays in float32: the ``weight`` whose gradient is furthest off without it, and by how much; infinity
+    where it overflows. ``others``: how many cells were in half precision with it for the first time when that was
+    measured."""
 
     weight: str
     by: float
@@ -39,6 +43,11 @@ class Off:
 
     def with_it(self, it: str, alone: str = "") -> str:
         return f"with {it} and {counted(self.others, 'other cell')}" if self.others else f"with {it}{alone}"
+
+    def gradient(self, spelling: str) -> str:
+        """What becomes of the gradient; ``spelling`` of the number."""
+        by = "overflows at a loss scale of 1" if isinf(self.by) else f"is off by {self.by:{spelling}}"
+        return f"the gradient of '{self.weight}' {by}"
 
 
 @dataclass(slots=True)
@@ -74,8 +83,8 @@ class Search:
             cell, off = min(self.kept.items(), key=lambda item: item[1].by)
             with_it = off.with_it(f"'{cell}'", " alone")
             raise PassError(
-                f"error={self.bound:g} leaves no cell in half precision: {with_it} the gradient of '{off.weight}' is "
-                f"off by {off.by:.3g} on this data. Give a larger bound"
+                f"error={self.bound:g} leaves no cell in half precision: {with_it} {off.gradient('.3g')} on this data. "
+                + (OTHERWISE.capitalize() if isinf(off.by) else "Give a larger bound")
             )
 
     def _beyond(self, kept: Sequence[str], others: int) -> Off | None:

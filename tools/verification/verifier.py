@@ -28,7 +28,7 @@ from .derivative import Derivative
 from .deterministic import without_dropout
 from .freezing import FrozenWeights
 from .groups import ParameterGroups
-from .half_precision import GradientsInHalfPrecision
+from .half_precision import GradientsInHalfPrecision, is_mixed, overflows
 from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
@@ -129,7 +129,7 @@ class _Job:
             raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
-        _check_data(reference, batches)
+        _check_data(reference, batches, is_mixed(promises))
         context = Context(
             self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed,
             quick=self.quick, progress=self.progress,
@@ -210,8 +210,9 @@ def _same_inputs(base: Program, program: Program) -> None:
             )
 
 
-def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
-    """RuntimeFailure where this data would show nothing."""
+def _check_data(reference: Reference, batches: Sequence[Batch], mixed: bool) -> None:
+    """RuntimeFailure where this data would show nothing. ``mixed``: the reference computes in half precision by the
+    pass, and not by itself."""
     try:
         with np.errstate(all="ignore"):
             micros = [reference.micro(reference.initial, batch) for batch in batches[:2]]
@@ -223,11 +224,15 @@ def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
     for micro in micros:
         for name, value in micro.outputs.items():
             if isinstance(value, float) and not np.isfinite(value):
-                raise RuntimeFailure(f"with this data the original's {name} is {value}: {GIVE_DATA}")
+                original = f"with this data the original's {name} is {value}: {GIVE_DATA}"
+                raise RuntimeFailure(overflows(f"the result '{name}'") if mixed else original)
     if not all(m.finite for m in micros):
         _, after = reference.step(reference.initial, batches[0])
         # A training cell with a check of its own may begin with a loss scale that is too large.
-        if not all(np.isfinite(after[w]).all() for w in reference.probe.weights):
+        bad = [w for w in reference.probe.weights if not np.isfinite(after[w]).all()]
+        if bad and mixed:
+            raise RuntimeFailure(overflows(f"the gradient of '{bad[0]}'"))
+        if bad:
             raise RuntimeFailure(f"with this data the original's gradients are not finite: {GIVE_DATA}")
     if not any(np.any(g) for m in micros for g in m.gradients.values()):
         raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {GIVE_DATA}")

@@ -22,6 +22,7 @@ from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.inspect import command as inspect_command
 from boost_compile.tools.verification.data import file_batches
 from boost_compile.tools.verification.gradient_error import Exact
+from boost_compile.tools.verify import command as verify_command
 from mindspore import amp
 
 import boost_compile as bc
@@ -377,7 +378,7 @@ def test_a_broken_bound_is_found_and_the_pass_named(exported: Exported) -> None:
         ("mixed-precision{data=x.npz}", "data=FILE is for error=BOUND"),
         ("mixed-precision{error=0.01,data=nowhere.npz}", "nowhere.npz"),
         ("mixed-precision{error=0.000001,data=train.npz}", "leaves no cell in half precision"),
-        ("mixed-precision{error=0.01,data=large.npz}", "overflow in half precision even at a loss scale of 1"),
+        ("mixed-precision{error=0.01,data=large.npz}", "overflows at a loss scale of 1 on this data. Scale the inputs"),
     ],
 )
 def test_what_cannot_be_measured_is_one_error(
@@ -389,6 +390,19 @@ def test_what_cannot_be_measured_is_one_error(
     found = shell(capsys, compile_command, exported("mlp"), "--passes", asked, "-o", tmp_path / "mlp.boost")
     assert (found.code, (tmp_path / "mlp.boost").exists()) == (2, False)
     assert message in " ".join(found.err.split())
+
+
+def test_data_that_overflows_in_half_precision_alone_is_named(
+    exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(data_of("mlp", tmp_path)) as arrays:
+        np.savez(tmp_path / "large.npz", **{n: a * 1e4 if a.dtype.kind == "f" else a for n, a in arrays.items()})
+    path, program = exported("mlp"), tmp_path / "mlp.boost"
+    bc.compile(bc.load(path), "mixed-precision").save(program)
+    found = shell(capsys, verify_command, path, program, "--data", tmp_path / "large.npz")
+    assert found.code == 2
+    assert "in half precision the " in found.err
+    assert "overflows with this data, at a loss scale of 1 too: keep in float32 what overflows" in found.err
 
 
 def kept_bytes(program: bc.Program) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_a_search_ends_and_leaves_in_float32_what_it_did_not_come_to() -> None:
     assert set(found.kept.values()) <= {Off("w", 0.5, others) for others in (31, 63, 127)}
     with pytest.raises(PassError, match=r"with 'cell0' and 15 other cells the gradient of 'w' is off by 0\.5 "):
         Search(lambda kept: {"w": 0.5 * (len(kept) < 1024)}, 0.01).run(many[:512])
+
+
+def test_a_cell_that_overflows_stays_and_says_so() -> None:
+    found = search({"cell3": inf})
+    found.run(CELLS)
+    assert list(found.kept) == ["cell3"]
+    assert found.kept["cell3"].gradient(".2%") == "the gradient of 'w' overflows at a loss scale of 1"
+    with pytest.raises(PassError, match=r"of 'w' overflows at a loss scale of 1 on this data\. Scale the inputs down"):
+        search(dict.fromkeys(CELLS, inf)).run(CELLS)
 
 
 def test_a_bound_that_leaves_nothing_is_named() -> None:
