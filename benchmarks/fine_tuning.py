@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.memory import MB, _random, export_at
+from benchmarks.memory import MB, export_at, random_values
 from benchmarks.sessions import seconds_a_step
 from benchmarks.tables import table
 
@@ -40,7 +40,7 @@ def run(folder: Path) -> str:
     programs = {"all weights": source, **{name: bc.compile(source, text) for name, text in PIPELINES.items()}}
     sessions = {name: bc.Session(program, seed=1) for name, program in programs.items()}
     rng = np.random.default_rng(0)
-    batches = [tuple(_random(rng, v.type) for v in sessions["all weights"].consumer.inputs)] * STEPS
+    batches = [tuple(random_values(rng, v.type) for v in sessions["all weights"].consumer.inputs)] * STEPS
     times: dict[str, list[float]] = {name: [] for name in sessions}
     for turn in range(TURNS + 1):
         for name, session in sessions.items():

@@ -6,6 +6,7 @@ compiled program and trains some cycles, and the growth is the peak resident mem
     python -m benchmarks.memory cycles        # the peak of a cycle over 4 micro-batches of B, beside steps at B and 4·B
     python -m benchmarks.memory estimates     # growth, measured and estimated
     python -m benchmarks.memory activations   # growth from a small batch to a large one, in float32 and mixed precision
+    python -m benchmarks.memory steps         # how long a step takes at the large batch, in float32 and mixed precision
 
 Names of networks behind the part leave out the others.
 """
@@ -69,14 +70,14 @@ def child(path: str) -> None:
     session = bc.Session(program)
     rng = np.random.default_rng(0)
     for _ in range(CYCLES * session.cycle_length):
-        batch = [_random(rng, value.type) for value in session.consumer.inputs]
+        batch = [random_values(rng, value.type) for value in session.consumer.inputs]
         _ = session.step(*batch).loss
     state = sum(v.nbytes for v in program.state.values())
     gradients = sum(v.nbytes for v in program.state.values() if v.role == "weight" and v.trainable)
     print(json.dumps({"before": before, "peak": peak_resident(), "state": state, "gradients": gradients}))
 
 
-def _random(rng, type_):  # type: ignore[no-untyped-def]
+def random_values(rng, type_):  # type: ignore[no-untyped-def]
     if type_.dtype.is_float:
         return rng.standard_normal(type_.shape, np.float32).astype(type_.dtype.value, copy=False)
     return rng.integers(0, 4, type_.shape).astype(type_.dtype.value)
@@ -158,6 +159,30 @@ def _grown(name: str, small: int, large: int, pipeline: str, folder: Path) -> in
     return many["peak"] - many["before"] - few["peak"] + few["before"]
 
 
+def _steps(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
+    rows = []
+    for name, _, size in GROWING:
+        if only and name not in only:
+            continue
+        command = [sys.executable, "-m", "benchmarks.memory", "--turns", str(export_at(name, size, folder))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        plain, *others = json.loads(done.stdout.splitlines()[-1])
+        times = (f"{1000 * seconds:.0f} ({seconds / plain:.2f})" for seconds in others)
+        rows.append([name, str(size), f"{1000 * plain:.0f}", *times])
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _turns(path: str) -> None:
+    """Prints, as JSON, the seconds of a step in each precision, all in this process."""
+    import boost_compile as bc
+    from benchmarks.sessions import in_turns
+
+    source = bc.load(path)
+    programs = [bc.compile(source, pipeline) if pipeline else source for pipeline in PRECISIONS]
+    print(json.dumps(in_turns([bc.Session(program, seed=1, device="CPU") for program in programs])))
+
+
 def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
     rows = []
     for name, size in COMPARED:
@@ -175,6 +200,7 @@ def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
 def run(part: str, *only: str) -> str:
     heads, rows = {
         "cycles": (["network", "B", "step at B", "step at 4·B", "gradients", "goal", "cycle of 4·B"], _comparison),
+        "steps": (["network", "batch", "float32, ms", "O2", "O2, saved=half"], _steps),
         "activations": (["network", "batch", "float32", "O2", "O2, saved=half"], _activations),
         "estimates": (["program", "batch", "measured", "estimated", "off by"], _estimates),
     }[part]
@@ -185,6 +211,8 @@ def run(part: str, *only: str) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2])
+    elif sys.argv[1:2] == ["--turns"]:
+        _turns(sys.argv[2])
     elif sys.argv[1:2] == ["--export"]:
         _export(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
     else:

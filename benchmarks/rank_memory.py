@@ -22,7 +22,7 @@ import numpy as np
 from boost_compile.ir.rewrite.ranks.dealing import bytes_of_ranks
 
 import boost_compile as bc
-from benchmarks.memory import MB, _random, export_at
+from benchmarks.memory import MB, export_at, random_values
 from benchmarks.tables import table
 from tests.ranks import report, run_ranks
 
@@ -67,7 +67,7 @@ def main() -> None:
         for session, taken in zip(sessions, times, strict=True):
             start = time.perf_counter()
             for _ in range(session.cycle_length):
-                batch = [_random(rng, value.type) for value in session.consumer.inputs]
+                batch = [random_values(rng, value.type) for value in session.consumer.inputs]
                 np.asarray(session.step(*batch).loss)
             taken.append(time.perf_counter() - start)
     report({"memory": np.array(anonymous() - before), "times": np.array([median(taken[2:]) for taken in times])})

@@ -12,7 +12,6 @@ Budgets that the planner answers with the same plan are measured once. A process
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.machine import kept
-from benchmarks.memory import MB, _random, export_at, measure
+from benchmarks.memory import MB, export_at, measure
+from benchmarks.sessions import in_turns
 from benchmarks.tables import ROOT, table
 
 NETWORKS = (
@@ -41,8 +39,6 @@ TIMED = (
 )
 """By how much the values that the forward part keeps are to shrink."""
 HAND = (("deep_mlp_recomputed", 2048), ("gpt_medium_recomputed", 4))
-STEPS, TURNS, SECONDS = 10, 6, 1.5
-"""Steps of a turn, at most, and about how long they take; turns that are timed."""
 OF_NODES = tuple(MB * size for size in (24, 20, 16, 12, 8, 4, 0))
 """What nodes that run again may take of a session, beside the pool."""
 PLANNED = (("resnet18", 32), ("mobilenet_v2", 32), ("resnet50", 8))
@@ -145,21 +141,7 @@ def turns(one: str, other: str, pipeline: str) -> None:
     mindspore.set_device("CPU")
     first, second = bc.load(one), bc.compile(bc.load(other), pipeline)
     sessions = [bc.Session(program, seed=1) for program in (first, second)]
-    rng = np.random.default_rng(0)
-    batch = [_random(rng, value.type) for value in sessions[0].consumer.inputs]
-    times: list[list[float]] = [[], []]
-    steps = 1
-    for turn in range(TURNS + 1):
-        for k, session in enumerate(sessions):
-            begun = time.perf_counter()
-            for _ in range(steps):
-                float(session.step(*batch).loss)
-            times[k].append((time.perf_counter() - begun) / steps)
-        if not turn:
-            again = time.perf_counter()
-            float(sessions[0].step(*batch).loss)
-            steps = max(1, min(STEPS, round(SECONDS / (time.perf_counter() - again))))
-    medians = [statistics.median(one[1:]) for one in times]
+    medians = in_turns(sessions)
     plan = next(r for r in second.reports if r.name == "recompute").statistics["plan"]
     pools = [bc.memory(program).pool for program in (first, second)]
     print(json.dumps({"ratio": medians[1] / medians[0], "ms": medians, "plan": plan, "pools": pools}))

@@ -48,7 +48,8 @@ class MixedPrecision(Pass):
 
     A CPU computes in float32 where it has no kernel for half precision, and then MindSpore keeps what the backward part
     takes in float32 too. ``saved=half`` keeps it rounded, so it takes half the bytes; the bits are then no longer those
-    of MindSpore's own mixed precision. Other targets keep half precision anyway.
+    of MindSpore's own mixed precision. What the backward part computes of forward values alone then waits for the
+    gradient that it meets. Other targets keep half precision anyway.
 
     ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length). Gradients are
     measured on ``data``, in float32 and in half precision, and by bisection over scopes the pass finds the cells that

@@ -27,6 +27,7 @@ from ...ir.core.walk import carried_operands, through, walk
 from ..step.again import SCOPE as SCOPE_AGAIN
 from ..step.again import mark_again, waiting
 from .lists import FLOAT_OPERANDS, FLOAT_RESULTS
+from .put_off import put_off
 from .widen import is_half
 
 SCOPE = "mixed-precision"
@@ -83,9 +84,13 @@ class Narrowing:
         self.graph, self.half, self.network, self.dtype, self.rounds = graph, half, network, dtype, rounds
         self._casts: dict[tuple[Value, DType], Value] = {}
         self._again: dict[tuple[Value, DType], Value] = {}
-        self._rounded: dict[Value, Value] = {}
+        self._rounded: dict[Node, Node] = {}
         self._kept: dict[Node, bool] = {}
+        self._late: Mapping[Node, Node] = put_off(graph, network) if rounds else {}
+        self._done: set[Node] = set()
         self.casts = 0
+        self.rounded = 0
+        """How many values are kept rounded for the backward part."""
 
     @property
     def again(self) -> int:
@@ -106,6 +111,9 @@ class Narrowing:
                 self._narrow(node)
             else:
                 self._keep(node)
+            if node in self._late:
+                self._wait(node)
+            self._done.add(node)
         self.graph.result = self._as(self.graph.result, DType.FLOAT32)
 
     def _narrow(self, node: Node) -> None:
@@ -146,11 +154,6 @@ class Narrowing:
             else:
                 node.set_operand(i, self._as(value, dtype))
 
-    @property
-    def rounded(self) -> int:
-        """How many values are kept rounded for the backward part."""
-        return len(self._rounded)
-
     def _take_rounded(self, node: Node) -> None:
         """Makes a backward node take forward values rounded, each behind its own gradient."""
         if (gradient := self._gradient(node)) is None:
@@ -160,29 +163,63 @@ class Narrowing:
                 with self.graph.inserting_before(node):
                     node.set_operand(i, waiting(self.graph, self._stored(value), gradient))
 
+    def _wait(self, node: Node) -> None:
+        """Makes a node that is put off wait for its gradient, unless what it takes does so already."""
+        takes = [i for i, v in enumerate(node.operands) if isinstance(v, Node) and not orders_only(node, i)]
+        gradient = self._gradient(node)
+        if gradient is None or any(self._waits(node.operand(i)) for i in takes):
+            return
+        for i in takes[:1]:
+            with self.graph.inserting_before(node):
+                node.set_operand(i, waiting(self.graph, node.operand(i), gradient))
+
+    def _waits(self, value: Value) -> bool:
+        behind = through(value, ("Cast",))
+        return behind in self._late or (isinstance(behind, Node) and behind.op.name == "Depend")
+
     def _stored(self, value: Value) -> Value:
         """A half value as a CPU must compute it for half of its bytes to be kept: by a Cast of float32. MindSpore casts
         what a kernel without half precision computes in front of each use, and behind Depends, and keeps it in float32
-        until then. The Depend keeps the two casts apart, which would be taken out together."""
-        if not self.rounds or (isinstance(value, Node) and value.op.name == "Cast"):
+        until then. The Depend keeps the two casts apart, which would be taken out together. What is seen in several
+        shapes is kept once."""
+        if not self.rounds or not isinstance(value, Node) or value.op.name == "Cast":
             return value
-        if value not in self._rounded:
-            self.casts += 2
-            with self.graph.inserting_after(value):
-                wide = cast(self.graph, value, DType.FLOAT32, scope=SCOPE)
-                self._rounded[value] = cast(self.graph, waiting(self.graph, wide, value), self.dtype, scope=SCOPE)
-        return self._rounded[value]
+        shapes: list[Node] = []
+        while value not in self._rounded and (source := _in_another_shape(value)) is not None:
+            shapes.append(value)
+            value = source
+        stored = self._rounded[value] if value in self._rounded else self._round(value)
+        for shape in reversed(shapes):
+            with self.graph.inserting_after(shape):
+                operands = [stored, *shape.operands[1:]]
+                stored = self.graph.create(shape.op, operands, shape.type, scope=shape.scope, sources=[shape])
+            self._rounded[shape] = stored
+        return stored
+
+    def _round(self, value: Node) -> Node:
+        self.casts += 2
+        self.rounded += 1
+        with self.graph.inserting_after(value):
+            wide = cast(self.graph, value, DType.FLOAT32, scope=SCOPE)
+            stored = cast(self.graph, waiting(self.graph, wide, value), self.dtype, scope=SCOPE)
+        assert isinstance(stored, Node)
+        self._rounded[value] = stored
+        return stored
 
     def _gradient(self, node: Node) -> Node | None:
         """A backward value that a backward node takes."""
         if self.network.get(node) != BACKWARD:
             return None
+        if node in self._late:
+            return self._late[node] if self._late[node] in self._done else None
         return next((v for v in carried_operands(node) if isinstance(v, Node) and self._is_gradient(v)), None)
 
     def _is_gradient(self, value: Node) -> bool:
-        """A cast counts as what was cast."""
+        """A cast counts as what was cast. What is put off is none, since it needs no other."""
         known = value if value in self.network else through(value, ("Cast",))
-        return isinstance(value.type, TensorType) and isinstance(known, Node) and self.network.get(known) == BACKWARD
+        if not isinstance(value.type, TensorType) or not isinstance(known, Node) or known in self._late:
+            return False
+        return self.network.get(known) == BACKWARD
 
     def _is_kept_otherwise(self, value: Value, dtype: DType) -> bool:
         """Whether the backward part can cast a forward value itself, so that its cast need not be kept."""
@@ -281,6 +318,12 @@ class Narrowing:
     def _taker(self, value: Value) -> Node | None:
         """A node of the network that takes an input or a state's value, to whose part its cast belongs."""
         return next((user for user in value.users if user in self.half), None)
+
+
+def _in_another_shape(value: Node) -> Node | None:
+    """What a value is another shape of: a node that computes it. None where it is none, or a cast is behind it."""
+    source = value.operand(0) if facts(value.op).family is Family.RESHAPE else None
+    return source if isinstance(source, Node) and source.op.name != "Cast" else None
 
 
 def _alias(written: Value, node: Node) -> None:

@@ -138,8 +138,8 @@ def test_the_backward_part_narrows_again_what_is_there_in_float32() -> None:
 
 
 def test_the_backward_part_takes_half_values_as_a_cast_rounded_them() -> None:
-    """Once for all that take it, each behind its own gradient: a result, a view of a cast, what is widened again. A
-    weight, and what takes no gradient, are as without it."""
+    """Once for all that take it, each behind its own gradient: a result, a view of a cast, what is widened again. What
+    takes no gradient waits for that of its user. A weight is as without it."""
     back = (
         "  %h = Mul(%g, %e) @b\n  %i = Mul(%h, %e) @b\n  %j = Mul(%i, %v) @b\n  %k = Mul(%j, %w0) @b\n"
         "  %n = Mul(%v, %v) @b\n  %m = Mul(%k, %n) @b\n  %r = Mul(%m, %e) @b\n  return %r"
@@ -168,7 +168,31 @@ def test_the_backward_part_takes_half_values_as_a_cast_rounded_them() -> None:
         "e after g", "e after h", "v after i", "e after m"
     ]  # fmt: skip
     assert len({text.partition(": ")[2] for text in (first, second, wide)}) == 1
-    assert told("k") == told("n") == []
+    assert told("k") == []
+    assert [text.partition(":")[0] for text in told("n")] == ["v after k", "v after k"]
+
+
+def test_a_value_in_several_shapes_is_kept_rounded_once() -> None:
+    back = (
+        "  %s = Reshape(%e, (1, 2)) : float32[1,2] @f\n  %h = Mul(%g, %e) @b\n  %j = Mul(%h, %s) @b\n"
+        "  %k = Mul(%j, %s) @b\n  return %k"
+    )
+    made = narrowed(FORTH + back, "v", *"elgshjk", rounds=True)
+    assert sum(n.name.startswith("Cast") and n.operand(0).name == "e" for n in made) == 1
+    flat, first, second = (through(node(made, name).operand(1), ("Depend",)) for name in "hjk")
+    assert first is second
+    assert isinstance(first, Node)
+    assert (first.op.name, str(first.type), first.operand(0)) == ("Reshape", "float16[1,2]", flat)
+
+
+def test_what_is_put_off_waits_in_float32_too() -> None:
+    back = "  %m = Equal(%x, %v) @b\n  %c = Cast(%m, 43) : float32[2] @b\n  %r = Mul(%g, %c) @b\n  return %r"
+    made = narrowed(FORTH + back, "l", "g", rounds=True)
+    waits = node(made, "m").operand(1)
+    assert isinstance(waits, Node)
+    assert (waits.op.name, waits.operand(0).name) == ("Depend", "v")
+    assert [v.name for v in carried_operands(waits.operand(1))] == ["g"]
+    assert node(made, "m").operand(0).name == "x"
 
 
 def test_a_function_has_no_inputs_that_are_there_anyway() -> None:
