@@ -321,8 +321,9 @@ class _Run:
         import numpy as np
 
         for step, result in self.unread:
-            loss = math.nan if result.loss is None else float(np.mean(result.loss))
-            if result.loss is None and self.history.returns_loss:
+            value = result.loss
+            loss = math.nan if value is None else value if isinstance(value, float) else float(np.mean(value))
+            if value is None and self.history.returns_loss:
                 self.history.returns_loss = False
                 log.warning(
                     "graph '%s' returns no loss, so none is shown or watched; return it from the training cell to see "
