@@ -15,7 +15,7 @@ from boost_compile.tools.verification.base import base_of
 from boost_compile.tools.verification.context import Context
 from boost_compile.tools.verification.promises import read_promises
 from boost_compile.tools.verification.reference import Reference
-from boost_compile.tools.verification.report import FAILED, PASSED, Result
+from boost_compile.tools.verification.report import FAILED, PASSED, VACUOUS, Result
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -63,3 +63,14 @@ def test_wrong_adapters_are_seen(exported: Callable[[str], Path], monkeypatch: p
     monkeypatch.setattr(lora, "put_adapter", RIGHT)
     monkeypatch.setattr(lora, "freeze_weights", lambda program, frozen: 0)
     assert judged(source).detail.endswith("which is to stand still")
+
+
+def test_a_backward_part_that_is_no_derivative_is_not_the_adapters_fault(exported: Callable[[str], Path]) -> None:
+    """One layer has a ``bprop`` of its own that halves the gradient."""
+    source = bc.load(exported("own_backward"))
+    found = bc.verify(source, bc.compile(source, "lora{match=[*],rank=2}"))
+    assert found.result("adapters").status == PASSED
+    assert found.result("derivative").status == VACUOUS
+    assert found.result("derivative").detail.startswith(
+        "the original's gradients are no derivative of its loss either ('"
+    )
