@@ -82,9 +82,11 @@ class Search:
         if len(stays) == len(cells):
             cell, off = min(self.kept.items(), key=lambda item: item[1].by)
             with_it = off.with_it(f"'{cell}'", " alone")
+            found = f"leaves no cell in half precision{f' in {MOST} measurements' if pending else ''}"
+            larger = "Give a larger bound: beyond that this is in half precision"
             raise PassError(
-                f"error={self.bound:g} leaves no cell in half precision: {with_it} {off.gradient('.3g')} on this data. "
-                + (OTHERWISE.capitalize() if isinf(off.by) else "Give a larger bound")
+                f"error={self.bound:g} {found}: {with_it} {off.gradient('.3g')} on this data. "
+                + (OTHERWISE.capitalize() if isinf(off.by) else larger)
             )
 
     def _beyond(self, kept: Sequence[str], others: int) -> Off | None:
