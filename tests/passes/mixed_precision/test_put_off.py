@@ -27,13 +27,16 @@ def test_it_waits_for_the_gradient_of_its_first_user_and_stands_in_front_of_it()
 
 
 def test_what_would_keep_more_than_it_makes_is_not_put_off() -> None:
-    """Nor what no gradient meets, nor what the forward part computes."""
-    sums = "  %n = ReduceSum(%a, (0,), false, false) : float32[] @b\n"
+    """Nor what no gradient meets, what the forward part computes, or what would be another number at another time."""
+    sums = "  %m = Neg(%a) @b\n  %n = ReduceSum(%m, (0,), false, false) : float32[] @b\n"
     _, found = late(sums + "  %g = OnesLike(%b) @b\n  %i = Mul(%n, %g) : float32[2] @b\n  return %i")
     assert found == {}
     _, found = late("  %n = Neg(%a) @b\n  %i = Mul(%n, %a) @b\n  return %i")
     assert found == {}
     _, found = late("  %g = OnesLike(%b) @b\n  %i = Mul(%a, %g) @b\n  return %i")
+    assert found == {}
+    drawn = "  %n = Neg(%a) {side_effect_hidden = true} @b\n  %g = OnesLike(%b) @b\n  %i = Mul(%n, %g) @b\n"
+    _, found = late(drawn + "  return %i")
     assert found == {}
 
 
