@@ -12,7 +12,7 @@ from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.gradient_path import PASSING, gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.analysis.training.results import skips_writes
-from ...ir.analysis.training.stages import STAGES, GradientPath
+from ...ir.analysis.training.stages import STAGES, GradientPath, Point
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import OptionError, PassError, nearest
 from ...ir.core.graph import Graph, Input, Node, State, Value, tensor_type
@@ -27,7 +27,6 @@ from ...ir.core.walk import carried_operands, result_value, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import graft
-from ...ir.rewrite.stages import summed
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.names import SKIPPED, TABLE
@@ -200,6 +199,15 @@ class _Old:
     counters: set[str]
 
 
+def _whole(point: Point, n: Nodes) -> Value:
+    """A gradient as one value. Several summands meet in an AddN, as MindSpore's autodiff leaves them: where the new
+    optimizer adds a decay, MindSpore makes one AddN of both, which rounds as that of an export."""
+    if len(point.values) == 1:
+        return point.values[0]
+    parts = n.op("MakeTuple", *point.values)
+    return n.graph.create("AddN", [parts], scope=SCOPE, sources=point.values)
+
+
 def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], beside: Collection[Node]) -> _Old:
     """The updates of these weights, and what only they need. ``beside``: effects that stay in any case."""
     updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
@@ -306,7 +314,7 @@ def _exchange(
     used = program.used_state()
     update = _update(program, spec, list(weights.values()), taken, rate)
     (source,) = update.graphs.values()
-    gradients = [n.cast(summed(p.at("clip", graph), scope=SCOPE), program.state[p.weight].dtype) for p in paths]
+    gradients = [n.cast(_whole(p.at("clip", graph), n), program.state[p.weight].dtype) for p in paths]
     # A result that waited for an update (the True of an optimizer) waits for none any more.
     images = passed_on(graph, [value for _, value in named_results(graph)])
     kept = old.counters - set(update.state)
