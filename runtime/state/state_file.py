@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.core.errors import RuntimeFailure, nearest
 from ...ir.core.types import DType, TensorType
+from ...ir.core.wording import counted
 from ..engine.engine import Engine
 from ..engine.exchange import Exchange
 from ..lowering.context import Context
@@ -46,8 +47,10 @@ def read_saved(
     types: Mapping[str, TensorType],
     exchange: Exchange,
     strict: bool,
+    starts: Mapping[str, Any],
 ) -> Saved:
-    """A file, or arrays and Tensors by name, as this rank takes them for the state of these ``types``.
+    """A file, or arrays and Tensors by name, as this rank takes them for the state of these ``types``. States that
+    ``starts`` names begin with these values where others are loaded, and the log says so.
 
     RuntimeFailure for another shape or dtype and, with ``strict``, for other names; DamagedState for a file that is not
     what was written."""
@@ -58,10 +61,13 @@ def read_saved(
     given, foreign = split(read, notes, exchange.ranks.rank, exchange.ranks.size)
     kept = unpack_kept(given, origin)
     refuse_unknown(given, origin)
+    begun = {name: value for name, value in starts.items() if strict and name not in given}
     if strict:
-        _check_names(origin, list(given), list(types))
+        _check_names(origin, list(given), [name for name in types if name not in begun])
+    if begun:
+        log.warning("%s was saved without monitors: their %s begin anew", origin, counted(len(begun), "state"))
     values = {name: _checked(origin, name, value, types[name]) for name, value in given.items() if name in types}
-    return Saved(origin, values, kept, notes, foreign)
+    return Saved(origin, begun | values, kept, notes, foreign)
 
 
 def _check_names(origin: str, given: list[str], known: list[str]) -> None:

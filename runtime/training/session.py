@@ -20,6 +20,7 @@ from ...ir.core.types import TensorType
 from ...ir.core.which_weights import Weights
 from ...ir.core.wording import agreed, counted
 from ...ir.rewrite.evaluation import adapters_of, check_weights, values_of
+from ...ir.rewrite.monitors import measured_states
 from ..data.data_position import NOTE, DataPosition, EndOfEpoch
 from ..data.inputs import to_tensors
 from ..differentiation.capture import program_of
@@ -397,11 +398,13 @@ class Session:
         from arrays or Tensors by name. Returns the names that were set.
 
         Shapes and dtypes must be those of the state (float32 for bfloat16). With ``strict`` the names must be exactly
-        those of the state; without, those that both sides have are set. An error changes nothing; a damaged file is a
+        those of the state, but that monitors, which a state of the same training without them lacks, begin anew with
+        a warning; without, those that both sides have are set. An error changes nothing; a damaged file is a
         :class:`DamagedState`. A state saved in the middle of a cycle resumes there. ``load_state`` is another name of
         this method.
         """
-        saved = read_saved(source, self._changing, self._exchange, strict)
+        starts = {name: self.program.state[name].initial for name in measured_states(self.program)}
+        saved = read_saved(source, self._changing, self._exchange, strict, starts)
         notes, own = saved.notes, self._engine.draws
         data_position = DataPosition.from_text(notes[NOTE], saved.origin) if NOTE in notes else None
         drawn = own.check_text(notes[draws.NOTE], saved.origin) if draws.NOTE in notes else None

@@ -33,14 +33,14 @@ ALONE = Exchange(Ranks())
 )
 def test_what_does_not_fit(given: dict[str, np.ndarray], said: str) -> None:
     with pytest.raises(RuntimeFailure, match=said):
-        read_saved(given, TYPES, ALONE, strict=True)
+        read_saved(given, TYPES, ALONE, True, {})
 
 
 def test_not_strict_takes_what_both_have() -> None:
-    saved = read_saved({"w": GOOD["w"], "v": np.ones(7)}, TYPES, ALONE, strict=False)
+    saved = read_saved({"w": GOOD["w"], "v": np.ones(7)}, TYPES, ALONE, False, {})
     assert (list(saved.values), saved.origin, saved.foreign) == (["w"], "the given state", False)
     with pytest.raises(RuntimeFailure, match="holds shape"):
-        read_saved({"w": np.ones(7)}, TYPES, ALONE, strict=False)
+        read_saved({"w": np.ones(7)}, TYPES, ALONE, False, {})
 
 
 @pytest.mark.parametrize(("size", "value", "foreign"), [(2, 5, False), (3, 1, True)])
@@ -49,7 +49,7 @@ def test_a_rank_takes_its_own_from_a_job_of_the_same_size(
 ) -> None:
     path = tmp_path / "saved.safetensors"
     write_state(path, {}, {**GOOD, of_rank(1, "w"): np.full(2, 5, np.float32)}, {RANKS: "2"})
-    saved = read_saved(path, TYPES, Exchange(Ranks(1, size)), strict=True)
+    saved = read_saved(path, TYPES, Exchange(Ranks(1, size)), True, {})
     assert saved.values["w"].tolist() == [value, value]
     assert set(saved.values) == set(TYPES)
     with caplog.at_level(logging.WARNING, "boost_compile"):
