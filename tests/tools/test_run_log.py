@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.runtime.training import log_files
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.run import command
+from safetensors.numpy import load_file, save_file
 
 import boost_compile as bc
-from tests.networks import CASES
+from tests.compare import assert_equal
+from tests.native import tensors
+from tests.networks import CASES, build, state_of
 from tests.tools.support import assert_one_error, process, shell, write_data
 
 PIPELINE = (
@@ -102,16 +106,38 @@ def test_a_training_is_written_down_and_goes_on_in_its_file(
     assert len(records(log)) == 5
 
 
+def test_a_checkpoint_of_native_training_loads_beside_monitors(
+    exported: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: Any
+) -> None:
+    """The training goes on as natively, and what is measured begins anew."""
+    first, *batches = CASES["mlp_adam"].batches(3)
+    native = build(CASES["mlp_adam"]).train_step
+    native(*tensors(first))
+    ms.save_checkpoint(native, str(tmp_path / "native.ckpt"))
+    for batch in batches:
+        native(*tensors(batch))
+    program, state = tmp_path / "p.boost", tmp_path / "state.safetensors"
+    compiled = shell(capsys, compile_command, exported("mlp_adam"), "--passes", "monitor", "-o", program)
+    assert compiled.code == 0, compiled.err
+    rest = write_data(tmp_path / "rest.npz", batches)
+    line = (program, "--data", rest, "--load", tmp_path / "native.ckpt", "--save", state, "--json")
+    done = shell(capsys, command, *line)
+    assert done.code == 0, done.err
+    assert "native.ckpt was saved without monitors" in caplog.text
+    trained = {name: value for name, value in load_file(state).items() if not name.startswith("monitor")}
+    assert_equal(trained, state_of(native))
+    short = {name: value for name, value in trained.items() if name != "hidden.bias"}
+    save_file(short, tmp_path / "short.safetensors")
+    lacking = shell(capsys, command, program, "--data", rest, "--load", tmp_path / "short.safetensors")
+    assert_one_error(lacking, "boost-run", "short.safetensors lacks 1 of")
+
+
 def test_event_files_are_read_back_by_tensorboard(exported: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
-    pytest.importorskip(
-        "tensorboardX", reason="tensorboardX writes the files: pip install 'boost-compile[tensorboard]'"
-    )
-    reader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard, whose reader judges, is missing"
-    )
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     session = bc.Session(bc.compile(bc.load(exported("mlp_adam")), "monitor{what=[weight-norm]}"))
     history = session.fit(str(data), epochs=1, callbacks=[bc.Log(f"tensorboard:{tmp_path / 'runs'}")])
-    found = reader.EventAccumulator(str(tmp_path / "runs"))
+    found = EventAccumulator(str(tmp_path / "runs"))
     found.Reload()
     assert [(e.step, e.value) for e in found.Scalars("loss")] == [
         (n, pytest.approx(loss)) for n, loss in enumerate(history.losses, 1)
