@@ -120,7 +120,7 @@ def test_a_checkpoint_of_native_training_loads_beside_monitors(
     compiled = shell(capsys, compile_command, exported("mlp_adam"), "--passes", "monitor", "-o", program)
     assert compiled.code == 0, compiled.err
     rest = write_data(tmp_path / "rest.npz", batches)
-    line = (program, "--data", rest, "--load", tmp_path / "native.ckpt", "--save", state, "--json")
+    line = (program, "--data", rest, "--no-shuffle", "--load", tmp_path / "native.ckpt", "--save", state, "--json")
     done = shell(capsys, command, *line)
     assert done.code == 0, done.err
     assert "native.ckpt was saved without monitors" in caplog.text
