@@ -29,6 +29,7 @@ from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
 from .live import LiveCell
+from .moving import move
 from .ranks import create_group, join_ranks
 from .scratch import scratch_folder
 
@@ -292,14 +293,20 @@ class Engine:
 
         given = [results[i].asnumpy().reshape(())[()] for i in part.taken]
         with np.errstate(all="ignore"):
-            written, returned = part.run(given, read)
-        for name, value in written.items():
+            finished = part.run(given, read)
+        for name, value in finished.written.items():
             view = self._memory_of(name)
             if view is None:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
                 view[...] = value
-        own = [mindspore.Tensor.from_numpy(array) for array in returned]
+        for average, weight, kept, taken in finished.moves:
+            view, of = self._memory_of(average), self._memory_of(weight)
+            moved = self.read(average) if view is None else view
+            move(moved, self.read(weight) if of is None else of, kept, taken)
+            if view is None:
+                self._assign(average, moved)
+        own = [mindspore.Tensor.from_numpy(array) for array in finished.returned]
         return tuple(own[i] if host else results[i] for i, host in part.results)
 
     def _assign(self, name: str, value: Any) -> None:

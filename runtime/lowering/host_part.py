@@ -1,9 +1,10 @@
-"""What is left to the session of a graph: numbers that it computes on the host when the rest has run."""
+"""What is left to the session of a graph: numbers and averages that it computes on the host when the rest has run."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...ir.core.attributes import TensorValue
@@ -11,6 +12,8 @@ from ...ir.core.data import to_numpy
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.types import TensorType
 from ...ir.core.walk import result_value
+from .measures import is_constant
+from .moves import moves_of
 
 COMPUTED: Mapping[str, Callable[..., Any]] = {
     "Add": operator.add,
@@ -34,8 +37,8 @@ operand where either is NaN. (A quotient by zero has other bits.)"""
 
 class HostPart:
     """``graph`` takes numbers that the device returns at the places ``taken``, reads states as they are before it
-    writes, writes states, and returns a tuple. ``results``: for each result of the whole its place, and whether it is
-    the host that returns it."""
+    writes, writes numbers and averages to states, and returns a tuple. ``results``: for each result of the whole its
+    place, and whether it is the host that returns it."""
 
     def __init__(self, graph: Graph, taken: Sequence[int], results: Sequence[tuple[int, bool]]) -> None:
         self.graph = graph
@@ -47,39 +50,54 @@ class HostPart:
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         self._writes: list[tuple[str, int]] = []
         self._returned: list[tuple[int, tuple[int, ...]]] = []
+        self._moves: list[tuple[str, str, tuple[int, ...], bool]] = []
+        """Each by the names of average and weight, the places of its numbers, and where it does not happen."""
         self._prepare()
 
     def _prepare(self) -> None:
         """Gives each value its place among the numbers, in the order in which :meth:`run` gets and computes them."""
         nodes = list(self.graph)
+        assigned = {node: moves_of(node) for node in nodes if node.op.name == "Assign"}
+        moves = [move for found in assigned.values() for move in found]
+        numbers = [node for node in nodes if isinstance(node.type, TensorType) and node.type.size == 1]
         constants = dict.fromkeys(v for node in nodes for v in node.operands if is_constant(v))
-        loads = [node for node in nodes if node.op.name == "Load"]
-        computed = [node for node in nodes if node.op.name in COMPUTED]
+        loads = [node for node in numbers if node.op.name == "Load"]
+        computed = [node for node in numbers if node.op.name in COMPUTED]
         places = {v: i for i, v in enumerate([*constants, *self.graph.inputs, *loads, *computed])}
         self._numbers = [_number(value) for value in constants]
         self._reads = [_state(node).name for node in loads]
         self._steps = [(COMPUTED[n.op.name], tuple(places[v] for v in n.operands)) for n in computed]
-        self._writes = [(_state(node).name, places[node.operand(1)]) for node in nodes if node.op.name == "Assign"]
+        alone = [node for node, found in assigned.items() if not found]
+        self._writes = [(_state(node).name, places[node.operand(1)]) for node in alone]
+        self._moves = [(m.average.name, m.weight.name, tuple(places[v] for v in m.numbers), m.skips) for m in moves]
         results = result_value(self.graph)
         assert isinstance(results, Node)
         self._returned = [(places[value], tensor_type(value).shape) for value in results.operands]
 
-    def run(self, given: Sequence[Any], read: Callable[[str], Any]) -> tuple[dict[str, Any], list[Any]]:
-        """What states become, by name, and the results of the host as arrays of their shapes, from the numbers of the
-        device and of states."""
+    def run(self, given: Sequence[Any], read: Callable[[str], Any]) -> Finished:
+        """Computes everything but averages from the numbers of the device and of states."""
         import numpy as np
 
         numbers = [*self._numbers, *given, *map(read, self._reads)]
         for compute, operands in self._steps:
             numbers.append(compute(*[numbers[i] for i in operands]))
-        return {name: numbers[i] for name, i in self._writes}, [np.full(s, numbers[i]) for i, s in self._returned]
+        moves = []
+        for average, weight, places, skips in self._moves:
+            kept, taken, *condition = (numbers[i] for i in places)
+            if not condition or bool(condition[0]) != skips:
+                moves.append((average, weight, kept, taken))
+        written = {name: numbers[i] for name, i in self._writes}
+        return Finished(written, [np.full(s, numbers[i]) for i, s in self._returned], moves)
 
 
-def is_constant(value: Value) -> bool:
-    """Whether a value is a constant tensor of one number."""
-    if not (isinstance(value, Constant) and isinstance(value.value, TensorValue)):
-        return False
-    return isinstance(value.type, TensorType) and value.type.size == 1
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What states become, by name; the results of the host, as arrays of their shapes; and the averages that move
+    (:func:`runtime.engine.moving.move`), each with the weight, what stays of it and what it takes of the weight."""
+
+    written: Mapping[str, Any]
+    returned: Sequence[Any]
+    moves: Sequence[tuple[str, str, Any, Any]]
 
 
 def _number(value: Value) -> Any:

@@ -17,7 +17,6 @@ from . import (
     adasum,
     alone,
     anchor,
-    averages,
     constant_results,
     draws,
     finite_test,
@@ -43,7 +42,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
     reciprocal, predication, host_scalars, half_state, broadcasting, transposing, late_casts,
-    packing, stacking, norm_as_test, finite_test, clearing, staggering, averages,
+    packing, stacking, norm_as_test, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
@@ -71,7 +70,7 @@ def lower(graph: Graph, context: Context, lowerings: Sequence[Lowering] = LOWERI
         if done:
             steps.append((name_of(lowering), done))
         # Behind these kernels write into copies, which the verifier takes for a mistake in any other graph.
-        if VERIFY in os.environ and all(name not in (name_of(half_state), name_of(averages)) for name, _ in steps):
+        if VERIFY in os.environ and all(name != name_of(half_state) for name, _ in steps):
             _verify(graph, lowering)
     return Lowered(graph, tuple(steps))
 

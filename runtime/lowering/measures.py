@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ...ir.analysis.effects.state_access import state_behind
 from ...ir.builders.reduce import all_true
+from ...ir.core.attributes import TensorValue
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.inference import infer
 from ...ir.core.names import SQUARES
@@ -114,3 +115,10 @@ def is_scaling(node: Node) -> bool:
 def reads_state(value: Value) -> bool:
     """Whether a value is the memory of a state: a token waits for all who read it, and knows no new readers."""
     return state_behind(through(value, VIEWS)) is not None
+
+
+def is_constant(value: Value) -> bool:
+    """Whether a value is a constant tensor of one number."""
+    if not (isinstance(value, Constant) and isinstance(value.value, TensorValue)):
+        return False
+    return isinstance(value.type, TensorType) and value.type.size == 1

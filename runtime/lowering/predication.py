@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from ...ir.analysis.effects.effect_list import list_effects
 from ...ir.analysis.effects.state_access import Effect
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.functions.calls import forget_unreached, switch_behind
+from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.builders.reduce import BIG
 from ...ir.core.attributes import TensorValue, bits, scalar_tensor
 from ...ir.core.data import from_numpy
-from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value
+from ...ir.core.graph import Constant, Graph, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_random, written_operands
 from ...ir.core.primitives import CPU, Family, facts
@@ -27,6 +27,7 @@ from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import inline
+from .conditional import Conditional, conditional
 from .context import Context
 from .measures import is_scaling, reads_state
 
@@ -58,36 +59,12 @@ def run(graph: Graph, context: Context) -> str:
     return f"{counted(writes, 'write')} that may be skipped made to change nothing then"
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """The ``function`` that ``call`` runs unless ``condition`` is ``skips``, with its ``arguments``: its ``branch``."""
-
-    call: Node
-    condition: Value
-    skips: bool
-    branch: Value
-    function: Graph
-    arguments: tuple[Value, ...]
-
-    @property
-    def given(self) -> dict[Value, Value]:
-        """What each input of the function stands for."""
-        return dict[Value, Value](zip(self.function.inputs, self.arguments, strict=True))
-
-
-def _conditional_updates(graph: Graph) -> Iterator[_Update]:
+def _conditional_updates(graph: Graph) -> Iterator[Conditional]:
     """The calls that update or do nothing, can be told to change nothing, and gain by it."""
     for call in graph:
-        switch = switch_behind(call.operand(0)) if call.op is CALL and call.num_operands == 1 else None
-        if switch is None or not _is_overflow(switch.operand(0)) or not all(orders_only(*u) for u in call.use_sites()):
+        update = conditional(call)
+        if update is None or not _is_overflow(update.condition):
             continue
-        branches = [_bound(switch.operand(i)) for i in (1, 2)]
-        does = [branch is not None and bool(list_effects(branch[0]).writes()) for branch in branches]
-        if None in branches or sum(does) != 1:
-            continue
-        branch = switch.operand(1 + does.index(True))
-        function, arguments = branches[does.index(True)]  # type: ignore[misc]  # neither is None
-        update = _Update(call, switch.operand(0), does[1], branch, function, arguments)
         if _can_be_still(update) and _pays(update):
             yield update
 
@@ -104,17 +81,7 @@ def _is_overflow(condition: Value) -> bool:
     return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED, Family.STATUS) for node in asked)
 
 
-def _bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
-    """The function of a Partial that nobody else takes, and its arguments."""
-    if not (isinstance(closure, Node) and closure.op.name == "Partial"):
-        return None
-    function = closure.operand(0)
-    if not isinstance(function, GraphRef) or len(function.uses) != 1 or len(closure.uses) != 1:
-        return None
-    return function.graph, closure.operands[1:]
-
-
-def _can_be_still(update: _Update) -> bool:
+def _can_be_still(update: Conditional) -> bool:
     """Whether each write is to a state and has operands by which it changes nothing."""
     given = update.given
     if any(node.op is CALL or is_random(node) for node in update.function):
@@ -148,7 +115,7 @@ def _is_plain(value: Value) -> bool:
 _INTEGERS = (DType.INT32, DType.INT64)
 
 
-def _pays(update: _Update) -> bool:
+def _pays(update: Conditional) -> bool:
     """Whether the products that are new, and what is selected, take less time than the Switch."""
     given = update.given
     cost = 0.0
@@ -175,7 +142,7 @@ def _is_product(value: Value) -> bool:
     return isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value)
 
 
-def _move(graph: Graph, update: _Update) -> int:
+def _move(graph: Graph, update: Conditional) -> int:
     """Puts the function in the place of its call; returns how many writes it has."""
     fx = Effects(graph)
     at = next(i for i, effect in enumerate(fx.list) if effect.node is update.call)
