@@ -64,9 +64,9 @@ def makes_float(node: Node) -> bool:
 
 
 def overflows(value: Value, dtype: DType) -> bool:
-    """Whether a constant holds a finite number that is infinite in half precision."""
+    """Whether a constant of float32 holds a finite number that is infinite in half precision."""
     literal = value.literal
-    if not isinstance(literal, TensorValue) or not is_single(literal.type) or dtype is DType.BFLOAT16:
+    if not isinstance(literal, TensorValue) or dtype is DType.BFLOAT16:
         return False
     import numpy as np
 

@@ -91,6 +91,11 @@ def test_who_only_waits_for_a_value_casts_nothing() -> None:
     assert types(made, "s") == ["(float16[2], float16[2])!", "float16[2]"]
 
 
+def test_who_waits_outside_of_the_network_passes_on_float32() -> None:
+    made = narrowed("  %a = Neg(%x) @f\n  %b = Exp(%x) : float32[2] @f\n  %d = Depend(%a, %b)\n  return %d", "a", "b")
+    assert types(made, "d") == ["float32[2]", "float16[2]", "float32[2]"]
+
+
 def taken(made: Graph, name: str) -> list[str]:
     """What a node takes: a value by its name, a cast as "name cast", one behind a gradient as "name after gradient"."""
 
