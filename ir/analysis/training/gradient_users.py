@@ -84,7 +84,8 @@ class GradientUsers:
         function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
         if not isinstance(function, GraphRef):
             return self._asks(user)
-        inside = {self._asks(u) for u in function.graph.inputs[i - 1].uses if u.op.name != "UpdateState"}
+        formal = function.graph.inputs[i - 1]
+        inside = {self._asks(u) for u, at in formal.use_sites() if not orders_only(u, at)}
         return _together(inside)
 
     def _asks(self, node: Node) -> str | None:
@@ -100,7 +101,7 @@ class GradientUsers:
             if is_effect(here) or here.graph is None or here.op.name in ("Partial", "Switch"):
                 self._asking[here] = None
                 continue
-            users = [u for u in here.uses if u.op.name != "UpdateState"]
+            users = [u for u, at in here.use_sites() if not orders_only(u, at)]
             if any(here.graph.is_return(u) for u in users):
                 self._asking[here] = None
             elif seen:
