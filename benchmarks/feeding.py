@@ -41,9 +41,9 @@ def epochs(case: Case, count: int, folder: Path) -> dict[str, Epoch]:
     tensors = [tuple(ms.Tensor(array) for array in batch) for batch in batches]
     slices = ds.NumpySlicesDataset(columns, ["image", "label"], shuffle=False).batch(case.batch_size)
     mapped = rows_of(columns).batch(case.batch_size)
-    path = export(case, folder)
-    stepped, fed = bc.Session(str(path)), bc.Session(str(path))
-    native, model = build(case).train_step, Model(build(case).train_step)
+    session = bc.Session(str(export(case, folder)))
+    native = build(case).train_step
+    model = Model(native)
 
     def steps(step: Callable[..., object], loss: Callable[[object], object]) -> Epoch:
         def epoch() -> None:
@@ -54,10 +54,10 @@ def epochs(case: Case, count: int, folder: Path) -> dict[str, Epoch]:
         return epoch
 
     return {
-        "Session.step": steps(stepped.step, lambda result: result.loss),  # type: ignore[attr-defined]
-        "fit: arrays": lambda: fed.fit(columns),
-        "fit: slices": lambda: fed.fit(slices),
-        "fit: generator, map": lambda: fed.fit(mapped),
+        "Session.step": steps(session.step, lambda result: result.loss),  # type: ignore[attr-defined]
+        "fit: arrays": lambda: session.fit(columns),
+        "fit: slices": lambda: session.fit(slices),
+        "fit: generator, map": lambda: session.fit(mapped),
         "TrainOneStepCell": steps(native, lambda result: result.asnumpy()),  # type: ignore[attr-defined]
         "Model.train: slices": lambda: model.train(1, slices, dataset_sink_mode=False),
         "Model.train: generator, map": lambda: model.train(1, mapped, dataset_sink_mode=False),
