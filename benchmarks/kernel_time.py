@@ -3,18 +3,32 @@
 As in :mod:`.kernel_memory`, a kernel's time is half of what a graph with three of it takes longer than one with one.
 The least of several turns, in which both run, over the operations that `ir/analysis/cost/flops.py` counts.
 
-    python -m benchmarks.kernel_time
+    python -m benchmarks.kernel_time            # the kernels of a list
+    python -m benchmarks.kernel_time FILE ...   # those of steps: of a program, or of several in turns
+
+A step's kernels are timed by MindSpore's profiler; for each the least of several steps counts. Printed are, for each
+primitive, how many there are, their milliseconds, and their picoseconds for an operation.
 """
 
 from __future__ import annotations
 
+import csv
+import sys
+import tempfile
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.machine import describe
+from benchmarks.memory import _random
 from benchmarks.single_kernels import copies, prepared, single
 
-TURNS, RUNS = 11, 2
+TURNS, RUNS, STEPS = 11, 2, 8
+RENAMED = {"MatMulExt": "BatchMatMul"}
+"""Primitives that MindSpore computes by another's kernel."""
 X, IMAGE = "float32[1024,1024]", "float32[32,64,32,32]"
 ELEMENTWISE = (
     "Abs", "Cos", "Erf", "Exp", "Floor", "GeLU", "HSwish", "HSigmoid", "Log", "Neg", "Reciprocal", "ReLU", "ReLU6",
@@ -82,6 +96,61 @@ def measured(kernel: str) -> tuple[str, float]:
     return node.op.name, (thrice - once) / 2 / estimated_flops([node]) * 1e12
 
 
+def in_steps(paths: list[str]) -> str:
+    import mindspore
+
+    import boost_compile as bc
+
+    mindspore.set_device("CPU")
+    sessions = [bc.Session(bc.load(path), seed=1) for path in paths]
+    rng = np.random.default_rng(0)
+    batches = [[_random(rng, value.type) for value in session.consumer.inputs] for session in sessions]
+    least: list[dict[tuple[str, str], float]] = [{} for _ in sessions]
+    for turn in range(STEPS):
+        for session, batch, known in zip(sessions, batches, least, strict=True):
+            for kernel, took in _profiled(session, batch).items() if turn else ():
+                known[kernel] = min(took, known.get(kernel, took))
+    lines = [describe()]
+    for path, session, known in zip(paths, sessions, least, strict=True):
+        lines.append(f"{path}: {sum(known.values()):.1f} ms in kernels")
+        lines += _by_primitive(session.program, known)
+    return "\n".join(lines)
+
+
+def _profiled(session: Any, batch: list[Any]) -> dict[tuple[str, str], float]:
+    """The milliseconds of each kernel of a step, by its primitive and its name."""
+    from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+
+    with tempfile.TemporaryDirectory() as folder:
+        profiler = profile(activities=[ProfilerActivity.CPU], on_trace_ready=tensorboard_trace_handler(folder))
+        profiler.start()
+        float(session.step(*batch).loss)
+        profiler.stop()
+        (table,) = Path(folder).rglob("cpu_op_detail_info_*.csv")
+        with table.open() as rows:
+            return {
+                (row["op_type"], row["full_op_name"]): float(row["op_total_time(ms)"]) for row in csv.DictReader(rows)
+            }
+
+
+def _by_primitive(program: Any, known: dict[tuple[str, str], float]) -> list[str]:
+    """Operations are those of the graphs as the session runs them; MindSpore may have renamed or merged some."""
+    from boost_compile.ir.analysis.cost.flops import estimated_flops
+    from boost_compile.ir.rewrite.cpu.as_run import as_run
+
+    operations: Counter[str] = Counter()
+    for name in program.schedule.graphs():
+        for node in as_run(program.graphs[name]).all_nodes():
+            operations[RENAMED.get(node.op.name, node.op.name)] += estimated_flops([node])
+    times: dict[str, list[float]] = {}
+    for (name, _), milliseconds in known.items():
+        times.setdefault(name, []).append(milliseconds)
+    return [
+        f"    {name:<24} {len(found):>5} {sum(found):>9.2f} {1e9 * sum(found) / max(operations[name], 1):>12.0f}"
+        for name, found in sorted(times.items(), key=lambda entry: -sum(entry[1]))
+    ]
+
+
 def _seconds(cell: Any, batch: list[Any]) -> float:
     begun = time.perf_counter()
     for _ in range(RUNS):
@@ -90,4 +159,7 @@ def _seconds(cell: Any, batch: list[Any]) -> float:
 
 
 if __name__ == "__main__":
-    run()
+    if len(sys.argv) > 1:
+        print(in_steps(sys.argv[1:]))
+    else:
+        run()

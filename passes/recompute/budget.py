@@ -4,23 +4,26 @@ A plan says in how many pieces the forward part is cut, and what it may cost to 
 (:mod:`.choice`) finds what runs again for less. For each number of pieces the lowest price that fits is looked for by
 halving, then how many pieces need it, while the others take the price below. Each plan that is tried is written into a
 copy of the program and judged by the estimate of a session's memory. Of those that fit the one that takes least time is
-taken, by the times of primitives (``ir/analysis/cost/times.py``).
+taken, by the times of primitives (``ir/analysis/cost/times.py``). A plan that takes no less time than one that fits is
+not tried.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from ...ir.analysis.cost.footprint import footprint
-from ...ir.analysis.cost.times import of_cycle
+from ...ir.analysis.cost.times import of_cycle, picoseconds
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Node
 from ...ir.core.program import Program
 from ...ir.core.wording import counted, print_budget
-from ...ir.rewrite.cpu.as_run import as_run
+from ...ir.rewrite.cpu.as_run import to_run
 from ...ir.rewrite.cpu.half_kernels import with_casts
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
@@ -30,11 +33,12 @@ from .plans import Plan, Priced, blocks, cheap, kept_bytes
 
 MARGIN = 0.05
 """By how much a session may grow beyond the estimate (docs/memory.md)."""
-COUNTS = (2, 4, 8, 16, 32)
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Into how many pieces the forward part is cut, where a budget is looked for, and where everything runs again."""
-PRICES = (0, *(125 << k for k in range(11)), 1 << 40)
-"""Picoseconds that it may cost to save a byte: from nothing to anything. Adding two float32 costs 250."""
+COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Into how many pieces the forward part is cut. Where everything runs again, it may also be one."""
+DROPPED = 0.25
+"""How much less time a plan may take than what was chosen for it, without the parts that would save nothing."""
+PRICES = (0, *(32 << k for k in range(11)), 1 << 40)
+"""Picoseconds that it may cost to save a byte: from nothing to anything. Adding two float32 costs about 90."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,10 @@ class _Trials:
     def __init__(self, program: Program):
         self.program = program
         self.tried: list[Tried] = []
-        self._before = of_cycle(program)
+        self._before = max(of_cycle(program), 1)
+        self._repeats: Counter[str] = Counter()
+        for entry in program.schedule.cycle:
+            self._repeats[entry.graph] += entry.repeat
         self._prepared = program.copy()
         for graph in self._prepared.graphs.values():
             without_writes(graph)
@@ -108,15 +115,16 @@ class _Trials:
     def judge(self, text: str, plan: Plan | None) -> Tried:
         """``plan``: None for what is there."""
         program = (self._prepared if plan else self.program).copy()
-        copies = 0
-        if plan:
-            copies = sum(
-                len(write(forward_of(graph, program.target), plan).copied) for graph in program.graphs.values()
-            )
-        extra = of_cycle(program) / max(self._before, 1) - 1
-        graphs = [with_casts(as_run(program.graphs[name])) for name in program.schedule.graphs()]
-        state = program.state_bytes
-        found = Tried(text, plan, footprint(graphs, state, os.cpu_count() or 1).total, extra, copies)
+        copies = extra = 0
+        for name, graph in program.graphs.items() if plan else ():
+            copied = write(forward_of(graph, program.target), plan).copied
+            copies += len(copied)
+            extra += self._repeats[name] * picoseconds(copied, program.target)
+        for name in program.schedule.graphs():
+            to_run(program.graphs[name])
+        graphs = [with_casts(program.graphs[name]) for name in program.schedule.graphs()]
+        needed = footprint(graphs, program.state_bytes, os.cpu_count() or 1).total
+        found = Tried(text, plan, needed, extra / self._before, copies)
         self.tried.append(found)
         return found
 
@@ -132,28 +140,47 @@ class _Trials:
         def of_size(count: int) -> Plan:
             return lambda forward: pieces(forward, kept_bytes(forward) // count)
 
-        found = [self.judge(f"{text}, in {counted(count, 'piece')}", of_size(count)) for count in SIZES]
+        found = [self.judge(f"{text}, in {counted(count, 'piece')}", of_size(count)) for count in (1, *COUNTS)]
         return min(found, key=lambda tried: (not tried.copies, tried.bytes, tried.extra))
 
     def lowest_price(self, limit: int, count: int) -> None:
-        """Tries prices for a number of pieces, by halving, and how many pieces need the lowest that fits."""
+        """Tries prices for a number of pieces, by halving, and how many pieces need the lowest that fits. Begins with
+        the highest that could take less time than what fits already."""
         last = len(PRICES) - 1
-        if self._priced(count, last, 0).bytes > limit:
+        number = max(self._prices.number(count), 1)
+        steps = range(last * number + 1)
+        best = min((tried.extra for tried in self.tried if tried.bytes <= limit), default=inf) * (1 + DROPPED)
+
+        def fits(step: int) -> bool:
+            return self._priced(count, *divmod(step, number)).bytes <= limit
+
+        slower = bisect_left(steps, True, key=lambda step: self._extra(count, *divmod(step, number)) >= best)
+        fastest = slower - 1
+        for_all = fastest - fastest % number
+        if not slower:
             return
-
-        def fits(price: int, first: int) -> bool:
-            return self._priced(count, price, first).bytes <= limit
-
-        price = 1 + bisect_left(range(1, last), True, key=lambda price: fits(price, 0))
-        bisect_left(range(1, self._prices.number(count)), True, key=lambda first: fits(price - 1, first))
+        if fits(for_all):
+            bisect_left(steps, True, hi=for_all, key=fits)
+        elif for_all < fastest and fits(fastest):
+            bisect_left(steps, True, lo=for_all + 1, hi=fastest, key=fits)
 
     def _priced(self, count: int, price: int, first: int) -> Tried:
         """A plan by the places of its price among all; the ``first`` pieces have the price above."""
-        of_all, higher = PRICES[price], PRICES[min(price + 1, len(PRICES) - 1)]
+        of_all, higher = _prices(price)
         text = f"{count} pieces, {_price(of_all)} a byte" + (
             f", {_price(higher)} in the first {first}" if first else ""
         )
         return self.judge(text, self._prices.plan(count, of_all, higher, first))
+
+    def _extra(self, count: int, price: int, first: int) -> float:
+        """The time of such a plan beyond that of a cycle, as a share of it, if each of its pieces saves memory."""
+        times = self._prices.times(count, *_prices(price), first)
+        return sum(self._repeats[name] * time for name, time in times.items()) / self._before
+
+
+def _prices(place: int) -> tuple[int, int]:
+    """A price by its place among all, and the one above."""
+    return PRICES[place], PRICES[min(place + 1, len(PRICES) - 1)]
 
 
 def _price(picoseconds: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from math import isqrt
 
+from ...ir.analysis.cost.times import picoseconds
 from ...ir.core.graph import Node
 from ..step.cells import named_cell
 from .candidates import Forward, bytes_of, is_cheap, is_view
@@ -65,10 +67,7 @@ class Priced:
         """The forward part in about ``count`` pieces, in the ``first`` of which a byte costs the ``higher`` price."""
         chosen: dict[str, list[list[int]]] = {}
         for name, forward in self._forwards.items():
-            again = (
-                self._again(forward, piece, higher if k < first else price)
-                for k, piece in enumerate(self._of(name, count))
-            )
+            again = self._chosen(name, count, price, higher, first)
             chosen[name] = [[self._position[name][n] for n in part] for one in again for part in parts(forward, one)]
 
         def pieces(forward: Forward) -> list[set[Node]]:
@@ -76,6 +75,20 @@ class Priced:
             return [{nodes[at] for at in part} for part in chosen[forward.graph.name]]
 
         return pieces
+
+    def times(self, count: int, price: int, higher: int, first: int) -> dict[str, int]:
+        """Picoseconds that the nodes of such a plan take, by the graph."""
+        return {
+            name: picoseconds(chain.from_iterable(self._chosen(name, count, price, higher, first)), forward.target)
+            for name, forward in self._forwards.items()
+        }
+
+    def _chosen(self, name: str, count: int, price: int, higher: int, first: int) -> list[list[Node]]:
+        """What runs again of each piece of a graph."""
+        forward = self._forwards[name]
+        return [
+            self._again(forward, piece, higher if k < first else price) for k, piece in enumerate(self._of(name, count))
+        ]
 
     def _of(self, name: str, count: int) -> list[list[Node]]:
         if (name, count) not in self._pieces:

@@ -19,11 +19,16 @@ class _OnCpu:
 
 def as_run(graph: Graph) -> Graph:
     """A copy of a graph, its nodes in the order in which they run."""
-    graph = graph.clone()[0]
+    copy = graph.clone()[0]
+    to_run(copy)
+    return copy
+
+
+def to_run(graph: Graph) -> None:
+    """Makes a graph what :func:`as_run` makes of a copy."""
     here = _OnCpu()
     for lowering in (host_clearing, broadcasting, transposing, late_casts, clearing, staggering):
         if lowering.applies(graph, here):
             lowering.run(graph, here)
     for part in graph.all_graphs():
         part.reorder(running_order(part))
-    return graph

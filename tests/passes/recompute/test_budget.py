@@ -41,7 +41,7 @@ def test_the_extra_operations_of_a_cycle() -> None:
         for steps in (2, 8)
     )
     extra = [least(program)[0].extra for program in (chain(32), two, eight)]
-    assert min(extra) > 0.1
+    assert min(extra) > 0.05
     assert max(extra) < 0.5
     assert extra[1] < extra[2]
     assert fitting(chain(4), 1 << 40)[0].line().endswith("  +0 %")
@@ -66,13 +66,36 @@ def test_the_lowest_price_that_fits_and_the_fewest_pieces_that_need_it(
     monkeypatch.setattr(_Trials, "_priced", judged)
     monkeypatch.setattr(Priced, "number", lambda self, count: count)
     _Trials(chain(2)).lowest_price(2, 8)
-    assert {(LAST, 0), (price, 0)} <= asked
-    assert (price - 1, 0) in asked or price == 1
-    assert {at for at, pieces in asked if pieces} == {price - 1}
-    assert first == 8 or (price - 1, first) in asked
-    assert first == 1 or (price - 1, first - 1) in asked
+    lowest = (price - 1) * 8 + first
+    assert {(LAST, 0), divmod(lowest, 8), divmod(lowest - 1, 8)} <= asked
     assert {pieces for _, pieces in asked} <= set(range(8))
-    assert len(asked) <= 1 + 4 + 3
+    assert len(asked) <= 1 + 7, "halved, of 12 prices in 8 pieces"
+
+
+def test_what_takes_longer_than_a_plan_that_fits_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of a price takes a hundredth. In 4 pieces a session fits where that makes 4, in 8 where it makes
+    2.25."""
+    asked: list[tuple[int, ...]] = []
+
+    def judged(self: _Trials, count: int, *given: int) -> Tried:
+        asked.append((count, *given))
+        extra = self._extra(count, *given)
+        self.tried.append(Tried("", None, 1 if extra >= (0.04 if count == 4 else 0.0225) else 3, extra, 1))
+        return self.tried[-1]
+
+    monkeypatch.setattr(_Trials, "_priced", judged)
+    monkeypatch.setattr(_Trials, "_extra", lambda self, count, price, first: (price + first / count) / 100)
+    monkeypatch.setattr(Priced, "number", lambda self, count: count)
+    trials = _Trials(chain(2))
+    for count in (4, 8, 4):
+        trials.lowest_price(2, count)
+    of_eight = [given for given in asked if given[0] == 8]
+    before, after = asked[: asked.index(of_eight[0])], asked[asked.index(of_eight[-1]) + 1 :]
+    assert before[0] == (4, LAST, 0)
+    assert {(4, 4, 0), (4, 3, 3)} <= {*before}
+    assert of_eight[0] == (8, 4, 0), "one of 5 takes a quarter longer than the 4 that fit"
+    assert {(8, 2, 2), (8, 2, 1)} <= {*of_eight}
+    assert after == [(4, 2, 0), (4, 2, 3)], "the next takes a quarter longer than 2.25, and these do not fit"
 
 
 def test_no_other_price_is_tried_where_the_highest_does_not_fit() -> None:
