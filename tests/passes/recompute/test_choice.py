@@ -74,7 +74,7 @@ def test_what_takes_long_is_kept_until_a_byte_is_worth_it() -> None:
     assert found == [set(), {"t", "n"}, {"p", "t", "n"}, {"p", "g", "t", "n"}]
 
 
-PRICED = (0, 300, 1200, 1 << 40)
+PRICED = (0, 120, 500, 1 << 40)
 
 
 def test_a_price_counts_what_must_be_kept_besides() -> None:
