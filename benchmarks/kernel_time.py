@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe
-from benchmarks.memory import _random
+from benchmarks.memory import random_values
 from benchmarks.single_kernels import copies, prepared, single
 
 TURNS, RUNS, STEPS = 11, 2, 8
@@ -104,7 +104,7 @@ def in_steps(paths: list[str]) -> str:
     mindspore.set_device("CPU")
     sessions = [bc.Session(bc.load(path), seed=1) for path in paths]
     rng = np.random.default_rng(0)
-    batches = [[_random(rng, value.type) for value in session.consumer.inputs] for session in sessions]
+    batches = [[random_values(rng, value.type) for value in session.consumer.inputs] for session in sessions]
     least: list[dict[tuple[str, str], float]] = [{} for _ in sessions]
     for turn in range(STEPS):
         for session, batch, known in zip(sessions, batches, least, strict=True):
