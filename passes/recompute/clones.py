@@ -89,12 +89,13 @@ class _Writer:
         copied: dict[Node, Node] = {}
         with graph.inserting_before(first):
             for node in sorted(needed, key=self.position.__getitem__):
-                inside = any(v in copied for v in node.operands)
+                taken = [self._value(v) for v in node.operands if not is_monad(v.type)]
+                waits = not all(isinstance(v, Constant) or _is_read(v) for v in taken)
                 operands: list[Value] = []
-                for operand in (self._value(v) for v in node.operands if not is_monad(v.type)):
+                for operand in taken:
                     if isinstance(operand, Node) and operand in copied:
                         operands.append(copied[operand])
-                    elif isinstance(operand, Constant) or (inside and _is_read(operand)):
+                    elif isinstance(operand, Constant) or (waits and _is_read(operand)):
                         operands.append(operand)
                     else:
                         operands.append(guard(operand))
@@ -116,5 +117,5 @@ class _Writer:
 
 
 def _is_read(value: Value) -> bool:
-    """Whether a value is a state's: it is there anyway, and waiting for it would copy nothing."""
+    """Whether a value is a state's: it is there anyway, and need not wait in a copy that takes something that does."""
     return isinstance(value, Node) and value.op.name == "Load"

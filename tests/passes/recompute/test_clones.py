@@ -38,14 +38,17 @@ graph @step(%x: float32[64]) {
   %a = Mul(%v, %v) : float32[64] @f
   %b = Mul(%a, %k) : float32[64] @f
   %c = Mul(%b, %v) : float32[64] @f
-  %d = Neg(%c) : float32[64] @f
+  %e = Mul(%k, %v) : float32[64] @f
+  %d = Mul(%c, %e) : float32[64] @f
   %l = OnesLike(%d) : float32[64] @b
   %p = Mul(%l, %c) : float32[64] @b
-  %q = Mul(%p, %k) : float32[64] @b
+  %s = Mul(%p, %e) : float32[64] @b
+  %q = Mul(%s, %k) : float32[64] @b
   return %q
 }""")
-    done = run_again(forward_of(g, CPU), [{node(g, name) for name in "abc"}], Effects(g))
-    a, b, c = (done.copied[node(g, name)] for name in "abc")
+    done = run_again(forward_of(g, CPU), [{node(g, name) for name in "abce"}], Effects(g))
+    a, b, c, e = (done.copied[node(g, name)] for name in "abce")
     assert [v.op.name for v in a.operands] == ["Depend", "Depend"]  # type: ignore[attr-defined]
     assert (b.operand(0), b.operand(1).op.name, b.operand(1).operand(0)) == (a, "Depend", node(g, "k"))  # type: ignore[attr-defined]
     assert c.operands == (b, node(g, "v"))
+    assert (e.operand(0), e.operand(1)) == (b.operand(1), node(g, "v")), "one Depend for all that take %k"
