@@ -115,16 +115,16 @@ class _Trials:
     def judge(self, text: str, plan: Plan | None) -> Tried:
         """``plan``: None for what is there."""
         program = (self._prepared if plan else self.program).copy()
-        copies = extra = 0
-        for name, graph in program.graphs.items() if plan else ():
-            copied = write(forward_of(graph, program.target), plan).copied
-            copies += len(copied)
-            extra += self._repeats[name] * picoseconds(copied, program.target)
+        copied: dict[str, list[Node]] = {}
+        if plan:
+            for name, graph in program.graphs.items():
+                copied[name] = [*write(forward_of(graph, program.target), plan).copied]
+        extra = sum(self._repeats[name] * picoseconds(nodes, program.target) for name, nodes in copied.items())
         for name in program.schedule.graphs():
             to_run(program.graphs[name])
         graphs = [with_casts(program.graphs[name]) for name in program.schedule.graphs()]
         needed = footprint(graphs, program.state_bytes, os.cpu_count() or 1).total
-        found = Tried(text, plan, needed, extra / self._before, copies)
+        found = Tried(text, plan, needed, extra / self._before, sum(map(len, copied.values())))
         self.tried.append(found)
         return found
 
