@@ -188,9 +188,11 @@ def test_where_the_network_ends_is_not_told_by_a_step_that_returns_it() -> None:
     found = label(made, made.graphs["step"], Rule("O2", DType.FLOAT16, "cpu"))
     assert not found.told
     assert {n.name for n in found.half()} == {"y", "z", "loss", "dz", "dy", "dv"}
-    report = compile_program(made, "mixed-precision{level=O2,loss_scale=false}", reproducer_directory=None).reports[0]
     untold = "where the network ends and the loss begins cannot be told: the loss is cast too"
-    assert [(m.site, m.reason) for m in report.misses] == [("step", untold)]
+    for loss, misses in (("float32", [("step", untold)]), ("same", [])):
+        asked = f"mixed-precision{{level=O2,loss_scale=false,loss={loss}}}"
+        (report,) = compile_program(made, asked, reproducer_directory=None).reports
+        assert [(m.site, m.reason) for m in report.misses] == misses
 
 
 def test_passes_that_look_for_a_network_find_it_in_float32() -> None:

@@ -7,9 +7,9 @@ from math import inf
 from typing import Any
 
 import pytest
-from boost_compile.ir.core.errors import PassError
+from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.passes import compile_program, parse_pipeline
-from boost_compile.passes.mixed_precision import mixed_precision
+from boost_compile.passes.mixed_precision import MixedPrecision, mixed_precision
 from boost_compile.passes.mixed_precision.search import MOST, Off, Search, cells
 
 from tests.graphs import graph
@@ -89,6 +89,7 @@ def test_the_report_says_what_is_kept_and_why(monkeypatch: pytest.MonkeyPatch) -
     asked = "mixed-precision{level=O2,loss_scale=false,error=0.01,data=x.npz}"
     program = compile_program(source("mixed_precision/mixed_precision.ir"), asked, reproducer_directory=None)
     (report,) = program.reports
+    assert (report.matched, report.changed) == (7, 4), "what the network computes; y, a and their gradients"
     kept = "stays in float32: with it in half precision the gradient of 'w' is off by 50.00%"
     assert [(m.site, m.reason) for m in report.misses][-1] == ("net/second-Dense", kept)
     assert report.statistics["cells kept for error"] == 1
@@ -96,6 +97,23 @@ def test_the_report_says_what_is_kept_and_why(monkeypatch: pytest.MonkeyPatch) -
     assert report.summary.endswith("; gradients off by at most 0.20% ('w')")
     (recorded,) = parse_pipeline(program.pipeline)
     assert (recorded.options()["keep"], recorded.options()["data"]) == ("net/second-Dense", None)
+
+
+def test_a_bound_is_a_number_that_rounding_can_keep() -> None:
+    with pytest.raises(OptionError, match="option 'error' must be at least 1e-06, not 1e-09"):
+        parse_pipeline("mixed-precision{error=1e-9,data=x.npz}")
+    with pytest.raises(OptionError, match="option 'error' must be at least 1e-06, not 1e-09"):
+        MixedPrecision(error=1e-9, data="x.npz")
+
+
+@pytest.mark.parametrize(
+    ("asked", "comes"),
+    [("", True), ("loss_scale=true,", True), ("loss_scale=false,", False), ("dtype=bfloat16,", False)],
+)
+def test_float16_brings_a_loss_scale_along(asked: str, comes: bool) -> None:
+    step = source("mixed_precision/mixed_precision.ir")
+    program = compile_program(step, f"mixed-precision{{{asked}level=O2}}", target="ascend", reproducer_directory=None)
+    assert ("loss-scale" in [report.name for report in program.reports]) == comes
 
 
 def test_a_cell_around_others_is_named_by_its_own_nodes() -> None:
