@@ -4,8 +4,8 @@ A plan says in how many pieces the forward part is cut, and what it may cost to 
 (:mod:`.choice`) finds what runs again for less. For each number of pieces the lowest price that fits is looked for by
 halving, then how many pieces need it, while the others take the price below. Each plan that is tried is written into a
 copy of the program and judged by the estimate of a session's memory. Of those that fit the one that takes least time is
-taken, by the times of primitives (``ir/analysis/cost/times.py``). A plan that takes no less time than one that fits is
-not tried.
+taken, by the times of primitives (``ir/analysis/cost/times.py``). What could not be faster than a plan that fits is not
+tried.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda
     limit is reached.
     """
     nodes, crossing = forward.nodes, _crossing(forward, free)
-    price = [(0, 0), *((crossing[at + 1], -picoseconds((node,), forward.target)) for at, node in enumerate(nodes))]
+    ends = [(0, 0), *((crossing[at + 1], -picoseconds((node,), forward.target)) for at, node in enumerate(nodes))]
     cuts = [0]
     held, best = 0, 0
     for at, node in enumerate(nodes):
         held += bytes_of(node) if node in forward.kept else 0
-        if 2 * held < limit or best <= cuts[-1] or price[at + 1] <= price[best]:
+        if 2 * held < limit or best <= cuts[-1] or ends[at + 1] <= ends[best]:
             best = at + 1
         if held >= limit:
             cuts.append(best)
