@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from ...ir.analysis.cost.times import picoseconds
 from ...ir.core.graph import Node
 from .candidates import Forward, bytes_of, is_view
 
@@ -13,19 +12,17 @@ from .candidates import Forward, bytes_of, is_view
 def segments(forward: Forward, limit: int, free: Callable[[Node], bool] = lambda node: False) -> list[list[Node]]:
     """The nodes of a forward part in pieces, each with about ``limit`` bytes of values that are kept for the backward
     part. A piece ends at the narrowest place behind half of its bytes; values that are ``free`` to keep do not count
-    there. Of places as narrow it ends behind what takes longest: that is kept, and does not run again. Linear in nodes
-    and operands.
+    there. Linear in nodes and operands.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, algorithm 3; there a piece ends where the
     limit is reached.
     """
     nodes, crossing = forward.nodes, _crossing(forward, free)
-    ends = [(0, 0), *((crossing[at + 1], -picoseconds((node,), forward.target)) for at, node in enumerate(nodes))]
     cuts = [0]
     held, best = 0, 0
     for at, node in enumerate(nodes):
         held += bytes_of(node) if node in forward.kept else 0
-        if 2 * held < limit or best <= cuts[-1] or ends[at + 1] <= ends[best]:
+        if 2 * held < limit or crossing[at + 1] <= crossing[best] or best <= cuts[-1]:
             best = at + 1
         if held >= limit:
             cuts.append(best)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from boost_compile.ir.analysis.training.stages import Point
+from boost_compile.ir.builders.nodes import Nodes
 from boost_compile.ir.core.graph import Value
-from boost_compile.ir.rewrite.stages import summed
 from boost_compile.passes.replace_optimizer import lion, replace_optimizer
 from boost_compile.passes.replace_optimizer.composed import Composed
 from boost_compile.tools.verification.replaced import ReplacedOptimizers
@@ -50,13 +50,13 @@ def test_what_holds(exported: Exported, case: tuple[str, str]) -> None:
     assert "not compared" not in found.detail
 
 
-def _twice(point: Point, scope: str = "") -> Value:
-    value = summed(point, scope=scope)
-    doubled: Value = value.graph.create("Add", [value, value], scope=scope)
+_whole, _make = replace_optimizer._whole, lion.make
+
+
+def _twice(point: Point, n: Nodes) -> Value:
+    value = _whole(point, n)
+    doubled: Value = n.graph.create("Add", [value, value])
     return doubled
-
-
-_make = lion.make
 
 
 def _ascending(made: Composed) -> bc.Program:
@@ -68,7 +68,7 @@ def _ascending(made: Composed) -> bc.Program:
 @pytest.mark.parametrize(
     ("pipeline", "room", "name", "wrong", "said"),
     [
-        (MOMENTUM, replace_optimizer, "summed", _twice, "is not what its optimizer makes of it"),
+        (MOMENTUM, replace_optimizer, "_whole", _twice, "is not what its optimizer makes of it"),
         (LION, lion, "make", _ascending, "is not what its optimizer makes of it"),
         (MOMENTUM, replace_optimizer, "fnmatchcase", lambda name, glob: True, "serves a weight that no use names"),
     ],

@@ -72,20 +72,3 @@ def test_a_piece_ends_at_the_narrowest_place_behind_half_of_its_bytes() -> None:
         limit: ["".join(n.name for n in piece) for piece in segments(forward, limit)] for limit in (72, 65, 64, 40)
     }
     assert found == {72: ["abs", "cd"], 65: ["abs", "cd"], 64: ["ab", "scd"], 40: ["ab", "s", "cd"]}
-
-
-def test_of_places_as_narrow_a_piece_ends_behind_what_takes_longest() -> None:
-    """Every place of the chain is as narrow. A GeLU that a piece ends behind is kept; one in front of its end would run
-    again."""
-    lines = [
-        "%a = Neg(%x) @f",
-        "%b = GeLU(%a) : float32[8] @f",
-        "%c = Neg(%b) @f",
-        "%d = GeLU(%c) : float32[8] @f",
-        "%e = Neg(%d) @f",
-    ]
-    uses = [f"%g{n} = Mul(%{n}, %{n}) @b" for n in "abcde"]
-    body = "\n".join([*lines, *uses, "%all = MakeTuple(%ga, %gb, %gc, %gd, %ge)", "return %all"])
-    forward = forward_of(graph(f"graph @step(%x: float32[8]) {{\n{body}\n}}"), CPU)
-    found = {limit: ["".join(n.name for n in piece) for piece in segments(forward, limit)] for limit in (64, 96)}
-    assert found == {64: ["ab", "cd", "e"], 96: ["ab", "cde"]}, "nothing crosses the end"
