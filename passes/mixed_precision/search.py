@@ -86,7 +86,7 @@ class Search:
             larger = "Give a larger bound: beyond that this is in half precision"
             raise PassError(
                 f"error={self.bound:g} {found}: {with_it} {off.gradient('.3g')} on this data. "
-                + (OTHERWISE.capitalize() if isinf(off.by) else larger)
+                + (f"So {OTHERWISE}" if isinf(off.by) else larger)
             )
 
     def _beyond(self, kept: Sequence[str], others: int) -> Off | None:

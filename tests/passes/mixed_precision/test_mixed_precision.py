@@ -378,7 +378,7 @@ def test_a_broken_bound_is_found_and_the_pass_named(exported: Exported) -> None:
         ("mixed-precision{data=x.npz}", "data=FILE is for error=BOUND"),
         ("mixed-precision{error=0.01,data=nowhere.npz}", "nowhere.npz"),
         ("mixed-precision{error=0.000001,data=train.npz}", "leaves no cell in half precision"),
-        ("mixed-precision{error=0.01,data=large.npz}", "overflows at a loss scale of 1 on this data. Scale the inputs"),
+        ("mixed-precision{error=0.01,data=large.npz}", "overflows at a loss scale of 1 on this data. So scale"),
     ],
 )
 def test_what_cannot_be_measured_is_one_error(
