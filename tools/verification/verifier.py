@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from time import perf_counter
 from typing import Any
@@ -18,7 +19,7 @@ from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
 from .adapters import Adapters
-from .base import base_of
+from .base import base_of, without
 from .centralization import Centralization
 from .clipping import Clipping
 from .context import Context, LeftOut, NotApplicable, Property
@@ -32,7 +33,7 @@ from .half_precision import GradientsInHalfPrecision, is_mixed, overflows
 from .linearity import LossScaleLinearity
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
-from .promises import Promises, print_names, read_promises
+from .promises import MIXED, Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
@@ -129,7 +130,8 @@ class _Job:
             raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
-        _check_data(reference, batches, is_mixed(promises))
+        in_float32 = partial(self._in_float32, promises, program.target) if is_mixed(promises) else None
+        _check_data(reference, batches, in_float32)
         context = Context(
             self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed,
             quick=self.quick, progress=self.progress,
@@ -158,6 +160,10 @@ class _Job:
         if key not in self.references:
             self.references[key] = Reference(without_dropout(base), self.device, promises.weight)
         return self.references[key]
+
+    def _in_float32(self, promises: Promises, target: str) -> Reference:
+        """The original without mixed precision."""
+        return Reference(without_dropout(without(self.original, promises, target, MIXED)), self.device)
 
     def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
         ((_, graph),) = base.graphs.items()
@@ -210,9 +216,15 @@ def _same_inputs(base: Program, program: Program) -> None:
             )
 
 
-def _check_data(reference: Reference, batches: Sequence[Batch], mixed: bool) -> None:
-    """RuntimeFailure where this data would show nothing. ``mixed``: the reference computes in half precision by the
-    pass, and not by itself."""
+def _check_data(reference: Reference, batches: Sequence[Batch], in_float32: Callable[[], Reference] | None) -> None:
+    """RuntimeFailure where this data would show nothing. ``in_float32``: the same without mixed precision, where a pass
+    makes the reference compute in half."""
+
+    def not_finite(what: str, found: str) -> RuntimeFailure:
+        if in_float32 is not None and _are_finite(in_float32(), batches[:2]):
+            return RuntimeFailure(overflows(what))
+        return RuntimeFailure(f"with this data the original's {found}: {GIVE_DATA}")
+
     try:
         with np.errstate(all="ignore"):
             micros = [reference.micro(reference.initial, batch) for batch in batches[:2]]
@@ -224,22 +236,27 @@ def _check_data(reference: Reference, batches: Sequence[Batch], mixed: bool) -> 
     for micro in micros:
         for name, value in micro.outputs.items():
             if isinstance(value, float) and not np.isfinite(value):
-                original = f"with this data the original's {name} is {value}: {GIVE_DATA}"
-                raise RuntimeFailure(overflows(f"the result '{name}'") if mixed else original)
+                raise not_finite(f"the result '{name}'", f"{name} is {value}")
     if not all(m.finite for m in micros):
         _, after = reference.step(reference.initial, batches[0])
         # A training cell with a check of its own may begin with a loss scale that is too large.
         bad = [w for w in reference.probe.weights if not np.isfinite(after[w]).all()]
-        if bad and mixed:
-            raise RuntimeFailure(overflows(f"the gradient of '{bad[0]}'"))
         if bad:
-            raise RuntimeFailure(f"with this data the original's gradients are not finite: {GIVE_DATA}")
+            raise not_finite(f"the gradient of '{bad[0]}'", "gradients are not finite")
     if not any(np.any(g) for m in micros for g in m.gradients.values()):
         raise RuntimeFailure(f"vacuous: with this data every gradient of the original is zero: {GIVE_DATA}")
     different = any(a.tobytes() != b.tobytes() for a, b in zip(batches[0], batches[1], strict=True))
     alike = all(micros[0].gradients[n].tobytes() == micros[1].gradients[n].tobytes() for n in micros[0].gradients)
     if not different or alike:
         raise RuntimeFailure(f"vacuous: different micro-batches of this data give the same gradients: {GIVE_DATA}")
+
+
+def _are_finite(reference: Reference, batches: Sequence[Batch]) -> bool:
+    """Whether the results and gradients of all micro-batches are."""
+    with np.errstate(all="ignore"):
+        micros = [reference.micro(reference.initial, batch) for batch in batches]
+    numbers = [v for m in micros for v in m.outputs.values() if isinstance(v, float)]
+    return all(m.finite for m in micros) and bool(np.isfinite(numbers).all())
 
 
 def versions() -> Mapping[str, str]:
