@@ -36,24 +36,25 @@ def _to_tensor(graph: Graph, input_: Input, value: Any, owned: bool) -> Any:
     type_ = input_.type
     if not isinstance(type_, TensorType):
         return value
-    where = f"input '{input_.name}' of graph '{graph.name}'"
-    if isinstance(value, mindspore.Tensor):
-        if str(value.dtype).rsplit(".", 1)[-1].lower() == type_.dtype.value:
-            _check_shape(where, type_, tuple(value.shape))
-            return value
-        value = value.asnumpy()
-    given_dtype = isinstance(value, (np.ndarray, np.generic))
-    try:
-        array = np.asarray(value)
-    except ValueError as e:
-        raise RuntimeFailure(f"{where} takes {type_}, got rows of different lengths: {e}") from e
-    _check_shape(where, type_, array.shape)
     wanted = np.dtype("float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value)
-    array = cast(where + " takes", array, wanted, given_dtype)
+    if type(value) is not np.ndarray or value.dtype != wanted or value.shape != type_.shape:
+        where = f"input '{input_.name}' of graph '{graph.name}'"
+        if isinstance(value, mindspore.Tensor):
+            if str(value.dtype).rsplit(".", 1)[-1].lower() == type_.dtype.value:
+                _check_shape(where, type_, tuple(value.shape))
+                return value
+            value = value.asnumpy()
+        given_dtype = isinstance(value, (np.ndarray, np.generic))
+        try:
+            value = np.asarray(value)
+        except ValueError as e:
+            raise RuntimeFailure(f"{where} takes {type_}, got rows of different lengths: {e}") from e
+        _check_shape(where, type_, value.shape)
+        value = cast(where + " takes", value, wanted, given_dtype)
     if type_.dtype is DType.BFLOAT16:
-        return mindspore.Tensor(array, mindspore.bfloat16)
-    # Tensor copies: the step may still be running when the caller fills its buffer anew.
-    return mindspore.Tensor.from_numpy(array) if owned else mindspore.Tensor(array)
+        return mindspore.Tensor(value, mindspore.bfloat16)
+    # A copy: the step may still be running when the caller fills its buffer anew.
+    return mindspore.Tensor.from_numpy(value if owned else value.copy())
 
 
 def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:

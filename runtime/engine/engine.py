@@ -287,16 +287,15 @@ class Engine:
         import mindspore
         import numpy as np
 
-        def read(name: str) -> Any:
-            view = self._memory_of(name)
-            return (self.read(name) if view is None else view).reshape(())[()]
+        views = {name: self._memory_of(name) for name in part.states}
 
-        given = [results[i].asnumpy().reshape(())[()] for i in part.taken]
+        def read(name: str) -> Any:
+            return self.read(name) if (view := views[name]) is None else view
+
         with np.errstate(all="ignore"):
-            finished = part.run(given, read)
-        for name, value in finished.written.items():
-            view = self._memory_of(name)
-            if view is None:
+            finished = part.run(results, read)
+        for name, value in finished.written:
+            if (view := views[name]) is None:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
                 view[...] = value

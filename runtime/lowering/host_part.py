@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import to_numpy
@@ -26,8 +25,8 @@ COMPUTED: Mapping[str, Callable[..., Any]] = {
     "GreaterEqual": operator.ge,
     "Less": operator.lt,
     "LessEqual": operator.le,
-    "LogicalAnd": operator.and_,
-    "LogicalOr": operator.or_,
+    "LogicalAnd": lambda a, b: a and b,
+    "LogicalOr": lambda a, b: a or b,
     "LogicalNot": operator.not_,
     "TensorMove": lambda value: value,
 }
@@ -42,20 +41,25 @@ class HostPart:
 
     def __init__(self, graph: Graph, taken: Sequence[int], results: Sequence[tuple[int, bool]]) -> None:
         self.graph = graph
-        self.taken = tuple(taken)
         self.results = tuple(results)
+        self.states: tuple[str, ...] = ()
+        """All that it reads or writes, but for averages and their weights."""
         self._numbers: list[Any] = []
         """The constants; what is computed follows them."""
+        self._given: list[tuple[Callable[[Any], Any], int]] = []
+        """The types of the numbers of the device, with their places among its results."""
         self._reads: list[str] = []
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         self._writes: list[tuple[str, int]] = []
         self._returned: list[tuple[int, tuple[int, ...]]] = []
         self._moves: list[tuple[str, str, tuple[int, ...], bool]] = []
         """Each by the names of average and weight, the places of its numbers, and where it does not happen."""
-        self._prepare()
+        self._prepare(taken)
 
-    def _prepare(self) -> None:
+    def _prepare(self, taken: Sequence[int]) -> None:
         """Gives each value its place among the numbers, in the order in which :meth:`run` gets and computes them."""
+        import numpy as np
+
         nodes = list(self.graph)
         assigned = {node: moves_of(node) for node in nodes if node.op.name == "Assign"}
         moves = [move for found in assigned.values() for move in found]
@@ -65,20 +69,24 @@ class HostPart:
         computed = [node for node in numbers if node.op.name in COMPUTED]
         places = {v: i for i, v in enumerate([*constants, *self.graph.inputs, *loads, *computed])}
         self._numbers = [_number(value) for value in constants]
+        types = (np.dtype(tensor_type(value).dtype.value).type for value in self.graph.inputs)
+        self._given = list(zip(types, taken, strict=True))
         self._reads = [_state(node).name for node in loads]
         self._steps = [(COMPUTED[n.op.name], tuple(places[v] for v in n.operands)) for n in computed]
         alone = [node for node, found in assigned.items() if not found]
         self._writes = [(_state(node).name, places[node.operand(1)]) for node in alone]
+        self.states = tuple(dict.fromkeys([*self._reads, *(name for name, _ in self._writes)]))
         self._moves = [(m.average.name, m.weight.name, tuple(places[v] for v in m.numbers), m.skips) for m in moves]
         results = result_value(self.graph)
         assert isinstance(results, Node)
         self._returned = [(places[value], tensor_type(value).shape) for value in results.operands]
 
-    def run(self, given: Sequence[Any], read: Callable[[str], Any]) -> Finished:
-        """Computes everything but averages from the numbers of the device and of states."""
+    def run(self, results: Sequence[Any], read: Callable[[str], Any]) -> Finished:
+        """Computes everything but averages from the ``results`` of the device and the values of states, as arrays."""
         import numpy as np
 
-        numbers = [*self._numbers, *given, *map(read, self._reads)]
+        numbers = [*self._numbers, *[type_(results[i].item()) for type_, i in self._given]]
+        numbers += [read(name).reshape(())[()] for name in self._reads]
         for compute, operands in self._steps:
             numbers.append(compute(*[numbers[i] for i in operands]))
         moves = []
@@ -86,16 +94,15 @@ class HostPart:
             kept, taken, *condition = (numbers[i] for i in places)
             if not condition or bool(condition[0]) != skips:
                 moves.append((average, weight, kept, taken))
-        written = {name: numbers[i] for name, i in self._writes}
-        return Finished(written, [np.full(s, numbers[i]) for i, s in self._returned], moves)
+        written = [(name, numbers[i]) for name, i in self._writes]
+        return Finished(written, [np.array(numbers[i]).reshape(s) for i, s in self._returned], moves)
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """What states become, by name; the results of the host, as arrays of their shapes; and the averages that move
     (:func:`runtime.engine.moving.move`), each with the weight, what stays of it and what it takes of the weight."""
 
-    written: Mapping[str, Any]
+    written: Sequence[tuple[str, Any]]
     returned: Sequence[Any]
     moves: Sequence[tuple[str, str, Any, Any]]
 

@@ -119,6 +119,8 @@ class StepResult:
 def _to_python(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(_to_python(v) for v in value)
+    if getattr(value, "size", 0) == 1:
+        return value.item()
     # The array shares the device's memory, which the next step may write.
     array = np.array(value.asnumpy() if hasattr(value, "asnumpy") else value)
     return array.item() if array.size == 1 else array
