@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def _to_tensor(graph: Graph, input_: Input, value: Any, owned: bool) -> Any:
     if type(value) is not np.ndarray or value.dtype != wanted or value.shape != type_.shape:
         where = f"input '{input_.name}' of graph '{graph.name}'"
         if isinstance(value, mindspore.Tensor):
-            if str(value.dtype).rsplit(".", 1)[-1].lower() == type_.dtype.value:
-                _check_shape(where, type_, tuple(value.shape))
+            if _name_of(value.dtype) == type_.dtype.value:
+                _check_shape(where, type_, value.shape)
                 return value
             value = value.asnumpy()
         given_dtype = isinstance(value, (np.ndarray, np.generic))
@@ -57,9 +58,15 @@ def _to_tensor(graph: Graph, input_: Input, value: Any, owned: bool) -> Any:
     return mindspore.Tensor.from_numpy(value if owned else value.copy())
 
 
+@cache
+def _name_of(dtype: Any) -> str:
+    """numpy's name of a type of MindSpore."""
+    return str(dtype).rsplit(".", 1)[-1].lower()
+
+
 def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:
     expected = type_.shape
-    if expected == (-2,):
+    if expected in ((-2,), shape):
         return
     if len(expected) != len(shape) or any(e not in (-1, d) for e, d in zip(expected, shape, strict=True)):
         hint = ""

@@ -68,7 +68,12 @@ def test_answers_and_sums_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_few_elements_are_tested_by_themselves() -> None:
-    """A Switch takes longer than a test of each."""
+    """A Switch takes longer than a test of each: with few elements, or with many states, which it hands on."""
+    many = "".join(f"state %s{k}: float32[] role=counter\n" for k in range(20))
+    adds = "".join(f"  %a{k} = AssignAdd(%s{k}, float32[]<1.0>, umonad)\n" for k in range(20))
+    crowded = many + TEXT.replace("  %u = UpdateState(umonad, %count)", adds + "  %u = UpdateState(umonad, %count)")
+    program = parse_program(crowded)
+    assert lower(program.graphs["step"], Context(program, "cpu"), [norm_as_test]).steps == ()
     small = TEXT.replace("256,256", "64,64").replace("65536]", "4096]").replace("64, 1024", "4, 1024")
     program = parse_program(small.replace("[64,1024]", "[4,1024]"))
     assert lower(program.graphs["step"], Context(program, "cpu"), [norm_as_test]).steps == ()
