@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -28,7 +28,8 @@ from ...ir.rewrite.cpu.half_kernels import with_casts
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
 from .candidates import Forward, forward_of, without_writes
-from .clones import Copies, run_again
+from .clones import Copies, Region, regions, run_again
+from .gradients import Gradients
 from .plans import Plan, Priced, blocks, cheap, kept_bytes
 
 MARGIN = 0.05
@@ -89,14 +90,22 @@ def least(program: Program, *, little: bool = False) -> tuple[Tried, list[Tried]
 
 def write(forward: Forward, plan: Plan) -> Copies:
     """Writes a plan into a graph."""
+    done = Copies()
+    found = list(regions(forward, Gradients(forward), plan(forward), done))
+    done.copied = _written(forward, found)
+    return done
+
+
+def _written(forward: Forward, found: Sequence[Region]) -> dict[Node, Node]:
+    """The copies of the nodes of regions, with which the graph is whole again."""
     graph = forward.graph
     effects = Effects(graph)
-    done = run_again(forward, plan(forward), effects)
-    if done:
+    copied = run_again(forward, found, effects)
+    if copied:
         graph.sort()
         effects.list = by_readiness(graph, effects.list)
         effects.commit()
-    return done
+    return copied
 
 
 class _Trials:
@@ -110,23 +119,36 @@ class _Trials:
         self._prepared = program.copy()
         for graph in self._prepared.graphs.values():
             without_writes(graph)
-        self._prices = Priced({name: forward_of(g, program.target) for name, g in self._prepared.graphs.items()})
+        self._forwards = {name: forward_of(g, program.target) for name, g in self._prepared.graphs.items()}
+        self._gradients = {name: Gradients(forward) for name, forward in self._forwards.items()}
+        self._prices = Priced(self._forwards)
+        self._bytes: dict[object, int] = {}
 
     def judge(self, text: str, plan: Plan | None) -> Tried:
-        """``plan``: None for what is there."""
-        program = (self._prepared if plan else self.program).copy()
-        copied: dict[str, list[Node]] = {}
-        if plan:
-            for name, graph in program.graphs.items():
-                copied[name] = [*write(forward_of(graph, program.target), plan).copied]
-        extra = sum(self._repeats[name] * picoseconds(nodes, program.target) for name, nodes in copied.items())
+        """``plan``: None for what is there. Plans that write the same are estimated once."""
+        found: dict[str, list[Region]] = {}
+        for name, forward in self._forwards.items() if plan else ():
+            found[name] = list(regions(forward, self._gradients[name], plan(forward), Copies()))
+        copied = {name: [node for region in of_graph for node in region.needed] for name, of_graph in found.items()}
+        extra = sum(self._repeats[name] * picoseconds(nodes, self.program.target) for name, nodes in copied.items())
+        written = tuple((*region.needed,) for of_graph in found.values() for region in of_graph) if plan else None
+        if written not in self._bytes:
+            self._bytes[written] = self._estimate(found if plan else None)
+        tried = Tried(text, plan, self._bytes[written], extra / self._before, sum(map(len, copied.values())))
+        self.tried.append(tried)
+        return tried
+
+    def _estimate(self, found: Mapping[str, Sequence[Region]] | None) -> int:
+        """Bytes of a session in which regions of each graph run again; None for the program as it is."""
+        program = (self.program if found is None else self._prepared).copy()
+        for name, regions_ in (found or {}).items():
+            forward, graph = self._forwards[name], program.graphs[name]
+            of = dict(zip(forward.graph.all_nodes(), graph.all_nodes(), strict=True))
+            _written(forward.of_copy(graph, of), [region.of_copy(of) for region in regions_])
         for name in program.schedule.graphs():
             to_run(program.graphs[name])
         graphs = [with_casts(program.graphs[name]) for name in program.schedule.graphs()]
-        needed = footprint(graphs, program.state_bytes, os.cpu_count() or 1).total
-        found = Tried(text, plan, needed, extra / self._before, sum(map(len, copied.values())))
-        self.tried.append(found)
-        return found
+        return footprint(graphs, program.state_bytes, os.cpu_count() or 1).total
 
     def of_little_time(self) -> Tried:
         """Tries what costs little time; the best that runs anything again."""

@@ -50,9 +50,28 @@ class Forward:
     phase: Mapping[Node, int]
 
     @cached_property
+    def position(self) -> Mapping[Node, int]:
+        """Where each node stands in the graph."""
+        return {node: at for at, node in enumerate(self.graph)}
+
+    @cached_property
     def kept(self) -> set[Node]:
         """What is in memory for what the backward part takes, which may be views of it."""
         return self.memory(self.wanted)
+
+    def of_copy(self, copy: Graph, of: Mapping[Node, Node]) -> Forward:
+        """The forward part of a copy of the graph; ``of`` leads from its nodes to those of the copy."""
+        return Forward(
+            copy,
+            self.target,
+            {of[node]: part for node, part in self.parts.items()},
+            [of[node] for node in self.nodes],
+            {of[node] for node in self.replaced},
+            {of[node] for node in self.wanted},
+            {of[node]: why for node, why in self.obstacles.items()},
+            [of[node] for node in self.order],
+            {of[node]: phase for node, phase in self.phase.items()},
+        )
 
     def operands(self, node: Node) -> list[Node]:
         """The forward nodes that a node computes from."""

@@ -29,38 +29,46 @@ def what_is_worth(forward: Forward, piece: Sequence[Node], price: int) -> set[No
 
 
 def _cut(forward: Forward, piece: Sequence[Node], price: int, cost: Callable[[Node], int | None]) -> set[Node]:
-    """A minimum cut between what must be there and what the backward part takes. Each node stands in it twice: is its
+    """A minimum cut between what must be there and what the backward part takes. A node stands in it twice: is its
     value there in the backward part, and does it run again for that? If it is there without, its bytes are kept. If it
-    runs again, that costs its time (None: it cannot), and its operands are there. Of equal cuts the one nearest to the
-    backward part, which runs least again.
+    runs again, that costs its time (None: it cannot), and its operands are there. What cannot do the one or the other
+    stands in it once. Of equal cuts the one nearest to the backward part, which runs least again.
 
     Source: Jain et al., Checkmate, 2020, has the costs; the cut is that of PyTorch's partitioner, with them.
     """
     import networkx as nx
+    from networkx.algorithms.flow import boykov_kolmogorov
 
     inside = set(piece)
     network = nx.DiGraph()
     costs = {node: None if forward.obstacles[node] else 0 if is_view(node) else cost(node) for node in piece}
     worst = 1 + sum(costs[node] or 0 for node in piece) + price * sum(nbytes(node.type) for node in piece)
+    again: dict[Node, object] = {}
+    """By node that can run again: where it does."""
     for node in piece:
         known = costs[node]
-        network.add_edge("given", (node, "again"), capacity=worst if known is None else known)
         # A view is kept with what it shows; a tuple's elements stand for themselves, unless the tuple itself is taken.
         whole = isinstance(node.type, TupleType) and node not in forward.wanted
         kept = worst if whole or (known is not None and is_view(node)) else price * nbytes(node.type)
-        network.add_edge((node, "again"), (node, "there"), capacity=kept)
-        for operand in forward.operands(node) if known is not None else ():
-            network.add_edge((operand, "there"), (node, "again"), capacity=worst)
-            if operand not in inside:
-                taken = operand in forward.kept or is_view(operand)
-                network.add_edge("given", (operand, "there"), capacity=0 if taken else price * bytes_of(operand))
+        if known is None:
+            network.add_edge("given", node, capacity=kept)
+        else:
+            again[node] = node if kept == worst else (node, "again")
+            network.add_edge("given", again[node], capacity=known)
+            if kept != worst:
+                network.add_edge(again[node], node, capacity=kept)
+            for operand in forward.operands(node):
+                network.add_edge(operand, again[node], capacity=worst)
+                if operand not in inside:
+                    taken = operand in forward.kept or is_view(operand)
+                    network.add_edge("given", operand, capacity=0 if taken else price * bytes_of(operand))
         if node in forward.wanted:
-            network.add_edge((node, "there"), "wanted", capacity=worst)
+            network.add_edge(node, "wanted", capacity=worst)
     if "wanted" not in network:
         return set()
     # networkx gives the cut nearest to its target.
-    _, (_, near) = nx.minimum_cut(network, "given", "wanted")
-    return _without_bare_views(forward, [n for n in piece if costs[n] is not None and (n, "again") in near])
+    _, (_, near) = nx.minimum_cut(network, "given", "wanted", flow_func=boykov_kolmogorov)
+    return _without_bare_views(forward, [node for node in again if again[node] in near])
 
 
 def _without_bare_views(forward: Forward, chosen: Sequence[Node]) -> set[Node]:

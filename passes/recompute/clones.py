@@ -5,7 +5,7 @@ A copy waits for the gradient that comes into its piece (``passes/step/again.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.core.graph import Constant, Node, State, Value
@@ -35,14 +35,29 @@ class Copies:
         return bool(self.copied)
 
 
-def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -> Copies:
-    """Writes copies of the nodes of each piece that the backward part takes, and of those that these need, and makes
-    the backward part take the copies. Nodes of other pieces are taken as they are. A piece that saves nothing stays as
-    it is. ``effects``: those of the graph; the caller commits them. Linear in nodes and operands, but for sorting."""
-    done = Copies()
-    gradients = Gradients(forward)
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A piece that is worth it. ``needed``: the nodes that run again, in order. ``gradient``: what they wait for.
+    ``uses``: the operands of backward nodes that take copies, each with the node that it takes now; ``first`` of these
+    users stands before the others."""
+
+    needed: Sequence[Node]
+    gradient: Node
+    first: Node
+    uses: Sequence[tuple[Node, int, Node]]
+
+    def of_copy(self, of: Mapping[Node, Node]) -> Region:
+        """The region in a copy of the graph, from its nodes to those of the copy."""
+        uses = [(of[user], i, of[node]) for user, i, node in self.uses]
+        return Region([of[node] for node in self.needed], of[self.gradient], of[self.first], uses)
+
+
+def regions(forward: Forward, gradients: Gradients, pieces: Iterable[set[Node]], done: Copies) -> Iterator[Region]:
+    """Of each piece the nodes that the backward part takes, and those that these need, which are to run again. Nodes of
+    other pieces are taken as they are. A piece that saves nothing stays as it is. ``done`` is told all but the copies.
+    Linear in nodes and operands, but for sorting."""
     kept = set(forward.kept)
-    writer = _Writer(forward, effects)
+    position = forward.position
     for piece in pieces:
         wanted = [node for node in piece if node in forward.wanted]
         uses = [(u, i, n) for n in wanted for u, i in backward_uses(n, forward.parts, forward.replaced)]
@@ -59,36 +74,43 @@ def run_again(forward: Forward, pieces: Iterable[set[Node]], effects: Effects) -
         if saved <= 0:
             done.useless |= freed
             continue
-        first = min((user for user, _, _ in uses), key=writer.position.__getitem__)
-        copied = writer.copies(needed, gradient, first)
-        for user, i, node in uses:
-            user.set_operand(i, copied[node])
-        done.copied.update(copied)
+        first = min((user for user, _, _ in uses), key=position.__getitem__)
+        yield Region(sorted(needed, key=position.__getitem__), gradient, first, uses)
         done.starts |= starts
         done.saved += saved
         kept |= begin
+
+
+def run_again(forward: Forward, found: Iterable[Region], effects: Effects) -> dict[Node, Node]:
+    """Writes copies of the nodes of regions, and makes the backward part take them. ``effects``: those of the graph;
+    the caller commits them. Returns the copy of each node. Linear in nodes and operands."""
+    writer = _Writer(forward, effects)
+    done: dict[Node, Node] = {}
+    for region in found:
+        copied = writer.copies(region)
+        for user, i, node in region.uses:
+            user.set_operand(i, copied[node])
+        done |= copied
     return done
 
 
 class _Writer:
     def __init__(self, forward: Forward, effects: Effects):
         self.forward, self.effects = forward, effects
-        self.position = {node: at for at, node in enumerate(forward.graph)}
         self._read: dict[Value, Node] = {}
 
-    def copies(self, needed: Iterable[Node], gradient: Node, first: Node) -> dict[Node, Node]:
-        """Copies of the nodes of a piece, in front of ``first``, that wait for ``gradient``."""
+    def copies(self, region: Region) -> dict[Node, Node]:
         forward, graph = self.forward, self.forward.graph
         guarded: dict[Value, Node] = {}
 
         def guard(value: Value) -> Node:
             if value not in guarded:
-                guarded[value] = waiting(graph, value, gradient)
+                guarded[value] = waiting(graph, value, region.gradient)
             return guarded[value]
 
         copied: dict[Node, Node] = {}
-        with graph.inserting_before(first):
-            for node in sorted(needed, key=self.position.__getitem__):
+        with graph.inserting_before(region.first):
+            for node in region.needed:
                 taken = [self._value(v) for v in node.operands if not is_monad(v.type)]
                 waits = not all(isinstance(v, Constant) or _is_read(v) for v in taken)
                 operands: list[Value] = []

@@ -51,13 +51,14 @@ def cells(forward: Forward, glob: str) -> list[set[Node]]:
 
 class Priced:
     """Plans by what a byte that is kept costs, for copies of the graphs that they were made of. Pieces that look the
-    same are planned once."""
+    same are planned once. Where two prices choose the same, so do those between: what a cut costs is linear in the
+    price, so one that is least at both ends is least between them."""
 
     def __init__(self, forwards: Mapping[str, Forward]):
         self._forwards = forwards
         self._position = {name: {n: at for at, n in enumerate(f.graph)} for name, f in forwards.items()}
         self._pieces: dict[tuple[str, int], list[list[Node]]] = {}
-        self._known: dict[object, list[int]] = {}
+        self._known: dict[object, dict[int, list[int]]] = {}
 
     def number(self, count: int) -> int:
         """How many pieces ``count`` makes of the graph with the most."""
@@ -97,11 +98,16 @@ class Priced:
         return self._pieces[name, count]
 
     def _again(self, forward: Forward, piece: list[Node], price: int) -> list[Node]:
-        look = (price, _look(forward, piece))
-        if look not in self._known:
-            again = what_is_worth(forward, piece, price)
-            self._known[look] = [at for at, node in enumerate(piece) if node in again]
-        return [piece[at] for at in self._known[look]]
+        known = self._known.setdefault(_look(forward, piece), {})
+        if price not in known:
+            lower = max((p for p in known if p < price), default=price)
+            upper = min((p for p in known if p > price), default=price)
+            if lower < price < upper and known[lower] == known[upper]:
+                known[price] = known[lower]
+            else:
+                again = what_is_worth(forward, piece, price)
+                known[price] = [at for at, node in enumerate(piece) if node in again]
+        return [piece[at] for at in known[price]]
 
 
 def _look(forward: Forward, piece: list[Node]) -> tuple[object, ...]:

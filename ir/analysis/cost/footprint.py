@@ -22,7 +22,7 @@ from ...core.display import Displayed
 from ...core.graph import Graph
 from ...core.primitives import Family, named
 from .kernel_memory import kernel_memory
-from .memory import graph_memory
+from .memory import always_there
 from .pool import reach
 from .running_order import is_kernel
 
@@ -60,9 +60,9 @@ def footprint(graphs: Iterable[Graph], state: int, cores: int) -> Footprint:
     pool = constants = kernels = count = 0
     primitives: set[str] = set()
     for graph in graphs:
-        memory = graph_memory(graph)
-        pool = max(pool, reach(graph) + 2 * memory.inputs)
-        constants += memory.constants
+        inputs, held = always_there(graph)
+        pool = max(pool, reach(graph) + 2 * inputs)
+        constants += held
         nodes = [node for part in graph.all_graphs() for node in part]
         count += len(nodes)
         primitives.update(node.op.name for node in nodes if is_kernel(node))

@@ -58,6 +58,12 @@ def _functions(graph: Graph) -> dict[str, GraphMemory]:
     return known
 
 
+def always_there(graph: Graph) -> tuple[int, int]:
+    """The bytes of a graph's inputs, and of the constants that its nodes take."""
+    constants = {v for node in graph for v in node._operands if isinstance(v, Constant)}
+    return sum(nbytes(v.type) for v in graph.inputs), sum(nbytes(c.type) for c in constants)
+
+
 def allocations(graph: Graph) -> Iterator[list[tuple[int, int]]]:
     """For each node of a main graph, in order, what it occupies: (bytes, position of the last use) of each part of its
     result, and of what a called function needs in itself, which is free again after the node."""
@@ -123,10 +129,8 @@ def _estimate(graph: Graph, known: Mapping[str, GraphMemory], kinds: Mapping[Nod
     freed: dict[tuple[str, int], int] = {}
     live = dict.fromkeys(names, 0)
     peak, where, kept = 0, None, 0
-    constants: set[Constant] = set()
     for at, node in enumerate(graph):
         kind = kinds.get(node, TEMPORARY)
-        constants.update(v for v in node._operands if isinstance(v, Constant))
         for size, end in lives.parts(node, at, known):
             live[kind] += size
             freed[kind, end] = freed.get((kind, end), 0) + size
@@ -139,9 +143,10 @@ def _estimate(graph: Graph, known: Mapping[str, GraphMemory], kinds: Mapping[Nod
             peak, where = total, node
         for name in names:
             live[name] -= freed.pop((name, at), 0)
+    inputs, constants = always_there(graph)
     return GraphMemory(
-        inputs=sum(nbytes(v.type) for v in graph.inputs),
-        constants=sum(nbytes(c.type) for c in constants),
+        inputs=inputs,
+        constants=constants,
         timeline=timeline,
         peak=peak,
         at=where,

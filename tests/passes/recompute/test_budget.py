@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from itertools import pairwise
 
 import networkx as nx
 import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.passes import compile_program
+from boost_compile.passes.recompute import budget
 from boost_compile.passes.recompute.budget import COUNTS, MARGIN, PRICES, Tried, _Trials, fitting, least
 from boost_compile.passes.recompute.candidates import forward_of
-from boost_compile.passes.recompute.plans import Priced
+from boost_compile.passes.recompute.plans import Priced, root_blocks
 
 from tests.passes.recompute.chain import chain
 
@@ -116,7 +118,7 @@ def test_the_first_pieces_may_cost_more_and_equal_ones_are_planned_once(monkeypa
     each but for what it hands on; the inner pieces are the same to a cut, and the ends differ from them."""
     cuts = []
     cut = nx.minimum_cut
-    monkeypatch.setattr(nx, "minimum_cut", lambda *given: cuts.append(given) or cut(*given))
+    monkeypatch.setattr(nx, "minimum_cut", lambda *given, **options: cuts.append(given) or cut(*given, **options))
     forward = forward_of(chain(32).graphs["step"], "cpu")
     priced = Priced({"step": forward})
     found = [priced.plan(8, 0, PRICES[-1], first)(forward) for first in range(priced.number(8) + 1)]
@@ -124,3 +126,31 @@ def test_the_first_pieces_may_cost_more_and_equal_ones_are_planned_once(monkeypa
     assert all(bigger[: len(smaller)] == smaller for smaller, bigger in pairwise(found))
     assert len({node for piece in found[-1] for node in piece}) > 32
     assert len(cuts) <= 6
+
+
+def test_plans_that_write_the_same_are_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything in one piece, found by two plans, and a plan of nothing, which is not what was there: what is added in
+    place has a result of its own."""
+    estimated = []
+    estimate = budget.footprint
+    monkeypatch.setattr(budget, "footprint", lambda *given: estimated.append(given) or estimate(*given))
+    trials = _Trials(chain(8))
+    first = trials.judge("all", root_blocks)
+    second = trials.judge("all once more", lambda forward: root_blocks(forward))
+    assert (second.text, second.bytes, second.extra, second.copies) == ("all once more", *astuple(first)[2:])
+    assert (first.copies > 0, len(estimated)) == (True, 1)
+    assert trials.judge("none", lambda forward: []).copies == 0
+    trials.judge("what is there", None)
+    assert len(estimated) == 3
+
+
+def test_between_two_prices_that_choose_the_same_no_cut_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is worth 100 picoseconds a byte, the whole chain is worth 200."""
+    made = []
+    cut = nx.minimum_cut
+    monkeypatch.setattr(nx, "minimum_cut", lambda *given, **options: made.append(given) or cut(*given, **options))
+    forward = forward_of(chain(4).graphs["step"], "cpu")
+    priced = Priced({"step": forward})
+    for price, cuts, nodes in ((0, 1, 0), (100, 2, 0), (50, 2, 0), (400, 3, 6), (200, 4, 6), (300, 4, 6), (150, 5, 0)):
+        chosen = priced.plan(1, price, price, 0)(forward)
+        assert (len(made), sum(map(len, chosen))) == (cuts, nodes), price

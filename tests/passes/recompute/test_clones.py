@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from boost_compile.ir.core.primitives import CPU
-from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.passes.recompute.budget import write
 from boost_compile.passes.recompute.candidates import forward_of
-from boost_compile.passes.recompute.clones import run_again
 
 from tests.graphs import graph, node
 
@@ -24,7 +23,7 @@ graph @step(%x: float32[64]) {
   %r = MakeTuple(%late, %q)
   return %r
 }""")
-    done = run_again(forward_of(g, CPU), [{node(g, "a")}], Effects(g))
+    done = write(forward_of(g, CPU), lambda _: [{node(g, "a")}])
     assert (done.copied, done.unguarded) == ({}, {node(g, "a")})
 
 
@@ -46,7 +45,7 @@ graph @step(%x: float32[64]) {
   %q = Mul(%s, %k) : float32[64] @b
   return %q
 }""")
-    done = run_again(forward_of(g, CPU), [{node(g, name) for name in "abce"}], Effects(g))
+    done = write(forward_of(g, CPU), lambda _: [{node(g, name) for name in "abce"}])
     a, b, c, e = (done.copied[node(g, name)] for name in "abce")
     assert [v.op.name for v in a.operands] == ["Depend", "Depend"]  # type: ignore[attr-defined]
     assert (b.operand(0), b.operand(1).op.name, b.operand(1).operand(0)) == (a, "Depend", node(g, "k"))  # type: ignore[attr-defined]

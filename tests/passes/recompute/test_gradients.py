@@ -6,19 +6,16 @@ from collections.abc import Iterable
 
 from boost_compile.ir.core.graph import Graph
 from boost_compile.ir.core.primitives import CPU
-from boost_compile.ir.rewrite.effects.editing import Effects
+from boost_compile.passes.recompute.budget import write
 from boost_compile.passes.recompute.candidates import forward_of
-from boost_compile.passes.recompute.clones import Copies, run_again
+from boost_compile.passes.recompute.clones import Copies
 
 from tests.graphs import graph, node
 
 
 def _copied(of: Graph, *pieces: Iterable[str]) -> Copies:
-    """The pieces, each a few names, run again; committing finds an order of all nodes, or is an error."""
-    effects = Effects(of)
-    done = run_again(forward_of(of, CPU), [{node(of, name) for name in piece} for piece in pieces], effects)
-    effects.commit()
-    return done
+    """The pieces, each a few names, run again; writing them finds an order of all nodes, or is an error."""
+    return write(forward_of(of, CPU), lambda _: [{node(of, name) for name in piece} for piece in pieces])
 
 
 def _waits_for(done: Copies, of: Graph, name: str) -> str:
