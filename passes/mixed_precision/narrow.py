@@ -26,8 +26,8 @@ from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.core.walk import carried_operands, through, walk
 from ..step.again import SCOPE as SCOPE_AGAIN
 from ..step.again import mark_again, waiting
+from ..step.put_off import put_off
 from .lists import FLOAT_OPERANDS, FLOAT_RESULTS
-from .put_off import put_off
 from .widen import is_half
 
 SCOPE = "mixed-precision"

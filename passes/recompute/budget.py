@@ -27,7 +27,7 @@ from ...ir.rewrite.cpu.as_run import to_run
 from ...ir.rewrite.cpu.half_kernels import with_casts
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.readiness import by_readiness
-from .candidates import Forward, forward_of, without_writes
+from .candidates import Forward, forward_of, prepare
 from .clones import Copies, Region, regions, run_again
 from .gradients import Gradients
 from .plans import Plan, Priced, blocks, cheap, kept_bytes
@@ -118,7 +118,7 @@ class _Trials:
             self._repeats[entry.graph] += entry.repeat
         self._prepared = program.copy()
         for graph in self._prepared.graphs.values():
-            without_writes(graph)
+            prepare(graph)
         self._forwards = {name: forward_of(g, program.target) for name, g in self._prepared.graphs.items()}
         self._gradients = {name: Gradients(forward) for name, forward in self._forwards.items()}
         self._prices = Priced(self._forwards)

@@ -22,8 +22,11 @@ from ...ir.core.types import TensorType, TupleType, holds_function
 from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.cpu.broadcasting import is_lowered
 from ...ir.rewrite.cpu.transposing import moves_rows
+from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.in_place import forward_without_writes
 from ...ir.rewrite.ranks.collectives import is_collective
+from ..step.again import waiting
+from ..step.put_off import put_off
 from .stand_ins import has_stand_in, is_kept
 
 _PRODUCTS = named(
@@ -103,10 +106,24 @@ def forward_of(graph: Graph, target: str) -> Forward:
     return Forward(graph, target, parts, nodes, replaced, wanted, obstacles, order, phase)
 
 
-def without_writes(graph: Graph) -> None:
-    """Gives what the forward part adds in place (``x += y``) a result of its own, so that it can run again."""
+def prepare(graph: Graph) -> int:
+    """Makes a graph ready for copies. What the forward part adds in place (``x += y``) gets a result of its own, so
+    that it can run again. What the backward part computes of the forward part alone waits until a gradient needs it;
+    returns how many nodes do."""
     parts = network_parts(graph)
     forward_without_writes(graph, {node for node in graph if parts.get(node) == FORWARD})
+    late = put_off(graph, network_parts(graph))
+    wait: set[Node] = set()
+    for node in [node for node in graph if node in late]:
+        taken = [(i, v) for i, v in enumerate(node.operands) if isinstance(v, Node) and not orders_only(node, i)]
+        if taken and not any(value in wait for _, value in taken):
+            with graph.inserting_before(node):
+                node.set_operand(taken[0][0], waiting(graph, taken[0][1], late[node]))
+        if taken:
+            wait.add(node)
+    if wait:
+        Effects(graph).commit()
+    return len(wait)
 
 
 def backward_uses(node: Node, parts: Mapping[Node, str], replaced: Collection[Value]) -> Iterator[tuple[Node, int]]:

@@ -10,7 +10,7 @@ from ...ir.core.wording import counted, parse_bytes, print_budget, print_bytes
 from ..framework.base import Pass
 from ..framework.options import option
 from .budget import fitting, least, write
-from .candidates import Forward, bytes_of, forward_of, without_writes
+from .candidates import Forward, bytes_of, forward_of, prepare
 from .clones import Copies
 from .plans import Plan, cells, root_blocks
 
@@ -35,6 +35,9 @@ class Recompute(Pass):
     in training normalises again by the mean and variance that it found (on CPU), and its statistics move once. The
     copies have MindSpore's own marks and scopes
     (``recompute_…``), and wait for the gradient behind a Depend, as with ``Cell.recompute``.
+
+    What the backward part computes of the forward part alone (the transposition of a matrix, the mask of a maximum)
+    waits until a gradient needs it, where that keeps less.
 
     Preserves training bit for bit: a kernel that runs twice on the same operands gives the same bits.
 
@@ -69,8 +72,9 @@ class Recompute(Pass):
                     result.miss(f"{name}: %{node.name}", f"kept ({print_bytes(bytes_of(node))}): it fits as it is")
             return result
         refused: dict[str, None] = {}
+        late = 0
         for name, graph in program.graphs.items():
-            without_writes(graph)
+            late += prepare(graph)
             forwards[name] = forward_of(graph, program.target)
             done = write(forwards[name], plan)
             refused |= _report(forwards[name], done, name, result)
@@ -78,6 +82,9 @@ class Recompute(Pass):
             raise NotApplicable(self._nothing(result, refused))
         saved = result.statistics["bytes not kept"]
         result.summary = f"{counted(result.changed, 'node')} run again; {print_bytes(saved)} need not be kept"
+        if late:
+            result.summary += f"; {counted(late, 'node')} of the backward part made to wait for a gradient"
+            result.changed += late
         return result
 
     def _search(self, program: Program, result: PassResult) -> Plan | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from boost_compile.ir.core.graph import Node
 from boost_compile.ir.core.primitives import ASCEND, CPU, facts
 from boost_compile.ir.text import parse_program
-from boost_compile.passes.recompute.candidates import forward_of, without_writes
+from boost_compile.passes.recompute.candidates import forward_of, prepare
 from boost_compile.passes.recompute.plans import kept_bytes
 
 from tests.graphs import graph, node
@@ -126,7 +127,7 @@ def test_what_is_written_in_place_and_read_before() -> None:
         }}"""
     program = parse_program(text)
     graph = program.graphs["step"]
-    without_writes(graph)
+    prepare(graph)
     found = {node.name: why for node, why in forward_of(graph, CPU).obstacles.items() if why}
     assert found["y"] == found["a"] == "its memory, or what it takes, is written in place"
 
@@ -147,7 +148,7 @@ graph @step(%x: float32[4]) {
   %r = Depend(%a, %v)
   return %r
 }""")
-    without_writes(made)
+    prepare(made)
     assert "InplaceAddExt" not in [n.op.name for n in made]
     added = node(made, "a").operand(0)
     assert (added.op.name, added.operands[:2]) == ("AddExt", (node(made, "y"), made.inputs[0]))  # type: ignore[attr-defined]
@@ -170,3 +171,26 @@ def test_a_view_is_in_memory_as_what_it_shows() -> None:
     forward = forward_of(made, CPU)
     assert forward.memory([node(made, "w")]) == {node(made, "a")}
     assert forward.memory(forward.wanted) == {node(made, "a"), node(made, "e")}
+
+
+def test_what_the_backward_part_computes_of_the_forward_part_alone_waits_for_a_gradient() -> None:
+    """%m could run as soon as %a is there, and so could %k behind it; a constant need not wait."""
+    made = graph("""
+graph @step(%x: float32[64]) {
+  %a = Exp(%x) : float32[64] @f
+  %b = Square(%a) : float32[64] @f
+  %m = Neg(%a) : float32[64] @b
+  %k = Mul(%m, %a) : float32[64] @b
+  %c = Neg(1.0) : float32[] @b
+  %g = OnesLike(%b) : float32[64] @b
+  %h = Neg(%g) : float32[64] @b
+  %i = Mul(%k, %h) : float32[64] @b
+  %j = Mul(%i, %c) : float32[64] @b
+  return %j
+}""")
+    assert prepare(made) == 2
+    guard = node(made, "m").operand(0)
+    assert (guard.op.name, guard.operand(0)) == ("Depend", node(made, "a"))  # type: ignore[attr-defined]
+    assert guard.operand(1).operands == (node(made, "h"),)  # type: ignore[attr-defined]
+    assert node(made, "k").operands == (node(made, "m"), node(made, "a")), "it waits behind %m"
+    assert not isinstance(node(made, "c").operand(0), Node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.graph import Graph
-from boost_compile.passes.mixed_precision.put_off import put_off
+from boost_compile.passes.step.put_off import put_off
 
 from tests.graphs import graph
 
