@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...ir.analysis.cost.footprint import NODE
 from ...ir.analysis.cost.kernel_memory import kernel_memory
 from ...ir.analysis.cost.memory import nbytes
 from ...ir.analysis.cost.running_order import running_order
@@ -29,6 +30,8 @@ from ..step.again import waiting
 from ..step.put_off import put_off
 from .stand_ins import has_stand_in, is_kept
 
+_WAIT = 2 * NODE
+"""Bytes that it costs to let a node wait."""
 _PRODUCTS = named(
     Family.MATMUL, Family.AFFINE, Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION, Family.RECURRENT,
     Family.FILTER_GRADIENT,
@@ -116,11 +119,12 @@ def prepare(graph: Graph) -> int:
     wait: set[Node] = set()
     for node in [node for node in graph if node in late]:
         taken = [(i, v) for i, v in enumerate(node.operands) if isinstance(v, Node) and not orders_only(node, i)]
-        if taken and not any(value in wait for _, value in taken):
+        if not taken or late[node] in late or bytes_of(node) < _WAIT:
+            continue
+        if not any(value in wait for _, value in taken):
             with graph.inserting_before(node):
                 node.set_operand(taken[0][0], waiting(graph, taken[0][1], late[node]))
-        if taken:
-            wait.add(node)
+        wait.add(node)
     if wait:
         Effects(graph).commit()
     return len(wait)

@@ -7,7 +7,7 @@ backward part comes there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ...ir.analysis.cost.memory import nbytes
 from ...ir.analysis.cost.running_order import running_order
@@ -23,6 +23,7 @@ def put_off(graph: Graph, network: Mapping[Node, str]) -> dict[Node, Node]:
     needs more of the forward part. In the graph they stand in front of that node then. Nothing is put off that takes
     more bytes of the forward part than it makes. Linear in nodes and operands."""
     place = {node: at for at, node in enumerate(running_order(graph))}
+    position = {node: at for at, node in enumerate(graph)}
     ready: dict[Node, int] = {}
     late: dict[Node, Node] = {}
     before: dict[Node, list[Node]] = {}
@@ -43,15 +44,24 @@ def put_off(graph: Graph, network: Mapping[Node, str]) -> dict[Node, Node]:
         last = max(takes, key=ready.__getitem__)
         for value in takes if network.get(last) == BACKWARD else ():
             if ready[value] < ready[last] and waits(value):
-                found = list(walk([value], taken))
+                found = _not_before(last, walk([value], taken), position)
                 seen.update(found)
-                if _is_worth_it(found, network):
+                if found and _is_worth_it(found, network):
                     late |= dict.fromkeys(found, last)
-                    before.setdefault(node, []).extend(sorted(found, key=place.__getitem__))
+                    before.setdefault(node, []).extend(found)
     if late:
         graph.reorder(_order(graph, late, before))
         graph.sort()
     return late
+
+
+def _not_before(gradient: Node, found: Iterable[Node], position: Mapping[Node, int]) -> list[Node]:
+    """Those of some nodes, in order, that nobody else takes before the gradient: it is not computed of them."""
+    left: dict[Node, None] = {}
+    for node in sorted(found, key=position.__getitem__, reverse=True):
+        if all(user in left or position[user] > position[gradient] for user in node.users):
+            left[node] = None
+    return [*reversed(left)]
 
 
 def _is_worth_it(found: Sequence[Node], network: Mapping[Node, str]) -> bool:

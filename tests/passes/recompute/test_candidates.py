@@ -175,22 +175,40 @@ def test_a_view_is_in_memory_as_what_it_shows() -> None:
 
 def test_what_the_backward_part_computes_of_the_forward_part_alone_waits_for_a_gradient() -> None:
     """%m could run as soon as %a is there, and so could %k behind it; a constant need not wait."""
-    made = graph("""
-graph @step(%x: float32[64]) {
-  %a = Exp(%x) : float32[64] @f
-  %b = Square(%a) : float32[64] @f
-  %m = Neg(%a) : float32[64] @b
-  %k = Mul(%m, %a) : float32[64] @b
+    value = "float32[32768]"
+    made = graph(f"""
+graph @step(%x: {value}) {{
+  %a = Exp(%x) : {value} @f
+  %b = Square(%a) : {value} @f
+  %m = Neg(%a) : {value} @b
+  %k = Mul(%m, %a) : {value} @b
   %c = Neg(1.0) : float32[] @b
-  %g = OnesLike(%b) : float32[64] @b
-  %h = Neg(%g) : float32[64] @b
-  %i = Mul(%k, %h) : float32[64] @b
-  %j = Mul(%i, %c) : float32[64] @b
+  %g = OnesLike(%b) : {value} @b
+  %h = Neg(%g) : {value} @b
+  %i = Mul(%k, %h) : {value} @b
+  %j = Mul(%i, %c) : {value} @b
   return %j
-}""")
+}}""")
     assert prepare(made) == 2
     guard = node(made, "m").operand(0)
     assert (guard.op.name, guard.operand(0)) == ("Depend", node(made, "a"))  # type: ignore[attr-defined]
     assert guard.operand(1).operands == (node(made, "h"),)  # type: ignore[attr-defined]
     assert node(made, "k").operands == (node(made, "m"), node(made, "a")), "it waits behind %m"
     assert not isinstance(node(made, "c").operand(0), Node)
+
+
+def test_what_is_smaller_than_the_nodes_by_which_it_would_wait_does_not() -> None:
+    small, large = (
+        graph(f"""
+graph @step(%x: float32[{size}]) {{
+  %a = Exp(%x) : float32[{size}] @f
+  %b = Square(%a) : float32[{size}] @f
+  %m = Neg(%a) : float32[{size}] @b
+  %g = OnesLike(%b) : float32[{size}] @b
+  %h = Mul(%m, %g) : float32[{size}] @b
+  return %h
+}}""")
+        for size in (15_871, 15_872)
+    )
+    assert (prepare(small), prepare(large)) == (0, 1)
+    assert len(large) == len(small) + 2

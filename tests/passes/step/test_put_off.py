@@ -47,3 +47,13 @@ def test_what_waits_for_what_is_put_off_itself_moves_with_it() -> None:
     )
     assert found == {"n": "m", "m": "g", "k": "g"}
     assert [node.name for node in made] == list("abgmnki")
+
+
+def test_what_the_gradient_is_computed_of_does_not_wait_for_it() -> None:
+    """%n leads to %h, which %i takes: only %m, which nothing else takes, may wait for %h."""
+    made, found = late(
+        "  %n = Neg(%a) @b\n  %m = Square(%n) : float32[2] @b\n  %g = OnesLike(%b) @b\n  %h = Mul(%g, %n) @b\n"
+        "  %i = Mul(%m, %h) @b\n  return %i"
+    )
+    assert found == {"m": "h"}
+    assert [node.name for node in made][-2:] == ["m", "i"]
