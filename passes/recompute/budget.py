@@ -127,8 +127,9 @@ class _Trials:
     def judge(self, text: str, plan: Plan | None) -> Tried:
         """``plan``: None for what is there. Plans that write the same are estimated once."""
         found: dict[str, list[Region]] = {}
-        for name, forward in self._forwards.items() if plan else ():
-            found[name] = list(regions(forward, self._gradients[name], plan(forward), Copies()))
+        if plan is not None:
+            for name, forward in self._forwards.items():
+                found[name] = list(regions(forward, self._gradients[name], plan(forward), Copies()))
         copied = {name: [node for region in of_graph for node in region.needed] for name, of_graph in found.items()}
         extra = sum(self._repeats[name] * picoseconds(nodes, self.program.target) for name, nodes in copied.items())
         written = tuple((*region.needed,) for of_graph in found.values() for region in of_graph) if plan else None
