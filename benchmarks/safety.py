@@ -114,8 +114,10 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "together. Small gradients are copied into one tensor that is measured. Squares of big ones are written and "
         "added up, 0.9 ns an element. Behind these measurements come the finite test, the factor of the clip, and "
         "the operands by which a skipped update changes nothing, some twelve kernels of one number each "
-        "([mindir.md](mindir.md) has the times of kernels). The rule of the scale, the count of skipped cycles and "
-        "that of steps are computed by the session behind the graph, which takes it 70 µs or more.",
+        "([mindir.md](mindir.md) has the times of kernels). Where weights are few and big, their norm is the finite "
+        "test, and what is to be done where it overflows stands behind a Switch; where they are many, the Switch would "
+        "cost more than tests of their own. The rule of the scale, the count of skipped cycles and that of steps are "
+        "computed by the session behind the graph.",
         "",
         "Goal for all three: 1.10.",
     ]
