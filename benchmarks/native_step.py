@@ -173,10 +173,9 @@ Time of a micro-batch, wall clock, by that of `nn.TrainOneStepCell` at the same 
 of {STEPS} micro-batches ({FEWER} turns where one takes longer than {LONG:g} s), all in turns in one process.
 *GraphCell*: the exported file through `mindspore.load` and `nn.GraphCell`. *Session.step*: the untouched file;
 *clean-up*: behind the passes that run by default. *accumulation*: over {N} micro-batches, `split=apply` and *fused*;
-*one MindIR*: the self-contained form, through `nn.GraphCell`; in each micro-batch a Switch in it takes all state, which
-is most of its cost where weights are many and small. *tutorial*: the three cells of MindSpore's tutorial on
-gradient accumulation. Goals: Session.step at most 1.02 of TrainOneStepCell for LeNet and 1.00 for resnet18,
-accumulation 1.00 of it and 0.90 of the tutorial's."""
+*one MindIR*: the self-contained form, through `nn.GraphCell`; a Switch in it takes all state in each micro-batch.
+*tutorial*: the three cells of MindSpore's tutorial on gradient accumulation. Goals: Session.step at most 1.02 of
+TrainOneStepCell for LeNet and 1.00 for resnet18, accumulation 1.00 of it and 0.90 of the tutorial's."""
 
 
 def run(measured: Sequence[str] = MEASURED) -> str:
