@@ -5,8 +5,9 @@ Both are backward nodes: of ``dx = dout * (2 * x)`` autodiff marks both products
 * the nodes that compute the derivative of one forward node share its number (``forward_unique_id``): a *group*;
 * a group that takes a backward value of another group takes the derivative from there, so what it computes of forward
   values alone are coefficients;
-* a group that takes none is the *tail* of the network: the derivative starts in it;
-* a backward value on which the forward part depends (a gradient penalty differentiates twice) is a coefficient.
+* a group that takes none is the *tail* of the network: the derivative starts in it.
+
+A gradient on which the loss depends (a gradient penalty differentiates twice) is forward, and no derivative of the loss.
 
 The answer guides a choice and finds what is not linear; a rewrite that rests on linearity alone stays right without it.
 """
@@ -37,7 +38,6 @@ class Derivative:
         self.closures = closures
         self.ranks: dict[Value, int] = {}
         self.groups: dict[Node, object] = {}
-        self.inner = self._inner()
         for node in graph.all_nodes():
             self.groups[node] = self._group(node)
         self.numbers = {group for group in self.groups.values() if not isinstance(group, Node)}
@@ -57,17 +57,6 @@ class Derivative:
 
     # -- groups ----------------------------------------------------------------------------------------------
 
-    def _inner(self) -> set[Value]:
-        """Backward values of a derivative inside the network: forward nodes need them. (Nodes of functions count as
-        forward only if marked so: what packs the results of a function has the part of who refers to it.)"""
-        marked = [
-            node
-            for node, part in self.parts.items()
-            if part == FORWARD and (node.graph is self.graph or FORWARD_ID in node.primal)
-        ]
-        starts: list[Value] = [*marked]
-        return {v for v in walk(starts, carried_operands) if isinstance(v, Node) and self.parts.get(v) == BACKWARD}
-
     def _group(self, node: Node) -> object:
         number = node.primal.get(BACKWARD_ID)
         if number:
@@ -78,7 +67,7 @@ class Derivative:
         return node
 
     def _is_backward(self, node: Node) -> bool:
-        return self.parts.get(node) == BACKWARD and node not in self.inner
+        return self.parts.get(node) == BACKWARD
 
     def _feed(self) -> None:
         """Notes the groups that take the derivative from another group, or from an input of their function."""
@@ -136,7 +125,7 @@ class Derivative:
 
     def _rank(self, node: Node) -> int:
         part = self.parts.get(node)
-        if node in self.inner or (part == FORWARD and FORWARD_ID in node.primal):
+        if part == FORWARD and (FORWARD_ID in node.primal or BACKWARD_ID in node.primal):
             return NONE
         name = node.op.name
         if name == "Depend":

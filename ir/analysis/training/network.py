@@ -2,7 +2,8 @@
 
 MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute ``unique_id``, a
 node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. What is neither marked nor
-follows from what is belongs to the update side, or only orders.
+follows from what is belongs to the update side, or only orders. A gradient that the loss itself is computed from (of a
+differential equation, a gradient penalty) has the marks of a gradient, but is forward.
 """
 
 from __future__ import annotations
@@ -90,21 +91,34 @@ class _Marking:
                 self.parts[node] = FORWARD
 
     def _spread(self, graph: Graph) -> None:
-        """Extends forward and backward parts inside one graph until nothing changes; each round is linear."""
+        """Extends forward and backward parts inside one graph until nothing changes; each round is linear. All that a
+        forward node is computed from is forward, also gradients; what a backward node is computed from may be both."""
         parts = self.parts
         pending = [n for n in graph if n in parts]
         while pending:
             ancestors: list[Node] = []
             while pending:
-                for operand in pending.pop()._operands:
-                    if isinstance(operand, Node) and operand not in parts and operand.op.name != "UpdateState":
-                        parts[operand] = FORWARD  # settled below, once its operands are known
+                user = pending.pop()
+                part = parts[user]
+                for operand in user._operands:
+                    known = parts.get(operand)  # type: ignore[arg-type]
+                    if known == FORWARD or (known and part == BACKWARD):
+                        continue
+                    if not isinstance(operand, Node) or operand.op.name == "UpdateState":
+                        continue
+                    waits = user.op.name == "Depend" and operand is not user._operands[0]
+                    if known is None:
+                        parts[operand] = BACKWARD if waits else part
                         ancestors.append(operand)
+                        pending.append(operand)
+                    elif not waits:
+                        parts[operand] = FORWARD
                         pending.append(operand)
             unsettled = set(ancestors)
             for node in graph:
                 if node in unsettled:
-                    parts[node] = self._part_of_operands(node)
+                    if parts[node] == BACKWARD:
+                        parts[node] = self._part_of_operands(node)
                 elif node not in parts and self._continues_network(node):
                     parts[node] = self._part_of_operands(node)
                     pending.append(node)

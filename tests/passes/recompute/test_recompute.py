@@ -257,6 +257,39 @@ def test_a_program_that_was_recomputed_already_trains_to_the_same_bits() -> None
     same(twice, source)
 
 
+def test_a_gradient_inside_of_the_loss_runs_again_as_the_forward_part_does() -> None:
+    """As in a differential equation: the loss holds the derivative of exp(wx) by x, and is differentiated by w."""
+    before = program("""
+program @p {
+  target cpu
+  schedule @step
+}
+state %w: float32[64] role=weight trainable=true
+graph @step(%x: float32[64]) -> (loss) {
+  %a = Load(%w, umonad)
+  %wx = Mul(%x, %a) : float32[64] @f
+  %e = Exp(%wx) : float32[64] @f
+  %inner = Mul(%e, %a) : float32[64] scope("Gradients/a") primal {unique_id = "4", forward_unique_id = "1"}
+  %q = Square(%inner) : float32[64] @f
+  %loss = ReduceSum(%q, (0,), false, false) : float32[] @f
+  %dq = Mul(%inner, 2.0) : float32[64] @b
+  %de = Mul(%dq, %a) : float32[64] @b
+  %dwx = Mul(%de, %e) : float32[64] @b
+  %g1 = Mul(%dwx, %x) : float32[64] @b
+  %g2 = Mul(%dq, %e) : float32[64] @b
+  %g = Add(%g1, %g2) : float32[64] @b
+  %step = Mul(%g, 0.001) : float32[64]
+  %u1 = UpdateState(umonad, %a)
+  %new = AssignSub(%w, %step, %u1)
+  %u2 = UpdateState(%u1, %new)
+  %r = Depend(%loss, %u2)
+  return %r
+}""")
+    after = compiled(before, "recompute{policy=all}")
+    assert {n.op.name for n in after.graphs["step"] if DUPLICATED in n.marks} == {"Mul", "Exp"}
+    same(after, before)
+
+
 def test_the_summary_and_the_anatomy_count_the_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "chain.ir", tmp_path / "x.boost"
     chain(16).save(str(source))

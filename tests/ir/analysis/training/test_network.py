@@ -72,6 +72,18 @@ def test_what_a_marked_node_needs_is_network() -> None:
     assert parts == {"a": FORWARD, "b": FORWARD, "c": BACKWARD, "d": BACKWARD, "e": BACKWARD}
 
 
+def test_a_gradient_that_the_loss_is_computed_from_is_forward() -> None:
+    """But not one that a forward node only waits for, as that of a second network behind the update of the first."""
+    g = graph(
+        "%a = Neg(%x) @f\n%b = Exp(%a) @b\n%pair = MakeTuple(%b)\n%c = TupleGetItem(%pair, 0)\n%d = Mul(%c, %a) @f\n"
+        "%e = Exp(%d) @b\n%after = MakeTuple(%e)\n%y = Depend(%x, %after)\n%f = Neg(%y) @f\n%g = Mul(%e, %f) @b\n"
+        "return %g"
+    )
+    parts = {n.name: p for n, p in network_parts(g).items()}
+    assert {name for name, part in parts.items() if part == FORWARD} >= {*"abcdf", "pair"}
+    assert parts["e"] == parts["g"] == parts["after"] == BACKWARD
+
+
 def test_a_branch_beside_one_that_holds_no_network_makes_none_of_a_call() -> None:
     g = graph("""
 graph @step(%x: float32[2], %go: bool[]) {
