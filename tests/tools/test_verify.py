@@ -71,6 +71,8 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
             {"parameter groups"},
         ),
         ("residual_none", "less-bn{select=scope,scope=*bn1*}", {"removed BatchNorms", "derivative"}),
+        # Another batch: the original, whose loss scale is in its gradients, is asked on as many samples as it takes.
+        ("mlp_loss_scale_dynamic", "batch-size{size=3}", {"derivative"}),
         # A cell with two optimizers in turn: the second gradients are taken behind the first update.
         ("in_turn", "recompute{policy=all}", {"different micro-batches"}),
     ],

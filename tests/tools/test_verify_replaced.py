@@ -50,6 +50,18 @@ def test_what_holds(exported: Exported, case: tuple[str, str]) -> None:
     assert "not compared" not in found.detail
 
 
+def test_an_optimizer_that_does_not_run_here_may_be_replaced(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lamb has no kernel on CPU. The new optimizer is judged all the same."""
+    source = bc.load(exported("mlp_lamb"))
+    found = judged(source, LION)
+    assert found.status == PASSED
+    assert found.detail.endswith("the old optimizer does not run here, so what it is given is not compared")
+    monkeypatch.setattr(lion, "make", _ascending)
+    assert "is not what its optimizer makes of it" in judged(source, LION).detail
+
+
 _whole, _make = replace_optimizer._whole, lion.make
 
 

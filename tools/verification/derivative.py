@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.core.errors import Error
+from ...ir.core.graph import tensor_type
 from ...ir.core.wording import counted
 from .base import runnable
 from .changes import totals
@@ -38,6 +39,8 @@ class Derivative(Property):
             raise NotApplicable("no pass makes another network")
         if c.reference.probe.unit > 2.0**-20:
             raise NotApplicable("differences of losses in half precision say nothing")
+        if c.reference.probe.turns > 1:
+            raise NotApplicable("the training cell updates between its losses, so moving a weight moves later ones too")
         c.needs_forward()
         c.takes_long()
         batch = c.micro_batches(0)[0]
@@ -107,10 +110,15 @@ def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None
 
 def _original_slopes(c: Context) -> list[Slope]:
     """Those of the original. MindSpore's own are wrong for some losses on some data: of ``kl_div`` where a target is
-    negative. None where they cannot be measured."""
+    negative. On as many samples as it was exported with. None where they cannot be measured."""
     try:
         original = runnable(c.original, c.promises, c.program.target)
-        return measure(Reference(without_dropout(original), c.device), c.micro_batches(0)[0], c.seed) or []
+        shapes = [tensor_type(v).shape for graph in original.graphs.values() for v in graph.inputs]
+        batch = tuple(
+            np.resize(a, [own if d < 0 else d for d, own in zip(shape, a.shape, strict=True)])
+            for shape, a in zip(shapes, c.micro_batches(0)[0], strict=True)
+        )
+        return measure(Reference(without_dropout(original), c.device), batch, c.seed) or []
     except Error:
         return []
 

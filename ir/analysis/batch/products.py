@@ -70,12 +70,16 @@ def _grow_matmul(a: Analysis, node: Node, axes: Axes) -> None:
                     a.demand(node, i, {at: span})
 
 
+_ONE_PLACE = frozenset({"Argmax", "Argmin"})
+_PLACES = _ONE_PLACE | {"ArgMaxWithValue", "ArgMinWithValue"}
+
+
 def reduced_axes(node: Node) -> tuple[set[int], bool]:
     """The axes that a reduction sums over, and whether they stay as ones."""
     rank = len(shape_of(node.operand(0).type))
     name = node.op.name
-    if name in ("Argmax", "Argmin"):
-        return {integer(node, 1) % rank}, False
+    if name in _PLACES:
+        return {integer(node, 1) % rank}, name not in _ONE_PLACE and node.operand(2).literal is True
     if name in ("Max", "Min") or node.num_operands < 2:
         return set(range(rank)), False
     axes = integers(node, 1)
@@ -94,6 +98,11 @@ def _kept(node: Node) -> dict[int, int]:
 def _reduction(a: Analysis, node: Node) -> Label:
     kept = _kept(node)
     return {kept[k]: s for k, s in a.of(node, 0).items() if k in kept}
+
+
+def _place_and_value(a: Analysis, node: Node) -> Label:
+    axes = _reduction(a, node)
+    return (axes, axes)
 
 
 def _grow_reduction(a: Analysis, node: Node, axes: Axes) -> None:
@@ -215,6 +224,8 @@ PRODUCT_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     "GatherD": _along(1, (0, 2)),
     "GatherDGradV2": _along(1, (0, 2, 3)),
     "Scatter": _along(1, (0, 2, 3)),
+    "InplaceScatterSrc": _along(1, (0, 2, 3)),
+    **dict.fromkeys(_PLACES - _ONE_PLACE, _place_and_value),
     "TopK": _top_k,
 }
 PRODUCT_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {

@@ -36,12 +36,15 @@ ELEMENTWISE = frozenset(
         "GreaterEqualScalar", "MaskedFill", "MaskedFillScalar", "ZerosLikeExt", "OnesLikeExt", "Softmax",
         "SoftmaxBackward", "SoftmaxGrad", "LogSoftmax", "LogSoftmaxGrad", "DropoutGrad", "DropoutGradExt",
         "DropoutDoMask", "InplaceCopy", "InplaceMaskedFillTensor", "InplaceMaskedFillScalar", "Triu", "Tril",
-        "TrilExt", "LogicalXor", "BitwiseAnd", "BitwiseOr", "Lerp", "LerpScalar", "CumSum", "CumsumExt",
+        "TrilExt", "BitwiseAnd", "BitwiseOr", "Lerp", "LerpScalar", "CumSum", "CumsumExt",
         "BinaryCrossEntropy", "BinaryCrossEntropyGrad", "BCEWithLogitsLoss", "BinaryCrossEntropyWithLogitsBackward",
         "KLDivLoss", "KLDivLossGrad", "KLDiv", "SmoothL1Loss", "SmoothL1LossGrad", "MSELossExt", "MSELossGradExt",
         "L1LossExt", "L1LossBackwardExt", "SigmoidCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogitsGrad",
         "SoftMarginLoss", "SoftMarginLossGrad", "LogSigmoidGrad", "L2Normalize", "L2NormalizeGrad", "Bernoulli",
-        "CeLU",
+        "CeLU", "Softsign", "LogSigmoid", "HShrink", "HShrinkGrad", "SoftShrink", "SoftShrinkGrad", "Asinh",
+        "AsinhGrad", "Acosh", "AcoshGrad", "Atanh", "AsinGrad", "ACosGrad", "AtanGrad", "Atan2", "Erfinv", "Trunc",
+        "Xlogy", "Xdivy", "Hypot", "IsClose", "BitwiseXor", "LeftShift", "RightShift", "NanToNum", "Addcmul",
+        "Addcdiv", "CumProd", "Cummax", "Cummin", "LogicalXor",
     }
 )  # fmt: skip
 """Element by element, numpy's broadcasting; a kernel may reduce the result to a number. Also what works along one axis

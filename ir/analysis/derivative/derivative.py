@@ -7,7 +7,7 @@ Both are backward nodes: of ``dx = dout * (2 * x)`` autodiff marks both products
   values alone are coefficients;
 * a group that takes none is the *tail* of the network: the derivative starts in it.
 
-A gradient on which the loss depends (a gradient penalty differentiates twice) is forward, and no derivative of the loss.
+A gradient that the loss depends on (a gradient penalty differentiates twice) is forward, and no derivative of it.
 
 The answer guides a choice and finds what is not linear; a rewrite that rests on linearity alone stays right without it.
 """
