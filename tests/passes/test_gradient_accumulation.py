@@ -23,9 +23,9 @@ Exported = Callable[[str], Path]
 
 OPTIMIZERS = names("optimizer", runs_on_cpu=True)
 QUICK = [
-    *("mlp_momentum_decay", "mlp_nesterov", "mlp_sgd_momentum", "mlp_adam", "mlp_adam_nesterov", "mlp_amsgrad_decay"),
-    *("mlp_adam_lazy", "mlp_lazy_adam_decay", "mlp_adam_weight_decay", "mlp_adam_weight_decay_decomposed"),
-    *("mlp_rmsprop_decay", "mlp_rmsprop_centered", "mlp_adagrad", "mlp_ftrl_decay", "mlp_proximal_adagrad"),
+    *("mlp_momentum_decay", "mlp_sgd_momentum", "mlp_adam", "mlp_amsgrad_decay"),
+    *("mlp_lazy_adam_decay", "mlp_adam_weight_decay", "mlp_adam_weight_decay_decomposed"),
+    *("mlp_rmsprop_centered", "mlp_adagrad", "mlp_ftrl_decay", "mlp_proximal_adagrad"),
     *("mlp_adafactor", "mlp_adamax_decay", "mlp_adadelta", "mlp_asgd", "mlp_rprop", "mlp_momentum_rate_list"),
     *("mlp_adam_rate_schedule", "mlp_momentum_groups", "mlp_adam_weight_decay_groups"),
 ]

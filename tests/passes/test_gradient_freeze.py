@@ -55,7 +55,7 @@ NETWORKS += ["hand_momentum", "mlp_asgd"]
 
 
 def is_quick(pipeline: str, name: str) -> bool:
-    return pipeline == "" or (pipeline == MANY and name in WITH_MANY)
+    return pipeline == (MANY if name in WITH_MANY else "")
 
 
 @pytest.mark.parametrize(

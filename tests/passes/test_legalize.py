@@ -61,7 +61,7 @@ def all_nodes(program: Program) -> list[Node]:
     return [node for main in program.graphs.values() for graph in main.all_graphs() for node in graph]
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", [*(n for n in CELLS if n != "scaled_gpt"), *slow("scaled_gpt")])
 def test_trains_as_mindspore_does(exported: Exported, name: str) -> None:
     batches = batches_of(name, STEPS)
     expected = train_scaled(name, [[batch] for batch in batches])

@@ -283,10 +283,8 @@ def pair(tmp_path: Path, case: Case, network: Callable[..., object]) -> tuple[bc
     "cell",
     [
         cells.ClipGlobalNorm,
-        cells.SkipLargeNorm,
         cells.Average,
-        cells.HandMomentum,
-        *slow(cells.ClipByNorm, cells.GatedUpdate, cells.MappedMomentum),
+        *slow(cells.SkipLargeNorm, cells.HandMomentum, cells.ClipByNorm, cells.GatedUpdate, cells.MappedMomentum),
     ],
 )
 def test_the_share_in_what_serves_all_weights_goes_too(tmp_path: Path, cell: Callable[..., object]) -> None:

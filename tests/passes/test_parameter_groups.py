@@ -41,11 +41,12 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any], initial: dict[str, Any
 
 
 QUICK = ("momentum", "adam")
-"""The optimizers that are tried with every own value; the others with both."""
+"""The optimizers that are tried with every own value and pipeline; the others with both values, accumulated."""
 
 
 def marks(optimizer: str, own: str, pipeline: str) -> Any:
-    return () if own == "both" or (not pipeline and optimizer in QUICK) else pytest.mark.slow
+    quick = own == "both" or not pipeline if optimizer in QUICK else own == "both" and pipeline == ACCUMULATE
+    return () if quick else pytest.mark.slow
 
 
 CHOICES = [

@@ -78,7 +78,7 @@ def test_an_exchange_may_add_the_parts_of_a_gradient_in_another_order() -> None:
     assert not regroups_sums(whole, ["data-parallel"])
 
 
-FEW = 10
+FEW = 6
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1000, marks=pytest.mark.slow)])

@@ -15,6 +15,7 @@ from mindspore import nn
 
 import boost_compile as bc
 from tests import native
+from tests.boundary import slow
 from tests.compare import assert_close
 from tests.ir.rewrite import in_place_networks as networks
 from tests.networks import Batch, Case, export
@@ -59,9 +60,8 @@ def primitives(program: bc.Program) -> set[str]:
     "pipeline",
     [
         "",
-        CLEAN_UPS,
         f"gradient-accumulation{{steps=2}},{CLEAN_UPS}",
-        "gradient-accumulation{steps=2,split=fused}",
+        *slow(CLEAN_UPS, "gradient-accumulation{steps=2,split=fused}"),
         "gradient-accumulation{steps=2,reduction=sum},overflow-check",
         "gradient-accumulation{steps=2},clip-gradients{limit=0.05},loss-scale{init=64}",
     ],
@@ -88,8 +88,7 @@ def test_in_place_operations_of_the_forward_part(sources: dict[str, bc.Program],
         "gradient-accumulation{steps=2,split=fused,reduction=sum}",
         "clip-gradients{limit=0.05},loss-scale{init=64}",
         "tag-gradient-centralization,lower-gradient-centralization",
-        "gradient-freeze{groups=2}",
-        "data-parallel",
+        *slow("gradient-freeze{groups=2}", "data-parallel"),
     ],
 )
 def test_in_place_operations_of_the_update_side(sources: dict[str, bc.Program], pipeline: str) -> None:
