@@ -51,9 +51,9 @@ class ReplacedOptimizers(Property):
         groups = _groups(uses, new.probe.weights)
         alone = [_alone(use, weights, before_passes, c.program.target) for use, weights in groups.items()]
         named = {weight for weights in groups.values() for weight in weights}
-        first = {} if old is None else old.initial
-        kept = [n for n in first if old and (w := old.serves(n)) and w not in named and n in new.initial]
-        state, other, worst = new.initial, first, EXACT
+        serves = {} if old is None else {n: old.serves(n) for n in old.initial}
+        kept = [n for n, w in serves.items() if w and w not in named and n in new.initial]
+        state, other, worst = new.initial, {} if old is None else old.initial, EXACT
         for number, batch in enumerate(c.batches[:UPDATES], 1):
             gradients = new.micro(state, batch).gradients
             found = totals(new.probe, gradients)
@@ -77,7 +77,7 @@ class ReplacedOptimizers(Property):
                     worst = max(worst, deviation, key=lambda d: d.excess)
         detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
         if kept:
-            detail += f"; {counted(len({old.serves(n) for n in kept}), 'other weight')} as before"
+            detail += f"; {counted(len({serves[n] for n in kept}), 'other weight')} as before"
         for reason in (update for update in alone if isinstance(update, str)):
             reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
         return self.result(PASSED, "; ".join((detail, *reasons)), worst)

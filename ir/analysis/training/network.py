@@ -101,10 +101,10 @@ class _Marking:
                 user = pending.pop()
                 part = parts[user]
                 for operand in user._operands:
-                    known = parts.get(operand)  # type: ignore[arg-type]
-                    if known == FORWARD or (known and part == BACKWARD):
+                    if not isinstance(operand, Node):
                         continue
-                    if not isinstance(operand, Node) or operand.op.name == "UpdateState":
+                    known = parts.get(operand)
+                    if known == FORWARD or (known and part == BACKWARD) or operand.op.name == "UpdateState":
                         continue
                     waits = user.op.name == "Depend" and operand is not user._operands[0]
                     if known is None:
