@@ -22,7 +22,7 @@ from boost_compile.tools.inspect import command as inspect_
 from tests.execution import ORDERS, Arrays, train
 from tests.graphs import program
 from tests.material import batches, material, values
-from tests.passes.recompute.chain import chain
+from tests.passes.recompute.chain import WIDTH, chain
 from tests.tools.support import shell
 
 NETWORKS = ("mlp", "lenet_bn", "residual", "mlp_loss_scale_dynamic", "clip_global_norm")
@@ -89,6 +89,22 @@ def test_copies_wait_for_the_gradient_of_their_piece() -> None:
     order = running_order(graph)
     loss = next(at for at, node in enumerate(order) if node.name == "loss")
     assert all(at > loss for at, node in enumerate(order) if DUPLICATED in node.marks)
+
+
+def test_what_the_backward_part_computes_of_the_forward_part_alone_waits() -> None:
+    """Each layer's result turned round twice for its gradient: both would run, and be kept, in the forward part.
+    At the last one nothing is known by then that is not known before."""
+    source = chain(8)
+    graph = source.graphs["step"]
+    for node in [node for node in graph if node.op.name == "TanhGrad"]:
+        with graph.inserting_before(node):
+            for _ in range(2):
+                node.set_operand(0, graph.create("Neg", [node.operand(0)], node.type, scope=node.scope))
+                node.operand(0).marks = dict(node.marks)  # type: ignore[attr-defined]
+    found = compiled(source, "recompute{match=block0*}")
+    assert "14 nodes of the backward part made to wait for a gradient" in found.reports[-1].summary
+    assert memory(found) < memory(compiled(chain(8), "recompute{match=block0*}")) + 3 * 4 * WIDTH < memory(source)
+    same(found, source)
 
 
 def test_a_copy_names_what_it_was_copied_from() -> None:
