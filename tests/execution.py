@@ -542,7 +542,7 @@ PURE: dict[str, Callable[..., Any]] = {
     "ReLU": lambda a: np.maximum(a, 0), "ReluGrad": lambda dy, y: dy * (y > 0),
     "BiasAdd": lambda x, b, *_: x + _by_channel(b, x), "BiasAddGrad": lambda dy, *_: dy.sum(_all_but_channels(dy)),
     "AddN": lambda parts, *_: sum(parts[1:], parts[0]),
-    "MatMul": _matmul, "BatchMatMul": _matmul, "Dense": lambda x, w, b: x @ w.T + (0 if b is None else b),
+    "MatMul": _matmul, "BatchMatMul": _matmul, "MatMulExt": lambda x, y: x @ y, "Dense": lambda x, w, b: x @ w.T + (0 if b is None else b),
     "ReduceSum": _reduce(np.sum), "ReduceMean": _reduce(np.mean), "ReduceMax": _reduce(np.max),
     "ReduceAll": _reduce(np.all), "ReduceAny": _reduce(np.any),
     "SumExt": lambda x, axes, keep, *_: np.sum(x, axis=_axes(axes, x), keepdims=bool(keep)),

@@ -58,6 +58,10 @@ LAWS: dict[str, Law] = {
             "layout", "Reshape(Reshape(x)) = Reshape(x); Reshape(x) to its own shape, and Slice(Concat(x, …)) at the "
             "bounds of x, are x; AllReduce of Reshape or Concat is Reshape or Concat of AllReduce", "shapes are fixed",
         ),
+        Law(
+            "transposed", "Transpose(x·y) = Transpose(y)·Transpose(x); a product that reads x transposed is one of "
+            "Transpose(x)", "matrices alone or in equal stacks; types of floating-point numbers are one",
+        ),
         Law("draws", "a random primitive draws the same numbers", "seeds differ between the graphs of a cycle"),
     )
 }  # fmt: skip

@@ -24,6 +24,7 @@ from ..core.primitives.calls import CODES, names_type
 from ..core.types import IOMONAD, DType, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
 from ..rewrite.seeds import SEED_ATTRIBUTES
+from .products import product_of
 from .terms import AVERAGED, VARIES, Terms
 from .things import Choice, Closure, Memory, Ref, Thing
 
@@ -278,6 +279,8 @@ class _Run:
         arguments = tuple(self._term(things[i], memory) for i in taken)
         if not terms.rounds:
             arguments = tuple(self._named_type(node, i, a) for i, a in zip(taken, arguments, strict=True))
+            if (product := product_of(node, arguments, terms)) is not None:
+                return product
         said, shape = terms.type(node.type)
         copies = known.family is Family.COPY and not known.writes and len(arguments) == 1
         if copies or (not terms.rounds and _is_cast(node)):

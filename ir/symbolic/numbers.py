@@ -25,6 +25,7 @@ from ..core.primitives import PRIMITIVES, Family, facts
 from ..core.types import DType, TensorType, TupleType, Type
 from ..rewrite.ranks.collectives import group_of, is_world
 from .prime_field import Num, exact, inverse, join, made, mixed, plus, times
+from .products import PRODUCT
 from .terms import VARIES, Terms, written_state
 
 Val = Num | bool | int | tuple[Any, ...] | dict[Any, Any]
@@ -157,7 +158,8 @@ class Numbers:
         if node.op.name in SHAPE_ONLY and -1 not in getattr(node.operand(0).type, "shape", (-1,)):
             a = ()
         types = [self.terms.type(v.type)[0] for v in (node, *node.operands) if isinstance(v.type, TensorType)]
-        seed = (name, part, sorted(map(repr, node.op.key[1])), types)
+        # A product of matrices is told by its operands as they lie, whatever its node takes.
+        seed = (name, part, sorted(map(repr, node.op.key[1])), types) if name != PRODUCT else (name, part)
         factors = ((1,),) if node.op.name in FILLS else linear_in(node)
         if factors is None:
             return made(*seed, *map(flat, a), scalar=shape_of(node.type) == ())

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from ...ir.analysis.cost.flops import estimated_flops
-from ...ir.analysis.training.network import BACKWARD, FORWARD
+from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import NotApplicable, OptionError, PassError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.measuring import measurement
@@ -26,6 +26,7 @@ from .labels import HALF, KEPT, OUTSIDE, Labels, Rule, is_structure, label
 from .lists import BY_TARGET
 from .narrow import Narrowing
 from .search import Search, cells
+from .turned import read_as_they_lie
 from .widen import is_half, widen
 
 NONE, AUTO = "O0", "auto"
@@ -49,7 +50,8 @@ class MixedPrecision(Pass):
     A CPU computes in float32 where it has no kernel for half precision, and then MindSpore keeps what the backward part
     takes in float32 too. ``saved=half`` keeps it rounded, so it takes half the bytes; the bits are then no longer those
     of MindSpore's own mixed precision. What the backward part computes of forward values alone then waits for the
-    gradient that it meets. Other targets keep half precision anyway.
+    gradient that it meets, and its products read matrices as they lie, without a Transpose. Other targets keep half
+    precision anyway.
 
     ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length). Gradients are
     measured on ``data``, in float32 and in half precision, and by bisection over scopes the pass finds the cells that
@@ -126,19 +128,22 @@ class MixedPrecision(Pass):
             return self._back(program, result)
         step = the_step(program, self.name)
         rule = self._rule(program)
+        rounds = self.saved == "half" and program.target == CPU
+        parts = network_parts(step) if rounds else {}
+        turned = sum(read_as_they_lie(graph, parts) for graph in step.all_graphs())
         labels = label(program, step, rule)
         self._refuse(labels, rule)
         if not labels.told and not rule.loss:
             result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
         half = labels.half()
-        rounds = self.saved == "half" and program.target == CPU
         if self.saved == "half" and not rounds:
             result.miss(step.name, f"saved=half changes nothing: on {program.target} half precision is kept anyway")
         casts, again, rounded = _narrow(step, half, labels, rule.dtype, rounds)
         self._report(result, labels, half, casts, again, rule)
         if rounds:
             result.statistics["values kept rounded"] = rounded
-        if rounds and not rounded:
+            result.statistics["products that read a matrix as it lies"] = turned
+        if rounds and not rounded and not turned:
             result.miss(
                 step.name, "saved=half changes nothing: the backward part takes no value that is not cast anyway"
             )

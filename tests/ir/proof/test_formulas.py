@@ -264,6 +264,16 @@ def test_half_precision_is_the_same_where_nothing_is_rounded(name: str, precisio
     assert set(weights.values()) == {PURPOSE}
 
 
+def test_products_that_read_a_matrix_as_it_lies_are_proved_and_others_are_not() -> None:
+    original = load("gpt")
+    program = bc.compile(original, HALF.replace("}", ",saved=half}"))
+    assert program.reports[0].statistics["products that read a matrix as it lies"] == 8
+    assert bc.prove(original, program).proved
+    product = next(n for n in program.all_nodes() if n.op.name == "BatchMatMul" and n.operand(2).literal is False)
+    product.set_operand(2, product.home.constant(True))
+    assert not proof_of(original, program).proved
+
+
 ROUNDED = """
 state %w: float32[2,4] role=weight
 state %b: float32[2] role=weight

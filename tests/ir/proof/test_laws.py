@@ -337,5 +337,6 @@ def test_a_mask_that_was_drawn(x: str, keep: float, one: bool) -> None:
 
 def test_every_law_has_a_statement_and_a_test() -> None:
     tested = {"weights", "copy", "in-place", "mask", "at rest", "induction", "mean", "ranks", "layout", "draws"}
+    tested |= {"transposed"}  # tests/ir/symbolic/test_products.py
     assert {*OF_TERMS, *tested} == LAWS.keys()
     assert all(law.holds for law in LAWS.values())
