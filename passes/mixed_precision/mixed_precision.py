@@ -138,7 +138,7 @@ class MixedPrecision(Pass):
         half = labels.half()
         if self.saved == "half" and not rounds:
             result.miss(step.name, f"saved=half changes nothing: on {program.target} half precision is kept anyway")
-        casts, again, rounded = _narrow(step, half, labels, rule.dtype, rounds)
+        casts, again, rounded = _narrow(step, half, labels, rule, rounds)
         self._report(result, labels, half, casts, again, rule)
         if rounds:
             result.statistics["values kept rounded"] = rounded
@@ -228,12 +228,14 @@ class MixedPrecision(Pass):
         return result
 
 
-def _narrow(main: Graph, half: Collection[Node], labels: Labels, dtype: DType, rounds: bool) -> tuple[int, int, int]:
-    """The casts, how many of them the backward part does again, and the values that are kept rounded for it."""
+def _narrow(main: Graph, half: Collection[Node], labels: Labels, rule: Rule, rounds: bool) -> tuple[int, int, int]:
+    """The casts, how many of them the backward part does again, and the values that are kept rounded for it.
+
+    A CPU keeps half values in float32 unless they are rounded: to cast one again there would keep it twice."""
     effects = Effects(main)
     casts = again = rounded = 0
     for graph in main.all_graphs():
-        narrowing = Narrowing(graph, half, labels.parts, dtype, rounds=rounds)
+        narrowing = Narrowing(graph, half, labels.parts, rule.dtype, rounds=rounds, late=rule.target != CPU)
         narrowing.run()
         casts += narrowing.casts
         again += narrowing.again

@@ -76,17 +76,20 @@ def overflows(value: Value, dtype: DType) -> bool:
 
 
 class Narrowing:
-    """The rewriting of one graph. ``half``: the nodes to compute in ``dtype``; ``network``: forward and backward."""
+    """The rewriting of one graph. ``half``: the nodes to compute in ``dtype``; ``network``: forward and backward.
+    ``rounds``: values are kept rounded for the backward part. ``late``: the backward part also casts again for what
+    takes no gradient itself, behind the gradient that this meets; ``rounds`` implies it."""
 
     def __init__(
-        self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType, *, rounds: bool = False
-    ):
+        self, graph: Graph, half: Collection[Node], network: Mapping[Node, str], dtype: DType, *,
+        rounds: bool = False, late: bool = False,
+    ):  # fmt: skip
         self.graph, self.half, self.network, self.dtype, self.rounds = graph, half, network, dtype, rounds
         self._casts: dict[tuple[Value, DType], Value] = {}
         self._again: dict[tuple[Value, DType], Value] = {}
         self._rounded: dict[Node, Node] = {}
         self._kept: dict[Node, bool] = {}
-        self._late: Mapping[Node, Node] = put_off(graph, network) if rounds else {}
+        self._late: Mapping[Node, Node] = put_off(graph, network) if rounds or late else {}
         self._done: set[Node] = set()
         self.casts = 0
         self.rounded = 0
@@ -111,7 +114,7 @@ class Narrowing:
                 self._narrow(node)
             else:
                 self._keep(node)
-            if node in self._late:
+            if self.rounds and node in self._late:
                 self._wait(node)
             self._done.add(node)
         self.graph.result = self._as(self.graph.result, DType.FLOAT32)

@@ -23,11 +23,11 @@ from tests.graphs import graph, node, program
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 
 
-def narrowed(body: str, *half: str, dtype: DType = F16, rounds: bool = False) -> Graph:
+def narrowed(body: str, *half: str, dtype: DType = F16, rounds: bool = False, late: bool = False) -> Graph:
     """The graph with the named nodes in half precision."""
     made = graph(body)
     nodes = [node(made, name) for name in half]
-    narrowing = Narrowing(made, nodes, network_parts(made), dtype, rounds=rounds)
+    narrowing = Narrowing(made, nodes, network_parts(made), dtype, rounds=rounds, late=late)
     narrowing.run()
     made.sort()
     verify(made)
@@ -130,6 +130,8 @@ def test_the_backward_part_widens_again_what_the_forward_part_keeps_in_half_prec
     assert (taken(made, "p"), taken(made, "q")) == (["v after g", "g"], ["p", "v after g"])
     assert (taken(made, "e"), taken(made, "n")) == (["v cast"], ["v cast"])
     assert str(node(made, "v").type) == "float16[2]"
+    made = narrowed(FORTH + back, "a", "v", late=True)
+    assert (taken(made, "e"), taken(made, "n")) == (["v cast"], ["v after g"])
 
 
 def test_the_backward_part_narrows_again_what_is_there_in_float32() -> None:
