@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from ...ir.analysis.cost.flops import estimated_flops
-from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
+from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.errors import NotApplicable, OptionError, PassError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.measuring import measurement
@@ -128,11 +128,12 @@ class MixedPrecision(Pass):
             return self._back(program, result)
         step = the_step(program, self.name)
         rule = self._rule(program)
-        rounds = self.saved == "half" and program.target == CPU
-        parts = network_parts(step) if rounds else {}
-        turned = sum(read_as_they_lie(graph, parts) for graph in step.all_graphs())
         labels = label(program, step, rule)
         self._refuse(labels, rule)
+        rounds = self.saved == "half" and program.target == CPU
+        turned = sum(read_as_they_lie(graph, labels.parts) for graph in step.all_graphs()) if rounds else 0
+        if turned:
+            labels = label(program, step, rule)
         if not labels.told and not rule.loss:
             result.miss(step.name, "where the network ends and the loss begins cannot be told: the loss is cast too")
         half = labels.half()
