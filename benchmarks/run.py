@@ -55,7 +55,7 @@ their place; above each stands when it was measured or, where that was not recor
 | [monitoring.md](monitoring.md) | time of a step | `monitors` |
 | [convolutions.md](convolutions.md) | all tables | `convolutions` |
 | [fine-tuning.md](fine-tuning.md) | what adapters cost | `fine_tuning` |
-| [mixed-precision.md](mixed-precision.md) | digits | `digits_precision.21` |
+| [mixed-precision.md](mixed-precision.md) | digits | `digits_precision.59` |
 | [memory.md](memory.md) | recompute, by the clock | hand, from `python -m benchmarks.recompute steps` |
 | [distributed.md](distributed.md) | memory and time of ranks | hand, from `python -m benchmarks.rank_memory` |
 | [proof.md](proof.md) | pairs that are proved | hand, from `python -m benchmarks.proof FOLDER` |
