@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ def test_a_schedule_is_verified(pipeline: str) -> None:
     assert found.verified, [r for r in found.results if r.failed]
     passed = {r.name for r in found.results if r.status == "passed"}
     assert passed >= {"different micro-batches", "identical micro-batches"}
+
+
+@pytest.mark.parametrize(
+    ("name", "compared"), [("mlp_momentum_rate_list", True), ("mlp_momentum_rate_schedule", False)]
+)
+def test_a_file_whose_rates_change_by_themselves(exported: Callable[[str], Path], name: str, compared: bool) -> None:
+    """By a list, in whose place another rate can be set, and by a formula, where only losses can be compared."""
+    source = bc.load(exported(name))
+    found = bc.verify(source, bc.compile(source, "schedule{total=6,lr=0.2}"), quick=True)
+    assert found.verified, [r for r in found.results if r.failed]
+    assert found.result("losses").status == "passed"
+    assert (found.result("different micro-batches").status == "passed") == compared
 
 
 def test_one_that_runs_late_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,19 @@ STEP, RATE = "global_step", "learning_rate"
 
 
 def rates_of(original: Program) -> list[str]:
-    """The states of an original that each hold one learning rate; none where a step count does not stand beside it."""
-    held = [n for n, v in original.state.items() if n.startswith(RATE) and v.type.size == 1 and v.dtype.is_float]
+    """The states of an original that each hold a learning rate, or a list of those of its steps; none where a step
+    count does not stand beside it."""
+    held = [n for n, v in original.state.items() if n.startswith(RATE) and v.type.size and v.dtype.is_float]
     return held if STEP in original.state else []
 
 
 def scheduled(schedule: Pass, original: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """``state`` with the rates of the update that comes next."""
-    options, held = schedule.options(), rates_of(original)
-    given = {name: float(original.state[name].initial.reshape(-1)[0]) for name in held}
+    """``state`` with the rates of the update that comes next: in a list everywhere. It stays where the original holds
+    no rate."""
+    options = schedule.options()
+    given = {name: float(original.state[name].initial.max()) for name in rates_of(original)}
+    if not given:
+        return dict(state)
     largest = max(given.values())
     peak = largest if options["lr"] is None else options["lr"]
     at = int(state[STEP].reshape(-1)[0])
