@@ -16,9 +16,11 @@ from boost_compile.tools.verification.context import Context
 from boost_compile.tools.verification.promises import read_promises
 from boost_compile.tools.verification.reference import Reference
 from boost_compile.tools.verification.report import FAILED, PASSED, VACUOUS, Result
+from mindspore import nn
 
 import boost_compile as bc
 from tests.networks import CASES
+from tests.networks.mlp import cross_entropy, momentum
 
 RIGHT = lora.put_adapter
 
@@ -42,8 +44,8 @@ def doing(fx: Any, adapted: Any, states: Any, alpha: float) -> Any:
     return gradients
 
 
-def judged(source: bc.Program) -> Result:
-    program = bc.compile(source, "lora{match=[*],rank=2}")
+def judged(source: bc.Program, behind: str = "") -> Result:
+    program = bc.compile(source, f"lora{{match=[*],rank=2}}{behind}")
     promises = read_promises(program)
     base = base_of(source, promises, program.target)
     batches = CASES["mlp"].batches(2)
@@ -63,6 +65,26 @@ def test_wrong_adapters_are_seen(exported: Callable[[str], Path], monkeypatch: p
     monkeypatch.setattr(lora, "put_adapter", RIGHT)
     monkeypatch.setattr(lora, "freeze_weights", lambda program, frozen: 0)
     assert judged(source).detail.endswith("which is to stand still")
+
+
+def test_an_addition_that_rounds_to_half_precision_is_not_the_adapters_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the adapter, MindSpore's kernels pass the layer's result to tanh in float32."""
+    network = nn.SequentialCell(nn.Dense(8, 16), nn.Tanh(), nn.Dense(16, 4))
+    inputs = CASES["mlp"].batches(1)[0]
+    captured = bc.capture(network, cross_entropy(), momentum(list(network.trainable_params())), *inputs)
+    captured.save(str(tmp_path / "tanh.mindir"))
+    source = bc.load(tmp_path / "tanh.mindir")
+    half = ",mixed-precision{level=O2}"
+    losses = [
+        bc.Session(bc.compile(source, passes)).step(*inputs).loss
+        for passes in (half[1:], f"lora{{match=[0.weight],rank=2}}{half}")
+    ]
+    assert float(losses[0]) != float(losses[1]), "the test must see it"
+    assert judged(source, half).status == PASSED
+    monkeypatch.setattr(lora, "put_adapter", doing)
+    assert judged(source, half).status == FAILED
 
 
 def test_a_backward_part_that_is_no_derivative_is_not_the_adapters_fault(exported: Callable[[str], Path]) -> None:

@@ -16,16 +16,19 @@ from .gradient_error import Exact
 from .promises import LORA
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 
+RESULT_UNITS = 2
+"""Rounding units of half precision by which fresh adapters may change a result. On a CPU kernels pass each other values
+that are not rounded to it (``ir/rewrite/cpu/half_kernels.py``), and the addition of an adapter rounds."""
 LEAST, UNITS = 1e-4, 64
 """How far a gradient may be off, relative to its length: rounding in sums over rows, or so many units of the type that
 the backward part computes in."""
 
 
 class Adapters(Property):
-    """The network with fresh adapters gives the losses of the one without them (exact). After a cycle of the program,
-    the weights that its adapters stand for, and all others that it should leave, have every bit that they had (exact).
-    With adapters that do something, their gradients are those of the merged weight, which the original computes, times
-    the other matrix. Each is compared as a whole, by the root of the sum of squares."""
+    """The network with fresh adapters gives the losses of the one without them (exact, but in half precision). After a
+    cycle of the program, the weights that its adapters stand for, and all others that it should leave, have every bit
+    that they had (exact). With adapters that do something, their gradients are those of the merged weight, which the
+    original computes, times the other matrix. Each is compared as a whole, by the root of the sum of squares."""
 
     name = "adapters"
     promise = "adapters begin as nothing, they alone move, and their gradients are those of the weights they change"
@@ -41,7 +44,7 @@ class Adapters(Property):
         plain, adapted = (Exact(program, batch, c.device) for program in (whole, fresh))
         first = [exact.reference.micro(exact.reference.initial, batch[0]).outputs for exact in (plain, adapted)]
         for name, value in first[0].items():
-            if np.asarray(value).tobytes() != np.asarray(first[1].get(name)).tobytes():
+            if not _alike(value, first[1].get(name), adapted.reference.probe.unit):
                 return self.failed(f"with fresh adapters {name} is {first[1].get(name)}, and without them {value}")
         weights = plain.reference.probe.weights
         still = [n for n in weights if not any(fnmatchcase(n, glob) for glob in lora.options()["train"])]
@@ -81,3 +84,14 @@ class Adapters(Property):
         return self.result(
             FAILED if off > bound else PASSED, detail, Deviation(worst, off, off, 0.0, bound, 0.0, off / bound)
         )
+
+
+def _alike(one: Any, other: Any, unit: float) -> bool:
+    """Whether two results have the same bits, or are close where ``unit`` is that of half precision."""
+    a, b = np.asarray(one), np.asarray(other)
+    if a.tobytes() == b.tobytes():
+        return True
+    if unit <= np.finfo(np.float32).eps or a.shape != b.shape or not np.issubdtype(a.dtype, np.floating):
+        return False
+    largest = np.abs(a).max(initial=0.0)
+    return bool(np.isfinite(largest) and np.allclose(a, b, rtol=0.0, atol=RESULT_UNITS * unit * largest))
