@@ -13,7 +13,8 @@ from .monitors import Readings
 
 SPIKE, DEAD, NOT_FINITE, EXPLODING = "spike", "dead", "not finite", "exploding update"
 TIMES = 10.0
-"""A gradient this many times as long as its median so far is a spike."""
+"""A gradient this many times as long as its median so far, and as each of the last readings, is a spike. One that grows
+bit by bit, as of adapters whose B begins at zero, is none."""
 LARGEST = 1.0
 """An update may be as long as the weight itself."""
 BEFORE, REMEMBERED = 3, 50
@@ -64,16 +65,19 @@ class Examiner:
                 continue
             if norm == 0 and not self.resting:
                 found[weight, DEAD] = "its gradient is zero: nothing that it computes reaches the loss"
-            elif math.isfinite(norm) and (detail := self._spike(weight, norm)):
-                found[weight, SPIKE] = detail
+            elif math.isfinite(norm) and (times := self._spike(weight, norm)):
+                stage = kinds[0].partition(".")[2]
+                found[weight, SPIKE] = f"its gradient ({stage}) is {norm:.3g} long, {times:.3g} times as usual"
         for weight, ratio in values.get("update-ratio", {}).items():
             if ratio > LARGEST and self._updates.get(weight, 0) >= BEFORE:
                 found[weight, EXPLODING] = f"the update is {ratio:.3g} times as long as the weight was"
             self._updates[weight] = self._updates.get(weight, 0) + (ratio > 0)
         return [Finding(readings.cycle, weight, what, detail) for (weight, what), detail in found.items()]
 
-    def _spike(self, weight: str, norm: float) -> str:
+    def _spike(self, weight: str, norm: float) -> float:
+        """How many times as long as usual a gradient is; 0 where that is no spike."""
         known = self._norms.setdefault(weight, deque(maxlen=REMEMBERED))
         usual = median(known) if len(known) >= BEFORE else math.inf
+        least = TIMES * max([usual, *[*known][-BEFORE:]])
         known.append(norm)
-        return f"its gradient is {norm:.3g} long, {norm / usual:.3g} times as usual" if norm > TIMES * usual else ""
+        return norm / usual if norm > least else 0.0

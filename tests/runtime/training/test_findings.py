@@ -91,7 +91,7 @@ def reading(cycle: int, **kinds: float) -> Readings:
 @pytest.mark.parametrize(
     ("usual", "then", "what"),
     [
-        ([1.0, 1.2, 0.9], 12.0, "its gradient is 12 long, 12 times as usual"),
+        ([1.0, 1.2, 0.9], 12.0, "its gradient (raw) is 12 long, 12 times as usual"),
         ([1.0, 1.2, 0.9], 9.0, None),
         ([1.0, 1.2], 12.0, None),  # too few to know what is usual
         ([1.0] * 3, 0.0, "its gradient is zero: nothing that it computes reaches the loss"),
@@ -104,6 +104,14 @@ def test_a_spike_is_judged_by_what_is_usual(usual: list[float], then: float, wha
     found = examiner.examine(Readings(9, {"gradient-norm.raw": {"w": then}}))
     assert [f.detail for f in found] == ([] if what is None else [what])
     assert [str(f) for f in found] == ([] if what is None else [f"cycle 9, w: {what}"])
+
+
+def test_a_gradient_that_grows_bit_by_bit_is_no_spike() -> None:
+    """That of A in a fresh adapter, which is as long as B is."""
+    examiner = Examiner()
+    for cycle, norm in enumerate([1e-5, 1e-4, 5e-4, 2e-3, 5e-3, 2e-2], 1):
+        assert examiner.examine(Readings(cycle, {"gradient-norm.raw": {"w": norm}})) == []
+    assert [f.what for f in examiner.examine(Readings(9, {"gradient-norm.raw": {"w": 0.3}}))] == [SPIKE]
 
 
 def test_the_first_updates_of_a_bias_of_zeros_do_not_explode() -> None:
