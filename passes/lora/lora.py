@@ -122,7 +122,7 @@ class LoRA(Pass):
             wrong = [name for name in matching if name in unfit]
             if len(wrong) == len(matching):
                 of = "" if wrong == [glob] else f", nor any other that matches '{glob}'"
-                raise PassError(f"'{wrong[0]}' can have no adapter{of}: {unfit[wrong[0]]}")
+                raise PassError(f"'{wrong[0]}' can have no adapter{of}: {unfit[wrong[0]]}. Leave '{glob}' out of match")
         for name, reason in unfit.items():
             if len(program.state[name].shape) > 1:  # nobody means a bias, where other weights match
                 result.miss(name, reason)
