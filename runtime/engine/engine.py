@@ -294,17 +294,17 @@ class Engine:
 
         with np.errstate(all="ignore"):
             finished = part.run(results, read)
+            for average, weight, kept, taken in finished.moves:
+                view, of = self._memory_of(average), self._memory_of(weight)
+                moved = self.read(average) if view is None else view
+                move(moved, self.read(weight) if of is None else of, kept, taken)
+                if view is None:
+                    self._assign(average, moved)
         for name, value in finished.written:
             if (view := views[name]) is None:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
                 view[...] = value
-        for average, weight, kept, taken in finished.moves:
-            view, of = self._memory_of(average), self._memory_of(weight)
-            moved = self.read(average) if view is None else view
-            move(moved, self.read(weight) if of is None else of, kept, taken)
-            if view is None:
-                self._assign(average, moved)
         own = [mindspore.Tensor.from_numpy(array) for array in finished.returned]
         return tuple(own[i] if host else results[i] for i, host in part.results)
 
