@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from ..ir.analysis.cost.flops import estimated_flops
 from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ..ir.core.errors import PassError, nearest
+from ..ir.core.errors import PassError
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted, print_bytes
 from .framework.base import Pass
 from .framework.options import option
 from .step.freezing import freeze_weights
+from .step.matching import trained_matching
 
 
 class Freeze(Pass):
@@ -38,10 +37,7 @@ class Freeze(Pass):
             raise PassError("the program has variants (gradient-freeze): ask for both in one pipeline")
         updating = updating_graphs(program)
         trained = list(dict.fromkeys(path.weight for graph in updating for path in gradient_paths(graph)))
-        for glob in self.match:
-            if not any(fnmatchcase(name, glob) for name in trained):
-                raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, trained)}")
-        frozen = {name for name in trained if any(fnmatchcase(name, glob) for glob in self.match)}
+        frozen = trained_matching(program, self.match, trained)
         if len(frozen) == len(trained):
             raise PassError(f"all {counted(len(trained), 'trained weight')} would be frozen: nothing is left to train")
         before = sum(estimated_flops(graph) for graph in program.graphs.values())

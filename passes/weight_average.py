@@ -73,7 +73,9 @@ class WeightAverage(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         if any(average_of(name) in program.state for name in program.state):
-            raise PassError("the program averages its weights already: ask for weight-average once")
+            raise PassError(
+                "the program averages its weights already: ask for one weight-average, or for schedule-free-adamw alone"
+            )
         updating = updating_graphs(program)
         averaged = updated_weights(
             program, updating, self.match, result, still="its average is itself", integer="integers have no average"

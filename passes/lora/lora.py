@@ -22,6 +22,7 @@ from ...ir.rewrite.removal import Removal
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.freezing import freeze_weights
+from ..step.matching import trained_matching
 from ..step.step import the_step
 from .adapters import put_adapter
 from .sites import Adapted, Unfit, find_sites
@@ -81,7 +82,7 @@ class LoRA(Pass):
         found = anatomy(graph)
         adapted = self._adapted(program, found, result)
         trained = {info.name for info in found.weights}
-        kept = self._kept(trained, {a.info.name for a in adapted})
+        kept = self._kept(program, trained, {a.info.name for a in adapted})
         repeats = self._planned(program, found, adapted)
         size = {name: program.state[name].type.size for name in trained}
         before, slots = estimated_flops(graph), _slot_bytes(program)
@@ -144,13 +145,9 @@ class LoRA(Pass):
             )
         return adapted
 
-    def _kept(self, trained: set[str], adapted: set[str]) -> set[str]:
+    def _kept(self, program: Program, trained: set[str], adapted: set[str]) -> set[str]:
         """The weights that are trained as before."""
-        for glob in self.train:
-            matching = [name for name in trained if fnmatchcase(name, glob)]
-            if not matching:
-                raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, list(trained))}")
-        kept = {name for name in trained if any(fnmatchcase(name, glob) for glob in self.train)}
+        kept = trained_matching(program, self.train, trained)
         both = sorted(kept & adapted)
         if both:
             raise PassError(f"'{both[0]}' matches both match and train: it gets an adapter, or is trained as before")

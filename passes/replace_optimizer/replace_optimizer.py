@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from ...ir.analysis.effects.state_access import Effect, states_behind, summarize
 from ...ir.analysis.functions.calls import bindings
@@ -14,7 +13,7 @@ from ...ir.analysis.training.network import network_parts, passed_on
 from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import STAGES, GradientPath, Point
 from ...ir.builders.nodes import Nodes
-from ...ir.core.errors import OptionError, PassError, nearest
+from ...ir.core.errors import OptionError, PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.predicates import written_operands
@@ -29,6 +28,7 @@ from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import graft
 from ..framework.base import Pass
 from ..framework.options import option
+from ..step.matching import trained_matching
 from ..step.names import SKIPPED, TABLE
 from ..step.own_update import lay_open, put_back
 from ..step.rates import NAME, Rate, find_rates, set_rates
@@ -107,11 +107,8 @@ class ReplaceOptimizer(Pass):
         for sparse, users in sparse_gradients(found).items():
             refuse_sparse(sparse, ", ".join(f"%{user.name}" for user in users[:3]), "another optimizer cannot take")
         paths = gradient_paths(graph, found)
-        names = [path.weight for path in paths]
-        for glob in self.match:
-            if not any(fnmatchcase(name, glob) for name in names):
-                raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, names)}")
-        chosen = [p for p in paths if any(fnmatchcase(p.weight, glob) for glob in self.match)]
+        names = trained_matching(program, self.match, [path.weight for path in paths])
+        chosen = [path for path in paths if path.weight in names]
         _refuse_between(graph, {path.weight: path for path in chosen})
         limit = STAGES.index("clip")
         for path in chosen:

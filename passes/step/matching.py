@@ -1,8 +1,8 @@
-"""The weights that the globs of an option mean, among those that a program updates."""
+"""The weights that the globs of an option mean, among those that a program updates or trains."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 from ...ir.analysis.effects.effect_list import written_states
@@ -35,4 +35,19 @@ def updated_weights(
             result.miss(name, f"it is {program.state[name].type}: {integer}")
         else:
             found.append(name)
+    return found
+
+
+def trained_matching(program: Program, match: Sequence[str], trained: Collection[str]) -> set[str]:
+    """The weights among ``trained`` that match a glob; PassError for a glob that matches none of them."""
+    found: set[str] = set()
+    for glob in match:
+        matching = {name for name in trained if fnmatchcase(name, glob)}
+        if not matching:
+            weights = (name for name, variable in program.state.items() if variable.role == "weight")
+            still = next((name for name in weights if fnmatchcase(name, glob)), None)
+            if still is not None:
+                raise PassError(f"nothing trains '{still}': leave '{glob}' out")
+            raise PassError(f"no trained weight has the name '{glob}'{nearest(glob, list(trained))}")
+        found |= matching
     return found
