@@ -91,8 +91,9 @@ def reading(cycle: int, **kinds: float) -> Readings:
 @pytest.mark.parametrize(
     ("usual", "then", "what"),
     [
-        ([1.0, 1.2, 0.9], 12.0, "its gradient (raw) is 12 long, 12 times as usual"),
+        ([1.0, 1.2, 0.9], 13.0, "its gradient (raw) is 13 long, 13 times as usual"),
         ([1.0, 1.2, 0.9], 9.0, None),
+        ([1.0, 1.2, 0.9], 11.0, None),  # not ten times the longest
         ([1.0, 1.2], 12.0, None),  # too few to know what is usual
         ([1.0] * 3, 0.0, "its gradient is zero: nothing that it computes reaches the loss"),
     ],
