@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,16 @@ def _ascending(made: Composed) -> bc.Program:
     return program
 
 
+def _all_trained(program: bc.Program, match: Sequence[str], trained: Collection[str]) -> set[str]:
+    return set(trained)
+
+
 @pytest.mark.parametrize(
     ("pipeline", "room", "name", "wrong", "said"),
     [
         (MOMENTUM, replace_optimizer, "_whole", _twice, "is not what its optimizer makes of it"),
         (LION, lion, "make", _ascending, "is not what its optimizer makes of it"),
-        (MOMENTUM, replace_optimizer, "fnmatchcase", lambda name, glob: True, "serves a weight that no use names"),
+        (MOMENTUM, replace_optimizer, "trained_matching", _all_trained, "serves a weight that no use names"),
     ],
     ids=["gradients twice", "another formula", "all weights"],
 )
