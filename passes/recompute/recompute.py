@@ -107,7 +107,9 @@ class Recompute(Pass):
         if self.match is not None and not refused:
             return f"no cell matches '{self.match}' that computes what the backward part takes"
         reasons = refused or dict.fromkeys(miss.reason.partition(": ")[2] for miss in result.misses)
-        return "nothing can run again: " + "; ".join(reasons or ("the backward part takes only what must be kept",))
+        why = "; ".join(reasons or ("the backward part takes only what must be kept",))
+        more = "" if self.match is not None or self.policy == ALL else ", or take policy=all, which runs more again"
+        return f"nothing can run again: {why}. Leave the pass out{more}"
 
 
 def _report(forward: Forward, done: Copies, graph: str, result: PassResult) -> dict[str, None]:

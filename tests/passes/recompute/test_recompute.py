@@ -236,7 +236,8 @@ def test_what_gains_nothing_is_an_error(
     program(AS_LARGE).save(str(source))
     refused = shell(capsys, compile_, source, "--passes", f"recompute{options}", "-o", out)
     assert (refused.code, out.exists()) == (2, False)
-    assert f"nothing can run again: {why}" in refused.err
+    assert f"nothing can run again: {why}. Leave the pass out" in refused.err
+    assert ("policy=all, which runs more" in refused.err) == (options in ("", "{policy=pointwise}"))
 
 
 def test_what_starts_from_an_input_is_gained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
