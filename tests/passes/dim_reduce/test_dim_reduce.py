@@ -91,11 +91,11 @@ def setting(rho: float = 0.55, gamma: float = 0.9, alpha: float = 0.05, sigma: f
     ("name", "before", "micro_batches"),
     [
         ("mlp", "", 1),
-        ("mlp", "loss-scale{mode=static,init=64}", 1),
-        ("mlp", "gradient-accumulation{steps=3}", 3),
         ("mlp", "gradient-accumulation{steps=3,split=fused}", 3),
-        ("mlp_adam", "", 1),
         ("lenet_bn", "gradient-accumulation{steps=2}", 2),
+        pytest.param("mlp", "loss-scale{mode=static,init=64}", 1, marks=pytest.mark.slow),
+        pytest.param("mlp", "gradient-accumulation{steps=3}", 3, marks=pytest.mark.slow),
+        pytest.param("mlp_adam", "", 1, marks=pytest.mark.slow),
     ],
 )
 def test_each_iteration_is_that_of_the_formulas(
