@@ -172,11 +172,12 @@ def test_of_a_cell_that_is_called_twice_a_gradient_follows_the_call_whose_values
     assert found["dy"] == HALF
 
 
-def test_bfloat16_has_the_range_of_float32_and_lacks_kernels() -> None:
-    forward = "  %a = Mul(%y, float32[]<1e6>) @f2\n  %z = ReLU6(%a) : float32[5,4] @f3"
+@pytest.mark.parametrize("name", ["ReLU6", "MaxPool"])
+def test_bfloat16_has_the_range_of_float32_and_lacks_kernels(name: str) -> None:
+    forward = f"  %a = Mul(%y, float32[]<1e6>) @f2\n  %z = {name}(%a) : float32[5,4] @f3"
     found, reasons = labels_of(forward, dtype=DType.BFLOAT16, target="ascend")
     assert (found["y"], found["a"], found["z"]) == (HALF, HALF, FULL)
-    assert reasons == {"z": "MindSpore takes no bfloat16 for ReLU6"}
+    assert reasons == {"z": f"MindSpore takes no bfloat16 for {name}"}
     _, reasons = labels_of("  %z = Neg(%y) @f2", dtype=DType.BFLOAT16)
     assert "cpu has no bfloat16 kernel" in reasons["y"]
 
