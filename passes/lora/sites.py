@@ -14,7 +14,8 @@ from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.analysis.training.weights import WeightInfo
-from ...ir.core.graph import Constant, Node, Value, tensor_type
+from ...ir.core.graph import Node, Value, tensor_type
+from ...ir.core.matrices import transposed
 from ...ir.core.names import DUPLICATED
 from ...ir.core.primitives import Family, named
 from ...ir.core.types import TensorType
@@ -71,7 +72,7 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
     products: list[Node] = []
     dx: list[Node] = []
     inputs_first: set[bool] = set()
-    for value, transposed in turned.items():
+    for value, lies_turned in turned.items():
         for user, i in value.use_sites():
             if user in turned or orders_only(user, i) or found.part(user) not in (FORWARD, BACKWARD):
                 continue
@@ -84,11 +85,11 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
                 dx.append(user)
                 continue
             if user.op.name != DENSE and flag(user, 2):
-                raise Unfit(f"the input of {_show(user)} is transposed")
+                raise Unfit(f"the input of {_show(user)} is lies_turned")
             products.append(user)
-            inputs_first.add(transposed == (user.op.name == DENSE or flag(user, 3)))
+            inputs_first.add(lies_turned == (user.op.name == DENSE or flag(user, 3)))
     if len(inputs_first) != 1:
-        raise Unfit("products take it both as it is and transposed" if products else "no product takes it")
+        raise Unfit("products take it both as it is and lies_turned" if products else "no product takes it")
     first = inputs_first.pop()
     sites = _with_gradients(found, info, products)
     for node in dx:
@@ -104,20 +105,12 @@ def _turned(found: TrainingAnatomy, state: Value) -> dict[Value, bool]:
         for user, i in value.use_sites():
             network = found.part(user) in (FORWARD, BACKWARD) or user.op.name == "Load"
             if network and i == 0 and user.graph is found.graph and user.op.name in _BRINGING:
-                turned[user] = turned[value] != _turns(user)
+                turned[user] = turned[value] != (transposed(user) is not None)
                 yield user
 
     for _ in walk([state], brought):
         pass
     return turned
-
-
-def _turns(node: Node) -> bool:
-    """Whether a node that brings a matrix transposes it."""
-    if node.op.name not in named(Family.TRANSPOSE):
-        return False
-    order = node.operand(1)
-    return isinstance(order, Constant) and order.value == (1, 0)
 
 
 def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Node]) -> list[Site]:
@@ -175,12 +168,12 @@ def _summands(found: TrainingAnatomy, gradient: Node) -> list[Node]:
 
 def _rows_first(leaf: Node, i: int) -> Value:
     """The operand of a product that sums over its rows, with the rows as the first dimension."""
-    value, transposed = leaf.operand(i), flag(leaf, 2 + i)
+    value = leaf.operand(i)
     rank = len(tensor_type(value).shape)
-    if rank == 2 and transposed != bool(i):
+    if rank == 2 and flag(leaf, 2 + i) != bool(i):
         return value
-    if rank == 2 and isinstance(value, Node) and _turns(value):
-        return value.operand(0)
+    if rank == 2 and (source := transposed(value)) is not None:
+        return source
     raise Unfit(f"its gradient {_show(leaf)} is no product of two matrices, summed over rows")
 
 

@@ -110,7 +110,7 @@ def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None
 
 def _original_slopes(c: Context) -> list[Slope]:
     """Those of the original. MindSpore's own are wrong for some losses on some data: of ``kl_div`` where a target is
-    negative. On as many samples as it was exported with. None where they cannot be measured."""
+    negative. On as many samples as it was exported with. Empty where they cannot be measured."""
     try:
         original = runnable(c.original, c.promises, c.program.target)
         shapes = [tensor_type(v).shape for graph in original.graphs.values() for v in graph.inputs]
