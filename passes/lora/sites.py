@@ -85,11 +85,11 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
                 dx.append(user)
                 continue
             if user.op.name != DENSE and flag(user, 2):
-                raise Unfit(f"the input of {_show(user)} is lies_turned")
+                raise Unfit(f"the input of {_show(user)} is transposed")
             products.append(user)
             inputs_first.add(lies_turned == (user.op.name == DENSE or flag(user, 3)))
     if len(inputs_first) != 1:
-        raise Unfit("products take it both as it is and lies_turned" if products else "no product takes it")
+        raise Unfit("products take it both as it is and transposed" if products else "no product takes it")
     first = inputs_first.pop()
     sites = _with_gradients(found, info, products)
     for node in dx:
