@@ -83,7 +83,15 @@ class RateSchedule(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         if TABLE in program.state:
-            raise PassError("the program has a schedule of its learning rate already: ask for schedule once")
+            asked = any(report.name == self.name for report in program.reports)
+            raise PassError(
+                "the program has a schedule of its learning rate already: "
+                + (
+                    "ask for schedule once"
+                    if asked
+                    else "give keep_schedule=false to replace-optimizer, which keeps it"
+                )
+            )
         graphs = updating_graphs(program)
         rates = find_rates(program, graphs)
         largest = _peaks(rates, self.lr if self.kind != LIST else max(self.table))

@@ -15,7 +15,7 @@ from ..symbolic.execution import WORLD, Outcome, Unproved
 from ..symbolic.terms import VARIES
 from .case import Case
 from .expected import Expected
-from .finite import tests_of, untested
+from .finite import leaves, tests_of, untested
 from .micro_batch import MicroBatch
 from .own_states import compare_own_states
 from .polynomial import Polynomial, add, times
@@ -129,7 +129,8 @@ def judge(
         wanted.form(term)
     for term in (*found.states.values(), *found.result):
         mine.form(term)
-    tests = tests_of(sides.terms, mine, set(wanted.conditions.tests))
+    decided = {t for truth in scenario.truths for t in (truth, *leaves(sides.terms, truth))}  # of the last micro-batch
+    tests = tests_of(sides.terms, mine, decided.union(wanted.conditions.tests))
     if tests is None:
         case(scenario.truths, scenario.still, scenario.where, True if scenario.still else None)
         return

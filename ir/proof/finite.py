@@ -32,12 +32,13 @@ def tests_of(terms: Terms, reals: Reals, known: Collection[int]) -> Tests | None
     own = whole.difference(known)
     if not own:
         return None
-    joined = {f: _leaves(terms, f) for f in {*reals.forms.values(), *own} if f in own or terms.name(f) == "LogicalAnd"}
+    joined = {f: leaves(terms, f) for f in {*reals.forms.values(), *own} if f in own or terms.name(f) == "LogicalAnd"}
     roots = [f for f, of in joined.items() if of & own and not any(of < other for other in joined.values())]
     return Tests(own, dict.fromkeys(own, True), [{f: False} for f in roots], {t: tested[t] for t in whole})
 
 
-def _leaves(terms: Terms, form: int) -> frozenset[int]:
+def leaves(terms: Terms, form: int) -> frozenset[int]:
+    """The tests that a form joins, itself if it joins none."""
     return frozenset(terms.arguments[form]) if terms.name(form) == "LogicalAnd" else frozenset([form])
 
 

@@ -138,6 +138,8 @@ class LoRA(Pass):
             raise Unfit("nothing trains it, so there is no update to train an adapter by")
         adapted = find_sites(found, info)
         least = min(adapted.inputs, adapted.outputs)
+        if least < 2:
+            raise Unfit(f"it is {variable.type}, of rank 1 at most: no adapter is lower")
         if self.rank >= least:
             raise PassError(
                 f"rank={self.rank} is not low for '{name}', which is {variable.type}: give less than {least}, or leave "

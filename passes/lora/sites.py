@@ -67,6 +67,8 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
     shape = tensor_type(state).shape
     if len(shape) != 2 or -1 in shape:
         raise Unfit(f"it is {state.type}, no matrix")
+    if info.copies:
+        raise Unfit(f"the step copies it to '{info.copies[0]}', which the network takes and no adapter would follow")
     turned = _turned(found, state)
     own = {v for v in turned if isinstance(v, Node) and v.op.name != "Load"}
     products: list[Node] = []

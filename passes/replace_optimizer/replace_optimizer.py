@@ -10,6 +10,7 @@ from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.gradient_path import PASSING, gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.analysis.training.own_writes import own_writes
 from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import STAGES, GradientPath, Point
 from ...ir.builders.nodes import Nodes
@@ -141,8 +142,9 @@ class ReplaceOptimizer(Pass):
             return default, None
         if len(rates) > 1:
             raise PassError(
-                f"the weights have {counted(len(rates), 'learning rate')} that change ({_names(rates)}), and one "
-                "optimizer has one: use the pass once for each group, or give keep_schedule=false"
+                f"the weights have {counted(len(rates), 'learning rate')} ({_names(rates)}), of which "
+                f"'{changing[0].name}' changes with the updates, and one optimizer has one: use the pass once for each "
+                "group, or give keep_schedule=false"
             )
         (rate,) = changing
         if rate.numbers is None:
@@ -206,8 +208,11 @@ def _whole(point: Point, n: Nodes) -> Value:
 
 
 def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], beside: Collection[Node]) -> _Old:
-    """The updates of these weights, and what only they need. ``beside``: effects that stay in any case."""
+    """The updates of these weights, and what only they need. ``beside``: effects that stay in any case. What the cell
+    does to weights by itself (it clips them) stays too."""
+    own_of_cell = own_writes(anatomy(graph))
     updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
+    updating = [e for e in updating if e.node not in own_of_cell]
     slots = {name for name, v in program.state.items() if v.weight in weights and v.role == "slot"}
     own = set(weights)
     while True:  # a slot that no update reads (an average that the cell keeps by itself) is none of the optimizer's

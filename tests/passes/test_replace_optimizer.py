@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.core.errors import OptionError, PassError
-from mindspore import nn
+from mindspore import nn, ops
 
 import boost_compile as bc
 from tests.compare import assert_equal
@@ -19,6 +20,7 @@ from tests.loss_scale import spoiled, train_scaled
 from tests.native import train_steps
 from tests.networks import CASES, Case, export
 from tests.networks.optimizers import OPTIMIZERS
+from tests.networks.training_cells import Functional
 
 Exported = Callable[[str], Path]
 
@@ -114,6 +116,37 @@ def test_other_passes_find_what_they_find_in_an_export(exported: Exported, passe
         one.step(*batch)
         other.step(*batch)
     assert_equal(one.state(), other.state())
+
+
+class OwnWrites(Functional):
+    """Bounds its weights behind the update, and copies them into a network that lags behind, which the loss takes."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
+        super().__init__(network, optimizer)
+        self.target = self.weights.clone("target", "same")
+        self.gradients = ms.value_and_grad(self.forward, None, self.weights)
+
+    def forward(self, x, labels):
+        return self.network(x, labels) * (1 + ops.square(self.target[1]).mean())
+
+    def construct(self, x, labels):
+        loss, gradients = self.gradients(x, labels)
+        loss = ops.depend(loss, self.optimizer(gradients))
+        for weight in self.weights:
+            loss = ops.depend(loss, ops.assign(weight, ops.clip_by_value(ops.depend(weight, loss), -0.2, 0.2)))
+        for weight, target in zip(self.weights, self.target):  # noqa: B905 (graph mode knows no strict)
+            loss = ops.depend(loss, ops.assign(target, 0.5 * target + 0.5 * ops.depend(weight, loss)))
+        return loss
+
+
+def test_what_the_cell_does_to_its_weights_stays(tmp_path: Path) -> None:
+    case = replace(CASES["mlp"], name="own_writes", wrap=OwnWrites, optimizer=OPTIMIZERS["adam"])
+    program = replaced(bc.load(export(case, tmp_path)), SPECS["momentum_decay"])
+    session = bc.Session(program, seed=0)
+    for batch in case.batches(3):
+        session.step(*batch)
+    native = replace(case, optimizer=OPTIMIZERS["momentum_decay"])
+    assert_equal(session.state(), train_steps(native, case.batches(3))[1])
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,11 @@ def test_options_that_do_not_fit(exported: Exported, options: str, said: str) ->
     ("name", "pipeline", "said"),
     [
         ("mlp_adam", "schedule{total=5},schedule{total=6}", "has a schedule of its learning rate already"),
+        (
+            "mlp_momentum_rate_list",
+            "replace-optimizer{to=lion},schedule{total=5}",
+            "give keep_schedule=false to replace",
+        ),
         ("mlp_adam_rate_schedule", "schedule{total=5}", "so its largest value is not known: give lr"),
         ("hand_momentum", "schedule{total=5}", r"updates weight 'network.hidden.weight' by <%.*AssignSub"),
         ("mlp_adafactor", "schedule{total=5}", "nothing there is a learning rate"),

@@ -60,8 +60,8 @@ class Proved(Displayed):
     def __repr__(self) -> str:
         failures = alike(self.proof.failures)
         lines = [self.verdict(), *(not_proved(v, names) for v, names in failures[:MOST])]
-        if len(failures) > MOST:
-            lines.append(f"… and {sum(len(names) for _, names in failures[MOST:])} more")
+        if more := unnamed(failures):
+            lines.append(f"… and {more} more")
         if self.objection:
             lines.append(f"The checker does not agree: {self.objection}")
         return "\n  ".join(map(printable, lines))
@@ -79,10 +79,16 @@ class Proved(Displayed):
 
 def alike(failures: list[Verdict]) -> list[tuple[Verdict, list[str]]]:
     """Failures that differ in the name of the state or result alone are one, with all names."""
-    found: dict[Verdict, tuple[Verdict, list[str]]] = {}
+    found: dict[Verdict, tuple[Verdict, dict[str, None]]] = {}
     for v in failures:
-        found.setdefault(replace(v, name=""), (v, []))[1].append(v.name)
-    return list(found.values())
+        found.setdefault(replace(v, name=""), (v, {}))[1][v.name] = None
+    return [(v, list(names)) for v, names in found.values()]
+
+
+def unnamed(failures: list[tuple[Verdict, list[str]]]) -> int:
+    """How many states and results only those failures name that are not shown."""
+    shown = {(v.what, name) for v, names in failures[:MOST] for name in names}
+    return len({(v.what, name) for v, names in failures for name in names} - shown)
 
 
 def not_proved(v: Verdict, names: list[str]) -> str:

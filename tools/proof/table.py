@@ -10,7 +10,7 @@ from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verd
 from ...ir.symbolic.terms import Terms
 from .. import cli
 from ..tables import say
-from .run import MOST, Proved, alike, guilty, named, not_proved
+from .run import MOST, Proved, alike, guilty, named, not_proved, unnamed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +39,7 @@ def print_proof(found: Proved, out: Console) -> None:
     failures = alike(found.proof.failures)
     for v, names in failures[:MOST]:
         say(out, cli.escape(failure(v, names, found.terms, found.program)), "red")
-    if len(failures) > MOST:
-        more = sum(len(names) for _, names in failures[MOST:])
+    if more := unnamed(failures):
         say(out, f"and {more} more that are not proved (--json lists all)", "red")
     if found.objection:
         say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.own_writes import own_writes
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import Program
 from ...ir.core.spec import Spec, parse_spec
@@ -33,7 +35,8 @@ class ReplacedOptimizers(Property):
     """Some updates of the original with its new optimizers, and of the original as it is, from the same weights. Each
     weight has the same gradient in both (exact). Weights that no use of the pass names, and their slots, are updated
     as in the original (exact). The others are updated as by the optimizer alone, which is given these gradients:
-    MindSpore's own one as a Cell (exact), or the formula of its paper (1e-5, relative to the weight)."""
+    MindSpore's own one as a Cell (exact), or the formula of its paper (1e-5, relative to the weight). What else the
+    cell moves (an average of its own, a target network) moves still."""
 
     name = "replaced optimizers"
     promise = "another optimizer gets the old one's gradients and updates as it does alone, other weights as before"
@@ -78,6 +81,12 @@ class ReplacedOptimizers(Property):
         detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
         if kept:
             detail += f"; {counted(len({serves[n] for n in kept}), 'other weight')} as before"
+        if old is not None:
+            beside = [n for n in serves if n in state and n not in named]
+            beside = [n for n in beside if c.original.state[n].role != "hyperparameter"]
+            still = {n for n in beside if not differing(state, new.initial, [n])}
+            for name in differing(other, old.initial, sorted(still)):
+                return self.failed(f"'{name}' stands still, and the original's updates move it")
         for reason in (update for update in alone if isinstance(update, str)):
             reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
         return self.result(PASSED, "; ".join((detail, *reasons)), worst)
@@ -113,6 +122,8 @@ def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> Upda
     spec = parse_spec(use.options()["to"], "optimizer")
     if stages := exporter_stages(old) - {"weight-decay", "centralize"}:
         return f"the training cell treats gradients by itself ({', '.join(sorted(stages))})"
+    if twice := sorted({name for graph in old.graphs.values() for name in own_writes(anatomy(graph)).values()}):
+        return f"the training cell writes '{twice[0]}' by itself besides"
     given = {"lr", RATE} & {key.replace("-", "_") for key in spec.options}
     held = [v for n, v in old.state.items() if n.startswith(RATE)]
     constant = len(held) == 1 and held[0].type.size == 1

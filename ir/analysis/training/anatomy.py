@@ -9,8 +9,8 @@ reduction over ranks, clipping, weight decay, the optimizer. From there:
   the first backward nodes: the *gradient* (several where a weight is used in several places and the sum is formed on
   the update side);
 * a state that an update with a gradient writes and that forward or backward reads is a *weight*; without such a
-  reader a *slot*; a state that forward writes is a *statistic*; what else the update side reads or writes is a
-  *hyperparameter*.
+  reader a *slot*; a state that forward writes is a *statistic*, and so is one that forward reads and the update side
+  writes from a weight (a target network); what else the update side reads or writes is a *hyperparameter*.
 
 The modules take these steps one by one: :mod:`.update_side`, :mod:`.gradient_sources`, :mod:`.weights`. For example::
 
@@ -174,7 +174,7 @@ def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]])
 def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary]) -> dict[str, str]:
     trained = {w.name for w in weights}
     slots = {s for w in weights for s in w.slots}
-    statistics: set[str] = set()
+    statistics = {s for w in weights for s in w.copies}
     for node in side.graph.all_nodes():
         if side.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
             effect = describe(node, known)

@@ -41,14 +41,16 @@ from .update_side import UpdateSide
 @dataclass(frozen=True, slots=True)
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
-    write it. ``slots``: state that the same update keeps. A weight on which the loss does not depend, or depends
-    linearly, has no ``gradient``: its update takes the ``fixed`` constants."""
+    write it. ``slots``: state that the same update keeps. ``copies``: state that the network reads, and that the update
+    side writes from the weight (a target network). A weight on which the loss does not depend, or depends linearly, has
+    no ``gradient``: its update takes the ``fixed`` constants."""
 
     name: str
     gradient: tuple[Node, ...]
     updates: tuple[Node, ...]
     slots: tuple[str, ...]
     fixed: tuple[Value, ...] = ()
+    copies: tuple[str, ...] = ()
 
 
 def find_weights(side: UpdateSide) -> list[WeightInfo]:
@@ -81,14 +83,16 @@ class _Weights:
             elif parameter:
                 raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({nodes[0]!r})")
         self._disentangle(hits)
-        slots = self._slots(hits)
+        served = self._served(hits)
+        read = self.side.read
         return [
             WeightInfo(
                 name,
                 tuple(found),
                 tuple(written[name]),
-                tuple(slots.get(name, ())),
+                tuple(s for s in served.get(name, ()) if s not in read),
                 fixed.get(name, ()),
+                tuple(s for s in served.get(name, ()) if s in read),
             )
             for name, found in hits.items()
         ]
@@ -188,13 +192,13 @@ class _Weights:
                         f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})"
                     )
 
-    def _slots(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
-        """Slots by weight: the other states that its update writes, and those whose own updates take its gradient or
-        itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
+    def _served(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
+        """Slots and copies by weight: the other states that its update writes, and those whose own updates take its
+        gradient or itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
         written = self.side.written
         owner_of_gradient = {g: name for name, found in hits.items() for g in found}
         owner_of_update = {node: name for name in hits for node in written[name]}
-        slots: dict[str, list[str]] = {}
+        served: dict[str, list[str]] = {}
         for name, nodes in written.items():
             if name in hits:
                 continue
@@ -209,5 +213,5 @@ class _Weights:
                                 s.name for s in states_behind(source.operand(0), self.side.bound) if s.name in hits
                             )
             if len(owners) == 1:
-                slots.setdefault(owners.pop(), []).append(name)
-        return slots
+                served.setdefault(owners.pop(), []).append(name)
+        return served

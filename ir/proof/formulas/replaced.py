@@ -16,6 +16,7 @@ from typing import Any
 from ...analysis.effects.state_access import summarize
 from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.gradient_path import gradient_paths
+from ...analysis.training.own_writes import own_writes
 from ...analysis.training.results import skips_writes
 from ...builders.nodes import Nodes
 from ...core.data import Data, from_numpy, numbers
@@ -110,8 +111,11 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
     own = _states(optimizer, weights, prefix, told)
     w = Nodes(graph, "")
     taken = [w.cast(summed(paths[n].at("clip", graph)), v.dtype) for n, v in weights.items()]
-    gradients = _without(base, program, found, weights, {new.name for new in own.values()}, taken)
+    gradients, behind = _without(base, program, found, weights, {new.name for new in own.values()}, taken)
     fx = Effects(graph)
+    at = next((i for i, e in enumerate(fx.list) if e.node in behind), len(fx.list))
+    rest = fx.list[at:]
+    del fx.list[at:]  # what the cell does to the new weights by itself comes behind their update
     for new in own.values():
         base.state.pop(new.name, None)
         base.add_state(new.name, new.type, new.role, new.data, new.weight)
@@ -130,6 +134,7 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
     for name, value in step.leaves.items():
         fx.append("Assign", [states[name], w.cast(value, tensor_type(states[name]).dtype)])
     fx.append("AssignAdd", [states[COUNT], w.number(1, "int32")])
+    fx.list += rest
     result = result_value(graph)
     assert isinstance(result, Node)
     fx.commit(result.operand(0))
@@ -176,14 +181,21 @@ def _states(
 def _without(
     base: Program, program: Program, found: TrainingAnatomy, weights: Mapping[str, StateVariable],
     own: Collection[str], taken: Sequence[Value],
-) -> dict[str, Value]:  # fmt: skip
+) -> tuple[dict[str, Value], set[Node]]:  # fmt: skip
     """Takes the updates of these weights out, with the states that only they have. The graph then returns its result
-    and their gradients, which are given back."""
+    and their gradients, which are given back, with the effects behind the updates."""
     graph, fx = found.graph, Effects(found.graph)
-    slots = {slot for info in found.weights if info.name in weights for slot in info.slots}
+    slots = {slot for info in found.weights if info.name in weights for slot in info.slots
+             if slot in own or slot not in program.state}  # fmt: skip  # an average of the cell's own stays
     gone = {*weights, *slots, *(n for n, v in base.state.items() if v.role == "hyperparameter"
                                 and (n in own or n not in program.state))}  # fmt: skip
-    updates = [e for e in fx.list if not e.passive and {s.name for s in e.writes} & gone]
+    stays = own_writes(found)
+    updates = [e for e in fx.list if not e.passive and {s.name for s in e.writes} & gone and e.node not in stays]
+    nodes = {e.node for e in updates}
+    first = next((i for i, e in enumerate(fx.list) if e.node in nodes), 0)
+    if any(stays.get(e.node) in weights for e in fx.list[:first]):
+        raise Unproved("the cell writes weights by itself in front of their update: law missing")
+    behind = {e.node for e in fx.list[first:] if e.node not in nodes and {s.name for s in e.touched} & gone}
     known = summarize(graph)
     if any(e.node.op is CALL and skips_writes(e.node.operand(0), known) is not None for e in updates):
         raise Unproved(
@@ -197,4 +209,4 @@ def _without(
         del base.state[name]
     result = result_value(graph)
     assert isinstance(result, Node)
-    return dict(zip(weights, result.operands[1:], strict=True))
+    return dict(zip(weights, result.operands[1:], strict=True)), behind

@@ -12,6 +12,7 @@ PIPELINES = (
     "gradient-accumulation{steps=2,split=fused},loss-scale{mode=static,init=4.0}",
     "overflow-check,gradient-accumulation{steps=2},loss-scale",
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
+    "overflow-check{policy=skip-micro},gradient-accumulation{steps=2,split=fused}",
 )
 NETWORKS = ("mlp", "hand_momentum", "mlp_adam_decay", "gated_update", "branch", "clip_global_norm", "meters")
 

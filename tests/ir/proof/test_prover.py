@@ -244,9 +244,11 @@ def test_a_gradient_that_cancels_may_overflow(pipeline: str, here: Path) -> None
         check(found.certificate, original, program, SEED)
 
 
-def test_dropped_micro_batches_are_cases_of_their_own() -> None:
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_dropped_micro_batches_are_cases_of_their_own(split: str) -> None:
     original = load("mlp")
-    found = proof(original, bc.compile(original, "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}"))
+    accumulation = f"gradient-accumulation{{steps=2,split={split}}}"
+    found = proof(original, bc.compile(original, f"overflow-check{{policy=skip-micro}},{accumulation}"))
     assert found.proved, show(found)
     assert any("where some are kept" in v.detail for v in found.verdicts)
 

@@ -10,6 +10,7 @@ from boost_compile.ir.analysis.training.network import OPTIMIZER, network_parts
 from boost_compile.ir.analysis.training.update_side import UpdateSide
 from boost_compile.ir.analysis.training.weights import find_weights
 from boost_compile.ir.core.graph import Graph
+from boost_compile.ir.text import parse_program
 
 from tests.ir.worked import worked
 
@@ -68,3 +69,27 @@ def test_the_anatomy() -> None:
     assert found.seeds == [by_comment["seed"]]
     assert weight.gradient == (by_comment["gradient"],)
     assert weight.updates == (by_comment["update"],)
+
+
+def test_what_the_network_reads_and_the_step_copies_is_no_slot() -> None:
+    """A target network: other passes would take a slot for a part of the optimizer."""
+    (graph,) = parse_program("""
+        state %w: float32[2]
+        state %target: float32[2]
+        graph @step(%x: float32[2]) {
+          %w0 = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+          %far = Load(%target, umonad) : float32[2] primal {unique_id = "2"}
+          %y = Mul(%w0, %far) : float32[2] primal {unique_id = "3"}
+          %g = Mul(%x, %far) : float32[2] primal {forward_unique_id = "3"}
+          %new = AssignSub(%w, %g, umonad) : float32[2]
+          %t = UpdateState(umonad, %new)
+          %w1 = Load(%w, %t) : float32[2]
+          %copied = Assign(%target, %w1, %t) : float32[2]
+          %t1 = UpdateState(%t, %copied)
+          %result = Depend(%y, %t1)
+          return %result
+        }
+    """).graphs.values()
+    (found,) = find_weights(side_of(graph))
+    assert (found.name, found.slots, found.copies) == ("w", (), ("target",))
+    assert anatomy.anatomy(graph).roles == {"w": "weight", "target": "statistic"}

@@ -144,3 +144,16 @@ def test_an_update_behind_a_check_of_the_file_says_so() -> None:
     found = bc.prove(original, replaced(original, "lion"))
     assert not found.proved
     assert "under a condition of its own, where no formula puts an optimizer" in repr(found)
+
+
+def test_what_the_cell_does_to_its_weights_stays_and_is_asked_for() -> None:
+    """A bound on the weight and a target network behind the update; a program that has lost the bound is not proved."""
+    original = bc.load(TESTS / "passes/replace_optimizer_own_writes.ir")
+    program = replaced(original, "lion", cycle="gradient-accumulation{steps=2}")
+    assert bc.prove(original, program).proved
+    (apply,) = (graph for name, graph in program.graphs.items() if name == "apply")
+    bound = next(node for node in apply if node.op.name == "Minimum" and node.name == "least")
+    bound.replace_uses(bound.operand(0))
+    found = bc.prove(original, program)
+    assert {v.name for v in found.proof.verdicts if v.kind not in (PURPOSE, SAME)} >= {"w", "target"}
+    assert not found.proved
