@@ -84,14 +84,10 @@ class RateSchedule(Pass):
         result = self.result()
         if TABLE in program.state:
             asked = any(report.name == self.name for report in program.reports)
-            raise PassError(
-                "the program has a schedule of its learning rate already: "
-                + (
-                    "ask for schedule once"
-                    if asked
-                    else "give keep_schedule=false to replace-optimizer, which keeps it"
-                )
+            remedy = (
+                "ask for schedule once" if asked else "give keep_schedule=false to replace-optimizer, which keeps it"
             )
+            raise PassError(f"the program has a schedule of its learning rate already: {remedy}")
         graphs = updating_graphs(program)
         rates = find_rates(program, graphs)
         largest = _peaks(rates, self.lr if self.kind != LIST else max(self.table))
