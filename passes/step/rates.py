@@ -149,7 +149,7 @@ def _rate(program: Program, source: Value) -> Rate:
         return Rate("a constant", tuple(map(float, numbers(value.type, value.data).reshape(-1))))
     if isinstance(value, (int, float)):
         return Rate("a constant", (float(value),))
-    return Rate(repr(source), None)
+    return Rate(f"%{source.name}", None)
 
 
 def set_rates(program: Program, graphs: Sequence[Graph], tables: Sequence[tuple[Rate, Sequence[float]]]) -> None:
