@@ -84,6 +84,14 @@ def test_what_stays_in_float32_has_its_reason(forward: str, name: str, reason: s
     assert (found[name], reasons) == (FULL, {name: reason})
 
 
+def test_what_every_target_runs_in_float32_alone_stays_in_float32() -> None:
+    """The CPU would cast to float32 and back; of a primitive that no list of kernels names nothing is known."""
+    found, reasons = labels_of("  %z = NuclearNorm(%y) : float32[5,4] @f2")
+    assert (found["z"], reasons) == (FULL, {"z": "MindSpore has no float16 kernel for NuclearNorm on any target"})
+    found, reasons = labels_of("  %z = OfNoList(%y) : float32[5,4] @f2")
+    assert (found["z"], reasons) == (HALF, {})
+
+
 @pytest.mark.parametrize(
     "forward",
     [
@@ -141,6 +149,14 @@ def test_a_sum_of_gradients_meets_in_float32_where_o1_has_one_in_float32() -> No
     assert in_half(forward, "O1", SUM) == {"y", "a", "d1", "dv"}
     both = "  %a = ReLU(%y) : float32[5,4] @f2\n  %q = ReLU(%y) : float32[5,4] @f3\n  %z = Add(%a, %q) @f4"
     assert in_half(both, "O1", SUM) == {"y", "a", "q", "d1", "d2", "dy", "dv"}
+
+
+def test_beyond_o1_a_sum_of_gradients_meets_in_half_precision_where_one_of_them_is() -> None:
+    forward = """
+  %a = ReLU(%y) : float32[5,4] scope("net/kept-Cell/ReLU-op0") @f2
+  %q = Square(%y) @f3
+  %z = Add(%a, %q) @f4"""
+    assert in_half(forward, "O2", SUM, keep=("net/kept-Cell",)) == {"y", "q", "z", "d2", "dy", "dv"}
 
 
 def test_what_leaves_the_backward_part_leaves_in_float32() -> None:
