@@ -45,7 +45,8 @@ ESTIMATED = (
 )
 COMPARED = (("resnet18", 32), ("gpt_medium", 4))
 GROWING = (
-    ("deep_mlp", 256, 2048), ("resnet18", 32, 128), ("mobilenet_v2", 8, 32), ("vit", 32, 256), ("gpt_medium", 4, 16),
+    ("deep_mlp", 256, 2048), ("resnet18", 32, 128), ("mobilenet_v2", 8, 32), ("vit", 32, 256), ("vit_deep", 16, 64),
+    ("gpt_medium", 4, 16),
 )  # fmt: skip
 PRECISIONS = ("", PIPELINES["half precision"], "mixed-precision{level=O2,loss_scale=false,saved=half}")
 

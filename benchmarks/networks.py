@@ -9,6 +9,7 @@ from mindspore import nn, ops
 from tests.networks.case import Batch, Case
 from tests.networks.mlp import momentum
 from tests.networks.transformer import adam_weight_decay
+from tests.networks.vision import cross_entropy, images, mindcv
 
 VOCABULARY, LENGTH, WIDTH, HEADS, DEPTH = 4096, 128, 256, 4, 4
 
@@ -77,6 +78,13 @@ class DeepMLP(nn.Cell):
         return self.blocks(x)
 
 
+def deep_vit() -> nn.Cell:
+    """As deep and as wide as DeiT-Ti (Touvron et al., 2021), for small images."""
+    return mindcv("vit").VisionTransformer(
+        image_size=32, patch_size=4, embed_dim=192, depth=12, num_heads=3, num_classes=10
+    )
+
+
 def pairs(rng: np.random.Generator, size: int) -> Batch:
     x = rng.standard_normal((size, WIDTH), dtype=np.float32)
     return x, np.tanh(x)
@@ -99,6 +107,7 @@ _CASES = (
     Case("gpt_large", lambda: GPT(512, 6), adam_weight_decay, text),  # 23 million
     # 18 million, in two matrices nearly all
     Case("gpt_words", lambda: GPT(256, 2, vocabulary=32768), adam_weight_decay, text),
+    Case("vit_deep", deep_vit, adam_weight_decay, images, cross_entropy),
     Case("deep_mlp", DeepMLP, momentum, pairs, nn.MSELoss),
     Case("deeper_mlp", lambda: DeepMLP(depth=32), momentum, pairs, nn.MSELoss),
     Case("deep_mlp_recomputed", lambda: DeepMLP(recomputed=True), momentum, pairs, nn.MSELoss),
