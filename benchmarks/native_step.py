@@ -26,9 +26,9 @@ from benchmarks.tables import table
 from tests.networks import CASES, Batch, Case, build, export
 
 N = 4
-ROUNDS, STEPS = 9, 8
-LONG, FEWER = 0.1, 5
-"""Seconds of a micro-batch from which fewer turns are taken, and how many."""
+STEPS = 8
+SECONDS, FEWEST, MOST = 40.0, 5, 61
+"""How long the turns of a network take in all, and their least and greatest number."""
 MEASURED = (
     "lenet_bn,8", "lenet_bn,32", "lenet_bn_adam,32", "resnet18,4", "resnet18,8", "resnet18,32", "resnet18_adam,8",
     "mobilenet_v2,8", "gpt,4", "gpt,32", "gpt_medium,4",
@@ -161,16 +161,23 @@ def measure(case: Case, folder: Path) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         seconds(step, batches)  # compiles
-    turns = FEWER if seconds(steps["TrainOneStepCell"], batches) > LONG else ROUNDS
-    for _ in range(turns):
-        for name, step in steps.items():
-            times[name].append(seconds(step, batches))
+    took = sum(seconds(step, batches) for step in steps.values()) * STEPS
+    names = list(steps)
+    for turn in range(max(FEWEST, min(MOST, int(SECONDS / took)))):
+        begin = turn % len(names)
+        for name in (*names[begin:], *names[:begin]):
+            times[name].append(seconds(steps[name], batches))
     return times
 
 
+def ratio(times: Sequence[float], by: Sequence[float]) -> str:
+    """The median of the ratios of turns that follow each other."""
+    return f"{statistics.median(a / b for a, b in zip(times, by, strict=True)):.2f}"
+
+
 NOTES = f"""\
-Time of a micro-batch, wall clock, by that of `nn.TrainOneStepCell` at the same micro-batch: medians of {ROUNDS} turns
-of {STEPS} micro-batches ({FEWER} turns where one takes longer than {LONG:g} s), all in turns in one process.
+Time of a micro-batch, wall clock, by that of `nn.TrainOneStepCell` at the same micro-batch: the median ratio of
+{FEWEST} to {MOST} turns of {STEPS} micro-batches, all in turns in one process.
 *GraphCell*: the exported file through `mindspore.load` and `nn.GraphCell`. *Session.step*: the untouched file;
 *clean-up*: behind the passes that run by default. *accumulation*: over {N} micro-batches, `split=apply` and *fused*;
 *one MindIR*: the self-contained form, through `nn.GraphCell`; a Switch in it takes all state in each micro-batch.
@@ -185,14 +192,13 @@ def run(measured: Sequence[str] = MEASURED) -> str:
         case = replace({**CASES, **LARGER}[name], batch_size=int(size))
         with tempfile.TemporaryDirectory() as folder:
             times = measure(case, Path(folder))
-        middle = {k: statistics.median(v) for k, v in times.items()}
         base = times["TrainOneStepCell"]
         rows.append(
             [
                 f"{name}, {size}",
                 f"{statistics.median(base) * 1e3:.2f} ms ({min(base) * 1e3:.2f} to {max(base) * 1e3:.2f})",
-                *(f"{middle[k] / middle['TrainOneStepCell']:.2f}" for k in middle if k != "TrainOneStepCell"),
-                f"{middle['accumulation'] / middle['tutorial']:.2f}",
+                *(ratio(taken, base) for taken in times.values() if taken is not base),
+                ratio(times["accumulation"], times["tutorial"]),
             ]
         )
     columns = ["network, batch", *times, "accumulation by tutorial"]

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ...ir.analysis.targets import ADVICE, described, lacking, torn, torn_apart
 from ...ir.analysis.training.results import names_of_results
 from ...ir.core.data import BytesData, MappedData, ZeroData, from_numpy, numbers
@@ -21,7 +23,7 @@ from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
-from ..lowering.host_part import HostPart
+from ..lowering.host_part import HostPart, Pairs
 from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
 from .device import DEVICES, choose_device, first_paragraph
@@ -29,7 +31,7 @@ from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
 from .live import LiveCell
-from .moving import move
+from .moving import Moves
 from .ranks import create_group, join_ranks
 from .scratch import scratch_folder
 
@@ -73,6 +75,8 @@ class Engine:
         """Parameters that only graphs as they run have: copies of pieces of weights."""
         self._memories: dict[str, tuple[int, Any]] = {}
         """The memory of states that the host wrote: where it begins, and as an array."""
+        self._moves: dict[Pairs, Moves] = {}
+        """The averages that the host moved in their memory."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -211,7 +215,6 @@ class Engine:
     def read(self, name: str) -> Any:
         """A copy of the value of a state that this rank holds, or of its piece, as numpy array, bfloat16 as float32."""
         import mindspore
-        import numpy as np
 
         parameter = self.parameters[name]
         if self.types[name].dtype is DType.BFLOAT16:
@@ -222,8 +225,6 @@ class Engine:
     def like(self, name: str, piece: slice | None = None) -> Any:
         """An array of the type that :meth:`read` gives for a state or a piece of it, without memory of its own, whoever
         holds it."""
-        import numpy as np
-
         type_ = self.types[name]
         dtype = "float32" if type_.dtype is DType.BFLOAT16 else type_.dtype.value
         shape = type_.shape if piece is None else (piece.stop - piece.start,)
@@ -284,9 +285,6 @@ class Engine:
 
     def _finish(self, part: HostPart, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """Computes what a graph left to the host, and puts its results beside those of the device."""
-        import mindspore
-        import numpy as np
-
         views = {name: self._memory_of(name) for name in part.states}
 
         def read(name: str) -> Any:
@@ -294,19 +292,37 @@ class Engine:
 
         with np.errstate(all="ignore"):
             finished = part.run(results, read)
-            for average, weight, kept, taken in finished.moves:
-                view, of = self._memory_of(average), self._memory_of(weight)
-                moved = self.read(average) if view is None else view
-                move(moved, self.read(weight) if of is None else of, kept, taken)
-                if view is None:
-                    self._assign(average, moved)
+            for pairs, kept, taken in finished.moves:
+                self._move(pairs, kept, taken)
         for name, value in finished.written:
             if (view := views[name]) is None:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
                 view[...] = value
+        if not finished.returned:
+            return tuple(results[i] for i, _ in part.results)
+        import mindspore
+
         own = [mindspore.Tensor.from_numpy(array) for array in finished.returned]
         return tuple(own[i] if host else results[i] for i, host in part.results)
+
+    def _move(self, pairs: Pairs, kept: Any, taken: Any) -> None:
+        moves = self._moves.get(pairs)
+        if moves is None or not moves.stand():
+            views = [(self._memory_of(average), self._memory_of(weight)) for average, weight in pairs]
+            if any(view is None for pair in views for view in pair):
+                self._move_copies(pairs, kept, taken)
+                return
+            moves = Moves(views, [self.parameters[name].data_ptr for pair in pairs for name in pair])
+            self._moves[pairs] = moves
+        moves.run(kept, taken)
+
+    def _move_copies(self, pairs: Pairs, kept: Any, taken: Any) -> None:
+        """Where the host cannot write the memory."""
+        for average, weight in pairs:
+            moved = self.read(average)
+            Moves([(moved, self.read(weight))]).run(kept, taken)
+            self._assign(average, moved)
 
     def _assign(self, name: str, value: Any) -> None:
         import mindspore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from ...ir.core.attributes import TensorValue
@@ -14,6 +15,8 @@ from ...ir.core.walk import result_value
 from .measures import is_constant
 from .moves import moves_of
 
+Pairs = tuple[tuple[str, str], ...]
+"""Averages and their weights, by name."""
 COMPUTED: Mapping[str, Callable[..., Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -52,8 +55,8 @@ class HostPart:
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         self._writes: list[tuple[str, int]] = []
         self._returned: list[tuple[int, tuple[int, ...]]] = []
-        self._moves: list[tuple[str, str, tuple[int, ...], bool]] = []
-        """Each by the names of average and weight, the places of its numbers, and where it does not happen."""
+        self._moves: list[tuple[Pairs, tuple[int, ...], bool]] = []
+        """The averages that move by the same numbers, with the places of these, and where they do not move."""
         self._prepare(taken)
 
     def _prepare(self, taken: Sequence[int]) -> None:
@@ -76,7 +79,8 @@ class HostPart:
         alone = [node for node, found in assigned.items() if not found]
         self._writes = [(_state(node).name, places[node.operand(1)]) for node in alone]
         self.states = tuple(dict.fromkeys([*self._reads, *(name for name, _ in self._writes)]))
-        self._moves = [(m.average.name, m.weight.name, tuple(places[v] for v in m.numbers), m.skips) for m in moves]
+        by = groupby(moves, lambda move: (tuple(places[v] for v in move.numbers), move.skips))
+        self._moves = [(tuple((m.average.name, m.weight.name) for m in found), *key) for key, found in by]
         results = result_value(self.graph)
         assert isinstance(results, Node)
         self._returned = [(places[value], tensor_type(value).shape) for value in results.operands]
@@ -90,21 +94,21 @@ class HostPart:
         for compute, operands in self._steps:
             numbers.append(compute(*[numbers[i] for i in operands]))
         moves = []
-        for average, weight, places, skips in self._moves:
+        for pairs, places, skips in self._moves:
             kept, taken, *condition = (numbers[i] for i in places)
             if not condition or bool(condition[0]) != skips:
-                moves.append((average, weight, kept, taken))
+                moves.append((pairs, kept, taken))
         written = [(name, numbers[i]) for name, i in self._writes]
         return Finished(written, [np.array(numbers[i]).reshape(s) for i, s in self._returned], moves)
 
 
 class Finished(NamedTuple):
     """What states become, by name; the results of the host, as arrays of their shapes; and the averages that move
-    (:func:`runtime.engine.moving.move`), each with the weight, what stays of it and what it takes of the weight."""
+    (:class:`runtime.engine.moving.Moves`), with what stays of them and what they take of their weights."""
 
     written: Sequence[tuple[str, Any]]
     returned: Sequence[Any]
-    moves: Sequence[tuple[str, str, Any, Any]]
+    moves: Sequence[tuple[Pairs, Any, Any]]
 
 
 def _number(value: Value) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boost_compile.runtime.engine.moving import BLOCK, move
+from boost_compile.ir.text import parse_program
+from boost_compile.runtime.engine.engine import Engine
+from boost_compile.runtime.engine.moving import BLOCK, Moves
 
 SPECIAL = np.array([0.0, -0.0, 1.5, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32)
 
@@ -23,7 +25,59 @@ def test_bits(shape: tuple[int, ...]) -> None:
     wanted = (old * mindspore.Tensor(kept) + new * mindspore.Tensor(taken)).asnumpy()
     memory = average.copy()
     with np.errstate(all="ignore"):
-        move(memory, weight, kept, taken)
+        Moves([(memory, weight)]).run(kept, taken)
     nan = np.isnan(wanted)
     assert np.array_equal(nan, np.isnan(memory))
     assert np.where(nan, 0, memory).tobytes() == np.where(nan, 0, wanted).tobytes()
+
+
+AVERAGED = """
+state %a: float32[2] role=weight
+state %b: float32[2] role=weight
+state %average.a: float32[2] role=average
+state %average.b: float32[2] role=average
+graph @step(%x: float32[2]) {
+  %p = Assign(%a, %x, umonad)
+  %first = UpdateState(umonad, %p)
+  %new_a = Load(%a, %first)
+  %old_a = Load(%average.a, %first)
+  %kept_a = Mul(%old_a, float32[]<0.75>)
+  %taken_a = Mul(%new_a, float32[]<0.25>)
+  %mean_a = Add(%kept_a, %taken_a)
+  %read_a = UpdateState(%first, %new_a, %old_a, %mean_a)
+  %q = Assign(%average.a, %mean_a, %read_a)
+  %second = UpdateState(%read_a, %q)
+  %new_b = Load(%b, %second)
+  %old_b = Load(%average.b, %second)
+  %kept_b = Mul(%old_b, float32[]<0.75>)
+  %taken_b = Mul(%new_b, float32[]<0.25>)
+  %mean_b = Add(%kept_b, %taken_b)
+  %read_b = UpdateState(%second, %new_b, %old_b, %mean_b)
+  %s = Assign(%average.b, %mean_b, %read_b)
+  %last = UpdateState(%read_b, %s)
+  %total = ReduceSum(%x, (0,), false, false) : float32[]
+  %r = Depend(%total, %last)
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("moved", ["a", "b", "average.a", "average.b"])
+def test_the_memory_of_an_average_or_a_weight_may_move(moved: str) -> None:
+    import mindspore
+
+    ran = Engine(parse_program(AVERAGED), "CPU", None)
+    part = ran._runners["step"].part
+    wanted = {name: np.zeros(2, np.float32) for name in ran.parameters}
+    for turn in range(3):
+        if turn == 2:
+            wanted[moved] = np.full(2, 7, np.float32)
+            ran.parameters[moved].set_data(mindspore.Tensor(wanted[moved]))
+        x = np.array([turn, 8], np.float32)
+        ran.run("step", (mindspore.Tensor(x),))
+        wanted["a"] = x
+        for name in "ab":
+            wanted[f"average.{name}"] = wanted[f"average.{name}"] * np.float32(0.75) + wanted[name] * np.float32(0.25)
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(ran.read(name), value, strict=True, err_msg=name)
+    assert part is not None
