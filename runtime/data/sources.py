@@ -44,14 +44,14 @@ class Source(Protocol):
     """``columns`` are the arrays that it takes rows of, or none where they are not known beforehand; ``names`` those of
     its inputs; ``batches`` is how many micro-batches an epoch has, None if not known; ``dropped`` how many samples at
     the end of the last epoch did not fill one (on all ranks) and were left out; ``order`` what decides which samples a
-    micro-batch holds; ``any_thread`` says whether an epoch may be read in another thread than the one that trains."""
+    micro-batch holds; ``reads_ahead`` says whether a thread beside the one that trains had better read an epoch."""
 
     columns: Sequence[Column]
     names: Sequence[str]
     batches: int | None
     dropped: int
     order: Order
-    any_thread: bool
+    reads_ahead: bool
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The micro-batches of epoch ``number``, counted from 0, without the first ``start``: arrays that nobody else
@@ -171,10 +171,13 @@ def columns_by_input(graph: Graph, data: NamedArrays) -> list[Column]:
     return [Column(np.asarray(arrays[name]), f"{data.where}: array '{name}'") for name in taken]
 
 
+AT_ONCE = 2**18
+"""Bytes up to which a micro-batch is read when it is asked for: rows of 131 KB take 0.09 ms. A thread that reads them
+beside a step takes 0.2 ms from it, on two cores that both compute."""
+
+
 class ArraySource:
     """Arrays with one row a sample. ``seed`` shuffles the rows, differently in each epoch; None keeps their order."""
-
-    any_thread = True
 
     def __init__(
         self, columns: Sequence[Column], graph: Graph, size: int, static: bool, seed: int | None, shard: Shard
@@ -193,6 +196,8 @@ class ArraySource:
             counts = ", ".join(f"{column.name} has {n:,}" for column, n in zip(columns, lengths, strict=True))
             raise RuntimeFailure(f"the arrays differ in their number of samples: {counts}.")
         self.samples, self.seed, self.shard = lengths[0], seed, shard
+        row = sum(a.nbytes for a in self.arrays) // max(1, self.samples)
+        self.reads_ahead = row * size > AT_ONCE or any(map(_is_file, self.arrays))
         self.step = size * shard.ranks
         rest = self.samples % self.step
         self.dropped = rest if static else rest % shard.ranks
@@ -218,6 +223,11 @@ class ArraySource:
             yield tuple(array[rows] for array in self.arrays)
 
 
+def _is_file(array: Any) -> bool:
+    """Whether the memory of an array is that of a file, whose rows take as long as the disk does."""
+    return array is not None and (isinstance(array, np.memmap) or _is_file(getattr(array, "base", None)))
+
+
 UNSEEDED = 5489
 """The seed of ``mindspore.dataset.config`` that stands for a different order in each process and run."""
 
@@ -229,7 +239,7 @@ class DatasetSource:
     DistributedSampler) is taken as it is. Where ranks share a dataset whose order has no seed, it gets one.
     """
 
-    any_thread = False
+    reads_ahead = False
     """It reads ahead by threads of its own. An error in them, say of a user's function, ends the process where another
     thread reads it than the first that read any dataset."""
 

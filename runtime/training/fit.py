@@ -101,7 +101,7 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
             if not source.columns:
                 given = _checked(session, given, source.names, number, consumed, refuses)
             tensors = _tensors(session.consumer, given)
-            with read_ahead(tensors) if source.any_thread else nullcontext(tensors) as micro_batches:
+            with read_ahead(tensors) if source.reads_ahead else nullcontext(tensors) as micro_batches:
                 if options.end_of_epoch == "drop":
                     dropped = run.whole_cycles(micro_batches) * part.ranks
                 else:

@@ -9,6 +9,7 @@ import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+from boost_compile.runtime.data import sources
 from boost_compile.runtime.state.finite_state import is_finite
 from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.saving import SaveEvery
@@ -213,17 +214,23 @@ def test_callbacks_and_evaluation_are_called_in_turn(exported, digits):
     assert [e.evaluation for e in history.epochs] == [2, 4]
 
 
-@pytest.mark.parametrize("source", ["arrays", "dataset"])
-def test_whoever_interrupts_training_finds_what_was_trained_on_and_no_reader(source):
+@pytest.mark.parametrize("source", ["arrays", "arrays read ahead", "dataset"])
+def test_whoever_interrupts_training_finds_what_was_trained_on_and_no_reader(source, monkeypatch):
+    readers = []
+
     class Leave(Callback):
         def on_step(self, session, number, result):
+            readers.extend(thread for thread in threading.enumerate() if thread.name == "boost-compile-data")
             if number == 2:
                 raise KeyboardInterrupt
 
+    if source == "arrays read ahead":
+        monkeypatch.setattr(sources, "AT_ONCE", 0)
     rows = samples(8).reshape(-1)
     session = bc.Session(running_mean(3))
     with pytest.raises(KeyboardInterrupt):
-        session.fit((rows,) if source == "arrays" else dataset(rows).batch(2), callbacks=[Leave()])
+        session.fit(dataset(rows).batch(2) if source == "dataset" else (rows,), callbacks=[Leave()])
+    assert bool(readers) == (source == "arrays read ahead")
     assert session.data_position.micro_batch == session.position == 2  # and not the three that were read
     assert not [thread for thread in threading.enumerate() if thread.name == "boost-compile-data"]
 
