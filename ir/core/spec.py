@@ -21,7 +21,7 @@ class Spec:
 def parse_spec(text: str, what: str) -> Spec:
     """``what`` is said in errors: "loss", "optimizer"."""
     reader = OptionReader(text, f"{what}: ")
-    name, _ = reader.word(f"the name of a {what}")
+    name, _ = reader.word(f"the name of the {what}")
     options = {key: _plain(raw) for key, raw, _ in reader.options(name)}
     if reader.kind != "end":
         reader.fail(f"expected the end, found {reader.found}")

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from .case import Case
 from .formulas import rules
+from .formulas.records import updates_by_condition
 from .formulas.rules import Rule
 from .verdict import OWN, STATE, UNPROVED
 
@@ -30,6 +31,9 @@ def compare_own_states(case: Case, adding: Collection[str]) -> None:
             case.say(STATE, name, OWN, where, term)
         elif known:
             detail = f"it does not follow its rule {case.where}"
+            weights = [n for n, v in sides.original.state.items() if v.role == "weight"]
+            if any(updates_by_condition(g, weights) for g in sides.original.graphs.values()):
+                detail = "the original updates under a condition of its own, for which no rule is known: law missing"
             case.say(STATE, name, UNPROVED, detail, form, _by_rule(case, known[0]))
         elif form == before:
             case.say(STATE, name, OWN, "left as it is", term)

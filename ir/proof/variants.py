@@ -15,7 +15,7 @@ from ..symbolic.terms import Terms
 from .formulas import freeze
 from .reals import Reals
 from .verdict import STATE, UNPROVED, Proof, Verdict
-from .weight_updates import MEANS, Moved, updates
+from .weight_updates import MEANS, Moved, rewritten, updates
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,15 @@ def idle_gradients(frozen: Frozen, mean: Outcome, terms: Terms, reals: Reals) ->
 def without(
     original: Program, frozen: Collection[str], mean: Outcome, network: Outcome, terms: Terms, opaque: Collection[int]
 ) -> Outcome:
-    """The original's step without the updates of these weights and their slots."""
+    """The original's step without the updates of these weights and their slots. What takes a weight behind its update
+    (a target network) takes it as it was."""
+    before = {t: network.states[name] for name, t in mean.states.items() if name in frozen}
+    left = rewritten(terms, mean.states.values(), before, lambda _, __, operands: operands)
     states = {
-        name: network.states[name] if (v := original.state.get(name)) and (name in frozen or v.weight in frozen) else t
+        name: network.states[name] if (v := original.state.get(name)) and (name in frozen or v.weight in frozen)
+        else left[t]
         for name, t in mean.states.items()
-    }
+    }  # fmt: skip
     used, stack = set[int](), list(states.values())
     while stack:  # the gradients that the other updates take
         t = stack.pop()

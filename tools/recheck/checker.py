@@ -262,7 +262,9 @@ class Check:
         self, numbers: Numbers, network: Outcome, mean: Outcome, case: bool | None, *, moves: bool
     ) -> tuple[dict[str, Val], dict[str, Val]]:
         """What an update is to leave in all states, and the results that formulas give."""
-        wanted = {n: numbers.of((mean if moves else network).states[n]) for n in (*self.original.state, WORLD)}
+        stays = {mean.states[n]: numbers.of(network.states[n]) for n in self.document["frozen"]} if moves else {}
+        left = self.numbers(case, stays) if stays else numbers  # what takes a frozen weight takes it as it was
+        wanted = {n: left.of((mean if moves else network).states[n]) for n in (*self.original.state, WORLD)}
         gives: dict[tuple[str, str], Val] = {}
         if self.document["formula"]:
             start = {n: number(numbers.of(self.start[n])) for n in self.original.state}

@@ -167,11 +167,12 @@ class Context:
         return state if schedule is None else scheduled(schedule, self.base, state)
 
     def judged(self, names: Collection[str] = ()) -> list[str]:
-        """The state that a cycle's update is judged by: what the original's update side writes, but for weights (and
-        their slots) that have a property of their own."""
+        """The state that a cycle's update is judged by: what the original's update side writes, but for weights (with
+        their slots and copies) that have a property of their own."""
         present = set(self.subject.names)
         out = self.grouped | set(names)
-        return [n for n in self.reference.trained if n in present and self.reference.serves(n) not in out]
+        of = {n: self.reference.probe.copies.get(n, self.reference.serves(n)) for n in self.reference.trained}
+        return [n for n, weight in of.items() if n in present and weight not in out]
 
     def frozen(self, ran: Ran, before: Mapping[str, np.ndarray]) -> set[str]:
         """Weights that a cycle left as they were, bit for bit."""

@@ -39,7 +39,8 @@ class Slot:
 @dataclass(frozen=True)
 class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
-    the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights.
+    the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights, and
+    ``copies`` what the network reads and the update side writes from a weight.
     ``unit`` is the rounding unit of the coarsest float type that backward computes in. ``turns``: how often the cell
     goes backward with updates in between. ``vanishing``: gradients up to this become zero where backward computes in
     float16, and not where they are scaled.
@@ -50,6 +51,7 @@ class Probe:
     weights: tuple[str, ...]
     written: frozenset[str]
     served: dict[str, str]
+    copies: dict[str, str]
     unit: float
     turns: int
     vanishing: float
@@ -99,6 +101,7 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         tuple(w.name for w in found.weights),
         frozenset(written),
         served,
+        {copy: info.name for info in found.weights for copy in info.copies},
         unit,
         turns,
         VANISHING if unit == _UNITS[DType.FLOAT16] else 0.0,

@@ -56,6 +56,10 @@ class ReplacedOptimizers(Property):
         named = {weight for weights in groups.values() for weight in weights}
         serves = {} if old is None else {n: old.serves(n) for n in old.initial}
         kept = [n for n, w in serves.items() if w and w not in named and n in new.initial]
+        roles = {n: before_passes.state[n].role for n in serves if n in new.initial and n not in named}
+        beside = [n for n, role in roles.items() if role != "hyperparameter"]
+        follows = {*named, *(n for n, role in roles.items() if role == "statistic")}  # a target network
+        moved = set[str]()
         state, other, worst = new.initial, {} if old is None else old.initial, EXACT
         for number, batch in enumerate(c.batches[:UPDATES], 1):
             gradients = new.micro(state, batch).gradients
@@ -69,7 +73,8 @@ class ReplacedOptimizers(Property):
                 left = old.update(other, batch, given)
                 for name in differing(state, left, kept):
                     return self.failed(f"'{name}' serves a weight that no use names, and is updated in another way")
-                other = {**left, **{w: state[w] for w in named}}
+                moved |= set(differing(left, other, beside))
+                other = {n: state[n] if n in follows else v for n, v in left.items()}
             for update in alone:
                 if not isinstance(update, str):
                     name, off = update(number, before, found, state)
@@ -81,11 +86,8 @@ class ReplacedOptimizers(Property):
         detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
         if kept:
             detail += f"; {counted(len({serves[n] for n in kept}), 'other weight')} as before"
-        if old is not None:
-            beside = [n for n in serves if n in state and n not in named]
-            beside = [n for n in beside if c.original.state[n].role != "hyperparameter"]
-            still = {n for n in beside if not differing(state, new.initial, [n])}
-            for name in differing(other, old.initial, sorted(still)):
+        for name in sorted(moved):
+            if not differing(state, new.initial, [name]):
                 return self.failed(f"'{name}' stands still, and the original's updates move it")
         for reason in (update for update in alone if isinstance(update, str)):
             reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None

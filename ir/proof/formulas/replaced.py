@@ -13,16 +13,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ...analysis.effects.state_access import summarize
 from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.gradient_path import gradient_paths
 from ...analysis.training.own_writes import own_writes
-from ...analysis.training.results import skips_writes
 from ...builders.nodes import Nodes
 from ...core.data import Data, from_numpy, numbers
 from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.names import average_of
-from ...core.op import CALL
 from ...core.primitives import CPU
 from ...core.program import Program, StateVariable
 from ...core.spec import Spec, parse_spec
@@ -33,7 +30,7 @@ from ...rewrite.stages import summed
 from ...symbolic.execution import Unproved
 from . import freeze
 from .optimizers import COUNT, RATE, Optimizer, Step, with_name
-from .records import anatomy_of
+from .records import anatomy_of, updates_by_condition
 from .schedule import rates_of
 from .statement import Stated
 
@@ -196,8 +193,7 @@ def _without(
     if any(stays.get(e.node) in weights for e in fx.list[:first]):
         raise Unproved("the cell writes weights by itself in front of their update: law missing")
     behind = {e.node for e in fx.list[first:] if e.node not in nodes and {s.name for s in e.touched} & gone}
-    known = summarize(graph)
-    if any(e.node.op is CALL and skips_writes(e.node.operand(0), known) is not None for e in updates):
+    if updates_by_condition(graph, gone):
         raise Unproved(
             "the original updates under a condition of its own, where no formula puts an optimizer: law missing"
         )
