@@ -7,22 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.proof.verdict import PURPOSE, SAME
-from boost_compile.ir.text import parse_program
 from boost_compile.passes.replace_optimizer.composed import Composed
 
 import boost_compile as bc
 from tests.ir.proof.attacks import attacks, load
 
 TESTS = Path(__file__).parents[3]
-SECOND = (
-    ("state %m:", "state %b: float32[2,2]\nstate %m:"),
-    ("%z = Mul(%y, %far)", "%b0 = Load(%b, umonad) : float32[2,2] primal {unique_id = \"6\"}\n  %z = Mul(%q, %far)"),
-    ("  %z =", "  %q = Add(%y, %b0) : float32[2,2] primal {unique_id = \"7\"}\n  %z ="),
-    ("%dw = MatMul(%dy,", "%db = Mul(%seed, %far) : float32[2,2] primal {forward_unique_id = \"7\"}\n  %dw = MatMul(%db,"),
-    ("%u6 = UpdateState(%u5, %copied)", "%ub = UpdateState(%u5, %copied)\n  %up_b = AssignSub(%b, %db, %ub)\n"
-     "  %u6 = UpdateState(%ub, %up_b)"),
-)  # fmt: skip
-"""A second weight for the graph of own writes, so that the first can be frozen."""
 OPTIMIZERS = ("lion{weight_decay=0.1}", "muon", "schedule-free-adamw{weight_decay=0.1,lr=0.02}", "lamb{eps=0.001}")
 CYCLES = (
     "",
@@ -172,10 +162,6 @@ def test_what_the_cell_does_to_its_weights_stays_and_is_asked_for() -> None:
 @pytest.mark.parametrize("pipeline", ["freeze{match=[w]}", "gradient-freeze{groups=2,type=interval}"])
 def test_a_copy_of_a_frozen_weight_is_still_made(pipeline: str) -> None:
     """Of the weight as it stands: the prover and the checker say so alike."""
-    text = (TESTS / "passes/replace_optimizer_own_writes.ir").read_text(encoding="utf-8")
-    for old, new in SECOND:
-        assert old in text
-        text = text.replace(old, new)
-    original = parse_program(text)
+    original = bc.load(TESTS / "passes/freeze_copies.ir")
     found = bc.prove(original, bc.compile(original, pipeline))
     assert found.proved, found
