@@ -24,6 +24,7 @@ from ...core.types import DType, TensorType, tensor
 from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
+from . import freeze
 from .records import options_of
 from .statement import Stated
 
@@ -55,7 +56,8 @@ def with_rates(original: Program, program: Program) -> Program:
         return original
     base = original.copy()
     (graph,) = base.graphs.values()
-    rates = list(rates_of(base, graph))
+    # A rate goes with the updates of weights that are frozen.
+    rates = [r for r in rates_of(base, graph) if r.weights.keys() - freeze.for_good(program, r.weights)]
     own = {n: v for n, v in program.state.items() if n not in base.state}
     tables = [n for n, v in own.items() if v.role == "fixed"]
     held = iter([n for n, v in own.items() if v.role == "hyperparameter" and v.dtype.is_float and v.shape == ()])

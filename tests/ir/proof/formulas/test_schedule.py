@@ -81,6 +81,15 @@ def test_rates_of_groups_keep_their_ratios(cycle: str) -> None:
     assert not bc.prove(original, exchanged).proved
 
 
+@pytest.mark.parametrize("frozen", ["w", "b"])
+def test_a_rate_goes_with_the_weights_that_are_frozen(frozen: str) -> None:
+    original = bc.load(TESTS / "passes" / "schedule.ir")
+    program = bc.compile(original, f"freeze{{match={frozen}}},schedule{{total=4,lr=0.5}}")
+    assert "schedule.rates.1" not in program.state
+    found = bc.prove(original, program)
+    assert found.proved, found
+
+
 def test_a_schedule_without_a_list_or_a_count_is_not_proved() -> None:
     original = load("mlp")
     program = bc.compile(original, "gradient-accumulation{steps=2}")
