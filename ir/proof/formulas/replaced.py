@@ -182,8 +182,8 @@ def _without(
     """Takes the updates of these weights out, with the states that only they have. The graph then returns its result
     and their gradients, which are given back, with the effects behind the updates."""
     graph, fx = found.graph, Effects(found.graph)
-    slots = {slot for info in found.weights if info.name in weights for slot in info.slots
-             if slot in own or slot not in program.state}  # fmt: skip  # an average of the cell's own stays
+    kept = {n for n, v in program.state.items() if v.role == "slot"}  # an average of the cell's own, of that name
+    slots = {s for info in found.weights if info.name in weights for s in info.slots if s in own or s not in kept}
     gone = {*weights, *slots, *(n for n, v in base.state.items() if v.role == "hyperparameter"
                                 and (n in own or n not in program.state))}  # fmt: skip
     stays = own_writes(found)

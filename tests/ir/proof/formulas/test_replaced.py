@@ -165,3 +165,15 @@ def test_a_copy_of_a_frozen_weight_is_still_made(pipeline: str) -> None:
     original = bc.load(TESTS / "passes/freeze_copies.ir")
     found = bc.prove(original, bc.compile(original, pipeline))
     assert found.proved, found
+
+
+def test_accumulators_may_have_the_names_of_slots_that_went(tmp_path: Path) -> None:
+    """MindSpore's SGD and Adagrad call their slots ``accum.<weight>``."""
+    text = (TESTS / "passes/replace_optimizer_own_writes.ir").read_text(encoding="utf-8")
+    named = tmp_path / "named.ir"
+    named.write_text(text.replace("%m:", "%accum.w:").replace("%m,", "%accum.w,"), encoding="utf-8")
+    original = bc.load(named)
+    program = replaced(original, "lion", cycle="gradient-accumulation{steps=2}")
+    assert program.state["accum.w"].role == "accumulator"
+    found = bc.prove(original, program)
+    assert found.proved, found
