@@ -98,11 +98,8 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
     if not weights:
         raise Unproved("no weight is trained that another optimizer was asked for")
     given = {"lr" if key in (RATE, "learning-rate") else key.replace("-", "_"): v for key, v in spec.options.items()}
-    told = {
-        **optimizer.defaults,
-        **_old_rate(base, graph, weights, options),
-        **{key: float(value) for key, value in given.items()},
-    }
+    rate = _old_rate(base, graph, weights, options)
+    told = {**optimizer.defaults, **rate, **{key: float(value) for key, value in given.items()}}
     if told.keys() != optimizer.defaults.keys():
         raise Unproved(f"optimizer '{spec.name}' takes none of what is told besides {', '.join(optimizer.defaults)}")
     slots = [f"{optimizer.slots(v)[0]}.{n}" for n, v in weights.items()]
