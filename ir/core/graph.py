@@ -11,7 +11,7 @@ nodes inserted directly after it are not visited; nodes inserted anywhere later 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -230,10 +230,13 @@ class Node(Value):
 
     def set_operands(self, new: Sequence[Value]) -> None:
         """Replaces the whole operand list; linear in the old and new width."""
-        if self._operands:
-            for i, old in enumerate(self._operands):
-                old._drop_use(self, i)
-        self._operands = operands = list(new)
+        for i, old in enumerate(self._operands):
+            old._drop_use(self, i)
+        self._take(list(new))
+
+    def _take(self, operands: list[Value]) -> None:
+        """Makes the list, which is the node's own from now on, the operands of a node that takes nothing."""
+        self._operands = operands
         for i, value in enumerate(operands):
             uses = value.uses
             if self in uses:
@@ -571,7 +574,8 @@ class Graph(Displayed):
 
     def sort(self) -> None:
         """Restores a valid order after operands were rewired: stable, linear. Of a cycle, an error names a node."""
-        done: set[Value] = set()
+        # Only nodes come after others. Of the rest these are nearly all, and a node that takes no other is met quickly.
+        done: set[Value] = {*self.inputs, *self.states.values(), *self._constants.values(), *self._refs.values()}
         open_: set[Node] = set()
         order: list[Node] = []
         moved = False
@@ -611,20 +615,22 @@ class Graph(Displayed):
         if moved:
             self._relink(order)
 
-    def clone(self, name: str | None = None) -> tuple[Graph, dict[Value, Value]]:
-        """A copy with copies of its functions, and the map from old values to new. Data and ops are shared."""
+    def clone(self, name: str | None = None, only: Collection[Node] | None = None) -> tuple[Graph, dict[Value, Value]]:
+        """A copy with copies of its functions, and the map from old values to new. Data and ops are shared. ``only``:
+        the nodes of this graph that are copied, into a graph without a result. What they take of the others is copied
+        as nodes that take nothing and stand nowhere: the caller replaces them."""
         copy = Graph(self.name if name is None else name)
         mapping: dict[Value, Value] = {}
         if self.owner is not None:
             raise VerifyError("clone the owner of a function, not the function")
         for fname in self.functions:
             copy.functions[fname] = Graph(fname, copy)
-        self._copy_body(copy, mapping)
+        self._copy_body(copy, mapping, only)
         for fname, function in self.functions.items():
             function._copy_body(copy.functions[fname], mapping)
         return copy, mapping
 
-    def _copy_body(self, copy: Graph, mapping: dict[Value, Value]) -> None:
+    def _copy_body(self, copy: Graph, mapping: dict[Value, Value], only: Collection[Node] | None = None) -> None:
         copy.attributes = dict(self.attributes)
         copy.info = dict(self.info)
         copy.outputs = self.outputs
@@ -642,6 +648,8 @@ class Graph(Displayed):
                     found = Constant(value.name, value.value, value.type)
                 elif isinstance(value, GraphRef):
                     found = copy.reference(copy.functions[value.graph.name])
+                elif only is not None and isinstance(value, Node) and value.graph is self:
+                    found = value.twin()
                 else:
                     raise VerifyError(f"graph '{self.name}' uses {value!r}, which it does not define")
                 mapping[value] = found
@@ -649,7 +657,7 @@ class Graph(Displayed):
 
         for key, constant in self._constants.items():
             copy._constants[key] = of(constant)  # type: ignore[assignment]
-        nodes = list(self)
+        nodes = list(self) if only is None else [node for node in self if node in only]
         twins = [node.twin() for node in nodes]
         for twin in twins:
             twin.graph = copy
@@ -661,8 +669,8 @@ class Graph(Displayed):
                 operands = [mapping[value] for value in node._operands]
             except KeyError:  # a constant or a function that is met for the first time
                 operands = [of(value) for value in node._operands]
-            twin.set_operands(operands)
-        if self.has_result:
+            twin._take(operands)
+        if self.has_result and only is None:
             copy.result = of(self.result)
 
     def _unlink(self, node: Node) -> None:

@@ -82,8 +82,9 @@ class GradientAccumulation(Pass):
         if asks_for_overflow(step):  # for those who ask the parts of the step for its loss scale
             name_results(program, step)
         plan = self._plan(program, anatomy(step, parts))
+        before = len(step)
         accumulate(program, plan)
-        return self._report(plan, program.graphs)
+        return self._report(plan, before, program.graphs)
 
     def _plan(self, program: Program, found: TrainingAnatomy) -> Plan:
         cut = find_cut(found)
@@ -120,7 +121,7 @@ class GradientAccumulation(Pass):
             raise PassError(f"a gradient of type {gradient} has no fixed shape: it cannot be accumulated")
         return TensorType(gradient.dtype if self.dtype == "same" else gradient.dtype.widened, gradient.shape)
 
-    def _report(self, plan: Plan, graphs: Mapping[str, Graph]) -> PassResult:
+    def _report(self, plan: Plan, before: int, graphs: Mapping[str, Graph]) -> PassResult:
         result, found = self.result(), plan.found
         result.matched = len(found.weights)
         result.changed = len({k.crossing.weight for k in plan.gradients})
@@ -138,7 +139,7 @@ class GradientAccumulation(Pass):
         result.statistics = {
             "accumulators": len(plan.gradients),
             "accumulator bytes": nbytes,
-            "nodes before": len(found.graph),
+            "nodes before": before,
             **{f"nodes in {name}": len(graph) for name, graph in graphs.items()},
         }
         result.summary = (

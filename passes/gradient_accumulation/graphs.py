@@ -19,7 +19,7 @@ from ...ir.rewrite.stages import mark, mark_gradient
 from ..step.micro_batch_weight import weighted_term
 from ..step.names import WEIGHT
 from ..step.normalisation import declare_divisor, divide, forget_divisor
-from ..step.split import drop_network, drop_update_side, forget_unused, pack, parts_of_clone
+from ..step.split import clone_update_side, drop_update_side, forget_unused, pack
 from ..step.tally import declare_tally
 from .plan import Kept, Plan
 
@@ -37,31 +37,31 @@ def accumulate(program: Program, plan: Plan) -> None:
     program.add_state(COUNT, NUMBER, "counter")
     if plan.weight is not None:
         program.add_state(WEIGHT, NUMBER, "accumulator")
-    program.graphs = {"accumulate": _accumulating_graph(plan), "apply": _updating_graph(plan, "apply")}
-    if any(entry.graph == "step" for entry in plan.cycle):
-        program.graphs["step"] = _updating_graph(plan, "step")
+    updating = {name: _updating_graph(plan, name) for name in ("apply", "step") if name == "apply" or plan.fused}
+    program.graphs = {"accumulate": _accumulating_graph(plan), **updating}  # it changes the step, so it comes last
     separate_draws(program)
     program.schedule = replace(program.schedule, cycle=plan.cycle, flush="apply", count=COUNT)
 
 
 def _accumulating_graph(plan: Plan) -> Graph:
-    """Forward and backward; every gradient is added to its accumulator."""
-    graph, twin = plan.found.graph.clone("accumulate")
-    fx = Effects(graph, listed=plan.found.effects.of_clone(graph, twin))
-    drop_update_side(fx, parts_of_clone(plan.found, twin))
-    factor = None if plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
+    """What the step becomes: forward and backward, and every gradient is added to its accumulator."""
+    graph = plan.found.graph
+    graph.name = "accumulate"
+    fx = Effects(graph, listed=plan.found.effects)
+    drop_update_side(fx, plan.found.parts)
+    factor = None if plan.weight is None else scalar_sum(graph, plan.weight, scope=SCOPE)
     for k in plan.gradients:
-        gradient = twin[k.crossing.value]
+        gradient = k.crossing.value
         term = _term(graph, k, gradient, factor)
         added = fx.append("AssignAdd", [graph.state(k.name, k.type), term], scope=SCOPE, sources=[gradient])
         mark(added, {STAGE: "accumulate"})
     if factor is not None:
         mark(fx.append("AssignAdd", [graph.state(WEIGHT, NUMBER), factor], scope=SCOPE), {STAGE: "accumulate"})
     for k in plan.carried:
-        value = twin[k.crossing.value]
+        value = k.crossing.value
         fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
     fx.append("AssignAdd", [graph.state(COUNT, NUMBER), _number(graph, 1.0)], scope=SCOPE)
-    fx.commit(pack(graph, [(name, twin[value]) for name, value in plan.cut.outputs.network]))
+    fx.commit(pack(graph, plan.cut.outputs.network))
     forget_unused(graph)
     return graph
 
@@ -70,13 +70,10 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
     """The update side, which takes the accumulated gradients and clears the accumulators. ``apply`` is nothing more;
     ``step`` has forward and backward of the last micro-batch in front."""
     fused = name == "step"
-    graph, twin = plan.found.graph.clone(name)
+    graph, twin = plan.found.graph.clone(name) if fused else clone_update_side(plan.found, plan.cut, name)
     fx = Effects(graph, listed=plan.found.effects.of_clone(graph, twin))
     numbers = [graph.state(COUNT, NUMBER)]
     factor = None if not fused or plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
-    if not fused:
-        drop_network(fx, parts_of_clone(plan.found, twin))
-        graph.inputs.clear()
     divisor = _divisor(fx, plan, _number(graph, 1.0) if fused and plan.mean else factor)
     loaded = _feed_gradients(fx, plan, twin, divisor, factor, fused=fused)
     _mark_fixed(graph, plan, twin)

@@ -38,6 +38,11 @@ class Plan:
     mean: bool
     cycle: tuple[Entry, ...]
 
+    @property
+    def fused(self) -> bool:
+        """Whether a graph of the cycle has both sides: the ``step``."""
+        return any(entry.graph == "step" for entry in self.cycle)
+
 
 def fixed_gradients(found: TrainingAnatomy) -> dict[str, Point]:
     """The constants that some updates take for a gradient, by weight, and who takes them."""

@@ -1,7 +1,7 @@
 """Cutting a training graph where the gradients cross from backward to the update side.
 
-Both halves are made from clones of the whole graph: drop the effects of the other side, replace what crosses, and let
-:meth:`Effects.commit` remove what nothing needs any more.
+The network side is the graph itself without the effects of the update side, and without what nothing needs then
+(:meth:`Effects.commit`). The update side is a copy of the few nodes that it needs; what crosses is replaced in it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...ir.analysis.functions.calls import callees_first, forget_unreached
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.analysis.training.results import names_of_results
-from ...ir.core.attributes import scalar_tensor
+from ...ir.core.attributes import MonadValue, scalar_tensor
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.naming import result_names
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
 from ...ir.core.types import TensorType, TupleType, is_monad
-from ...ir.core.walk import result_value, walk
+from ...ir.core.walk import live_nodes, result_value, walk
 from ...ir.rewrite.effects.editing import Effects
 
 NETWORK = (FORWARD, BACKWARD)
@@ -59,12 +59,14 @@ class Outputs:
 @dataclass(slots=True)
 class Cut:
     """``gradients`` and ``carried`` (other values that the update side needs from the last micro-batch, such as a
-    loss that its functions pass through) cross from network to update side; ``order_only`` uses carry no value."""
+    loss that its functions pass through) cross from network to update side; ``order_only`` uses carry no value.
+    ``update_side``: its nodes, and those of the network that it can compute itself."""
 
     gradients: list[Crossing]
     carried: list[Crossing]
     order_only: list[Node]
     outputs: Outputs
+    update_side: set[Node]
 
 
 def find_cut(anatomy: TrainingAnatomy) -> Cut:
@@ -86,6 +88,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     needed = _update_side(anatomy, outputs)
     crossings: dict[Node | Input, Crossing] = {}
     order_only: list[Node] = []
+    repeated: set[Value] = set()
     for user in graph:
         if user not in needed:
             continue
@@ -96,6 +99,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
             if not isinstance(value, Node) or anatomy.part(value) not in NETWORK or is_monad(value.type):
                 continue
             if value in invariant and value not in gradient_of:
+                repeated.add(value)
                 continue
             if user.op.name == "Depend" and i == 1:
                 order_only.append(user)
@@ -113,7 +117,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
                 f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
-    return Cut(gradients, carried, order_only, outputs)
+    return Cut(gradients, carried, order_only, outputs, needed | live_nodes(repeated, tokens=False))
 
 
 def sparse_gradients(anatomy: TrainingAnatomy) -> dict[Node, list[Node]]:
@@ -241,9 +245,16 @@ def drop_update_side(fx: Effects, parts: dict[Node, str]) -> None:
     fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) not in NETWORK])
 
 
-def drop_network(fx: Effects, parts: dict[Node, str]) -> None:
-    """Removes the effects of forward and backward (BatchNorm statistics, prints)."""
-    fx.drop([e for e in fx.list if not e.passive and parts.get(e.node) in NETWORK])
+def clone_update_side(found: TrainingAnatomy, cut: Cut, name: str) -> tuple[Graph, dict[Value, Value]]:
+    """A graph of the update side alone, which has no inputs, and as yet no result, and the map from old values to new.
+    What crosses to it is still to be replaced. Nothing waits for the network."""
+    graph, twin = found.graph.clone(name, only=cut.update_side)
+    graph.inputs.clear()
+    for copy in twin.values():
+        if isinstance(copy, Node) and copy.graph is None and is_monad(copy.type):
+            kind = str(copy.type)
+            copy.replace_uses(graph.constant(MonadValue(kind), kind))
+    return graph, twin
 
 
 def pack(graph: Graph, outputs: list[tuple[str, Value]]) -> Value:
@@ -287,8 +298,3 @@ def forget_unused_inputs(graph: Graph) -> None:
                 partial.set_operands([v for i, v in enumerate(partial.operands) if i - 1 not in unused])
     if dropped:
         Effects(graph).commit()
-
-
-def parts_of_clone(anatomy: TrainingAnatomy, mapping: dict[Value, Value]) -> dict[Node, str]:
-    """The anatomy's parts for the nodes of a clone."""
-    return {twin: part for node, part in anatomy.parts.items() if isinstance(twin := mapping[node], Node)}

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD
 from boost_compile.ir.analysis.training.stages import GradientPath
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Graph, Node, Value
-from boost_compile.ir.core.predicates import is_random
+from boost_compile.ir.core.predicates import is_optimizer, is_random
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.passes import (
     clip_gradients,
@@ -114,13 +113,14 @@ def update_every_micro_batch(patch: Patch) -> None:
 
 def dropped_effect(patch: Patch) -> None:
     """One update is lost where the network side is cut away."""
-    real = accumulation.drop_network
 
-    def drop(fx: Effects, parts: dict[Node, str]) -> None:
-        real(fx, parts)
-        fx.drop([e for e in fx.writes() if parts.get(e.node) not in (FORWARD, BACKWARD)][-1:])
+    class Mutant(Effects):
+        def commit(self, result: Value | None = None) -> int:
+            if self.graph.name == "apply":
+                self.drop([e for e in self.writes() if is_optimizer(e.node)][-1:])
+            return super().commit(result)
 
-    patch.setattr(accumulation, "drop_network", drop)
+    patch.setattr(accumulation, "Effects", Mutant)
 
 
 def stale_statistics(patch: Patch) -> None:

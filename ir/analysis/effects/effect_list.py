@@ -38,10 +38,12 @@ class EffectList:
         return [e for e in self.effects if not e.passive]
 
     def of_clone(self, clone: Graph, twin: Mapping[Value, Value]) -> EffectList:
-        """The same list for a clone of the unchanged graph; ``twin`` as :meth:`Graph.clone` gives it."""
-        effects = tuple(e.moved(twin) for e in self.effects)
-        place = {twin[node]: i for node, i in self.place.items()}
-        return EffectList(clone, effects, place, self.known)  # type: ignore[arg-type]  # a node's twin is a node
+        """The same list for a clone of the unchanged graph, as far as that goes; ``twin`` as :meth:`Graph.clone` gives
+        it."""
+        there = {node: copy for node in self.place if isinstance(copy := twin.get(node), Node) and copy.graph is clone}
+        effects = tuple([e.moved(twin) for e in self.effects if e.node in there])
+        place = {copy: self.place[node] for node, copy in there.items()}
+        return EffectList(clone, effects, place, self.known)
 
 
 def written_states(graph: Graph) -> set[str]:

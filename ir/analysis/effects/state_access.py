@@ -42,11 +42,12 @@ class Effect:
         return self.reads | self.writes if self.writes else self.reads
 
     def moved(self, twin: Mapping[Value, Value]) -> Effect:
-        """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it."""
+        """The same effect in a clone; ``twin`` as :meth:`Graph.clone` gives it. What was not cloned still tells one
+        memory from another."""
         node = twin[self.node]
         assert isinstance(node, Node)
-        reads = frozenset([twin[v] for v in self.reads])
-        writes = frozenset([twin[v] for v in self.writes]) if self.writes else self.writes
+        reads = frozenset([twin.get(v, v) for v in self.reads])
+        writes = frozenset([twin.get(v, v) for v in self.writes]) if self.writes else self.writes
         return Effect(node, reads, writes, self.everything, self.io, self.passive, self.initial)
 
 

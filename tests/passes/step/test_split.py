@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.core.errors import PassError
-from boost_compile.ir.core.graph import Graph, Node
+from boost_compile.ir.core.graph import Constant, Graph, Node
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.passes.step.split import (
     Cut,
-    drop_network,
+    clone_update_side,
     drop_update_side,
     find_cut,
     pack,
-    parts_of_clone,
     sparse_gradients,
     split_outputs,
 )
@@ -184,16 +183,33 @@ def test_each_half_drops_the_effects_of_the_other() -> None:
     )
     source = step(body, "%kept")
     found = anatomy(source)
-    for drop, stays, goes in ((drop_update_side, {"st"}, {"t", "up"}), (drop_network, {"t", "up"}, {"st"})):
-        half, mapping = source.clone()
-        fx = Effects(half)
-        parts = parts_of_clone(found, mapping)
-        assert {n.name: p for n, p in parts.items()} == {n.name: p for n, p in found.parts.items()}
-        assert all(n.graph is half for n in parts)
-        drop(fx, parts)
-        writing = {e.node.name for e in fx.writes()}
-        assert stays <= writing
-        assert not goes & writing
+    copy, twin = clone_update_side(found, find_cut(found), "update")
+    update = Effects(copy, listed=found.effects.of_clone(copy, twin))
+    assert {e.node.name for e in update.writes()} == {"t", "up"}
+    assert all(e.node.graph is copy for e in update.list)
+    assert node(source, "st") not in twin or twin[node(source, "st")].graph is None  # type: ignore[attr-defined]
+    network = Effects(source)
+    drop_update_side(network, found.parts)
+    assert {e.node.name for e in network.writes()} == {"st"}
+
+
+def test_the_update_side_is_copied_without_what_it_does_not_need() -> None:
+    """It computes itself what is the same in every step."""
+    body = "%k0 = Load(%mean, umonad) : float32[2] @f\n%kept = Mul(%g, %k0)"
+    source = step(body, "%kept")
+    found = anatomy(source)
+    cut = find_cut(found)
+    update, twin = clone_update_side(found, cut, "update")
+    names = {n.name for n in update}
+    assert {"k0", "kept", "up"} <= names
+    assert not {"g", "y", "loss"} & names
+    g, kept = twin[node(source, "g")], node(update, "kept")
+    assert kept.operands[0] is g
+    assert isinstance(g, Node)
+    assert (g.operands, g.graph) == ((), None)
+    assert isinstance(node(update, "up").operands[-1], Constant)  # the token: it waits for nothing of the network
+    assert not update.inputs
+    assert not update.has_result
 
 
 def test_packing_results() -> None:
