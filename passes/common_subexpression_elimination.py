@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.analysis.training.network import mark
 from ..ir.core.attributes import bits
-from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, State
+from ..ir.core.graph import Constant, Graph, GraphRef, Node, Origin, Value
 from ..ir.core.op import Op
 from ..ir.core.predicates import is_ordering, is_pure, is_random, may_act
 from ..ir.core.program import Program
@@ -67,38 +67,30 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
     firsts: dict[Hashable, Node] = {}
     anywhere: dict[Hashable, Node] = {}
     merged: dict[Node, list[Node]] = {}
-    constants: dict[Hashable, Constant] = {}
-    canonical: dict[Constant, Constant] = {}
+    operands = _Operands(graph)
     ops: dict[Op, tuple[bool, int]] = {}
     types: dict[int, tuple[Type, int]] = {}
     numbers: dict[Hashable, int] = {}  # the same for primitives, and for types, that are equal
     for node in graph:
         op, type_ = node.op, node.type
+        if not operands.met.issuperset(node._operands):
+            operands.meet(node)
+        operands.met.add(node)
+        if isinstance(type_, TensorType) and type_.ref:
+            operands.undated.add(node)
         if op not in ops:
-            ops[op] = _may_merge(node), numbers.setdefault(op.key, len(numbers))
+            ops[op] = op.name == "Load" or _may_merge(node), numbers.setdefault(op.key, len(numbers))
         mergeable, number = ops[op]
-        if mergeable and may_act(node):
-            mergeable = is_pure(node) and not is_ordering(node)
-        mergeable |= op.name == "Load"
-        operands: list[int] = []
-        for operand in node._operands:
-            if isinstance(operand, Constant):
-                same = canonical.get(operand)
-                if same is None:
-                    same = canonical[operand] = constants.setdefault((bits(operand.value), operand.type), operand)
-                    operand.replace_uses(same)
-                operand = same
-            if mergeable:
-                taken = operand.type
-                if isinstance(operand, State) or (isinstance(taken, TensorType) and taken.ref):
-                    # What an undated state, or an alias of it, holds depends on when it is read.
-                    mergeable = op.name == "Load"
-                operands.append(id(operand.graph) if isinstance(operand, GraphRef) else id(operand))
         if not mergeable or isinstance(type_, FunctionType):
             continue
+        if op.name != "Load":
+            if may_act(node) and (is_ordering(node) or not is_pure(node)):
+                continue
+            if not operands.undated.isdisjoint(node._operands):
+                continue
         if id(type_) not in types:
             types[id(type_)] = type_, numbers.setdefault(type_, len(numbers))
-        key = (number, types[id(type_)][1], *operands)
+        key = (number, types[id(type_)][1], *node._operands)
         equal = anywhere.setdefault(key, node)
         if equal is node:
             continue
@@ -117,7 +109,36 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
         result.changed += 1
     for first, others in merged.items():
         first.origin = _merged_origin([first, *others], editor)
-    return sum(same is not constant for constant, same in canonical.items())
+    return operands.merged
+
+
+class _Operands:
+    """What nodes take. Of equal constants, and of references to one function, the first stands for all."""
+
+    def __init__(self, graph: Graph) -> None:
+        aliases = [v for v in graph.inputs if isinstance(v.type, TensorType) and v.type.ref]
+        self.met: set[Value] = {*graph.inputs, *graph.states.values()}
+        self.undated: set[Value] = {*graph.states.values(), *aliases}
+        """States and aliases of them: what one holds depends on when it is read."""
+        self.merged = 0
+        """How many constants another one stands for."""
+        self._firsts: dict[Hashable, Value] = {}
+
+    def meet(self, node: Node) -> None:
+        """Constants and functions that it is the first to take."""
+        for operand in node.operands:
+            if operand in self.met:
+                continue
+            self.met.add(operand)
+            if isinstance(operand, Constant):
+                first = self._firsts.setdefault((bits(operand.value), operand.type), operand)
+                self.merged += first is not operand
+            elif isinstance(operand, GraphRef):
+                first = self._firsts.setdefault(operand.graph, operand)
+            else:
+                continue
+            if first is not operand:
+                operand.replace_uses(first)
 
 
 def _may_merge(node: Node) -> bool:

@@ -55,14 +55,24 @@ Types = tuple[Item, ...]
 
 def lacking(main: Graph, target: str) -> list[Node]:
     """Nodes of a main graph and its functions that need a kernel which the target is known to lack."""
-    needs: dict[Op, bool] = {}  # nodes share few primitives, and most need no kernel
+    # Nodes that share a primitive mostly share its element types, too. None: it needs no kernel.
+    served: dict[Op, tuple[()] | tuple[Types, Item] | None] = {}
     found = []
-    for node in main.all_nodes():
-        op = node.op
-        if op not in needs:
-            needs[op] = op is not CALL and facts(op).family not in _NO_KERNEL
-        if needs[op] and not has_kernel(node, target):
-            found.append(node)
+    for graph in main.all_graphs():
+        for node in graph:
+            op = node.op
+            if op not in served:
+                served[op] = None if op is CALL or facts(op).family in _NO_KERNEL else ()
+            last = served[op]
+            if last is None:
+                continue
+            types = operand_types(node), item(node.type)
+            if types == last:
+                continue
+            if not has_kernel(node, target):
+                found.append(node)
+            elif op.name not in _PACKED.values():  # those are told by more than their types
+                served[op] = types
     return found
 
 
@@ -119,9 +129,13 @@ def runs_on(node: Node, target: str) -> str | None:
 
 def operand_types(node: Node) -> Types:
     """Of all operands but tokens."""
-    types = [value.type for value in node._operands]  # every compilation asks this of every node
-    taken = [t for t in types if t.__class__ is not SimpleType or not is_monad(t)]
-    return tuple([t.dtype if isinstance(t, TensorType) else item(t) for t in taken])
+    return tuple(  # every compilation asks this of every node
+        [
+            t.dtype if t.__class__ is TensorType else item(t)
+            for value in node._operands
+            if (t := value.type).__class__ is not SimpleType or not is_monad(t)
+        ]
+    )
 
 
 @lru_cache(maxsize=4096)

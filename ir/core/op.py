@@ -11,6 +11,9 @@ from .attributes import Attribute, bits
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
+TOKENS_ALONE = frozenset({"UpdateState", "Depend", "Load", "Partial"})
+"""Primitives that take or make tokens and do nothing themselves."""
+
 
 class Op:
     """A primitive with its attributes: immutable, interned, shared by all nodes that apply it.
@@ -19,7 +22,7 @@ class Op:
     arguments are all operands, 0 not recorded. ``instance`` is the name that the exporter recorded.
     """
 
-    __slots__ = ("__weakref__", "acts", "attributes", "instance", "key", "kind", "name")
+    __slots__ = ("__weakref__", "acts", "attributes", "deals_in_tokens", "instance", "key", "kind", "name")
     _interned: ClassVar[WeakValueDictionary[Any, Op]] = WeakValueDictionary()
 
     name: str
@@ -29,6 +32,8 @@ class Op:
     key: tuple[Any, ...]
     acts: bool
     """Whether its attributes say that it acts on memory or the world; asked of every node, so it is looked up once."""
+    deals_in_tokens: bool
+    """Whether it is one of :data:`TOKENS_ALONE`."""
 
     def __new__(
         cls, name: str, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, instance: str = "", kind: int = 0
@@ -45,6 +50,7 @@ class Op:
             op.kind = kind
             op.key = (name, frozenset(ordered))
             op.acts = bool(op.attributes.get("side_effect_mem") or op.attributes.get("side_effect_io"))
+            op.deals_in_tokens = name in TOKENS_ALONE
             cls._interned[key] = op
         return op
 

@@ -33,16 +33,12 @@ def draws(node: Node) -> bool:
     return is_random(node) and facts(node.op).family not in (Family.DEVICE_STATUS, Family.DEVICE_FLAG)
 
 
-_TOKENS_ALONE = frozenset({"UpdateState", "Depend", "Load", "Partial"})
-"""Primitives that take or make tokens and do nothing themselves."""
-
-
 def is_effect(node: Node) -> bool:
     """Whether the node acts on state or the world (calls included), as opposed to computing a value."""
     op, operands = node.op, node._operands  # asked of every node many times, so has_token stands here once more
     if operands and is_monad(operands[-1].type):
-        return op.name not in _TOKENS_ALONE
-    return (op.acts or op is CALL) and op.name not in _TOKENS_ALONE
+        return not op.deals_in_tokens
+    return (op.acts or op is CALL) and not op.deals_in_tokens
 
 
 def may_act(node: Node) -> bool:
@@ -50,7 +46,7 @@ def may_act(node: Node) -> bool:
     op, operands = node.op, node._operands
     if operands and operands[-1].type.__class__ is SimpleType:
         return True
-    return op.acts or op is CALL or op.name in _TOKENS_ALONE
+    return op.acts or op.deals_in_tokens or op is CALL
 
 
 def written_operands(node: Node) -> tuple[int, ...]:

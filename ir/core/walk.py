@@ -66,10 +66,12 @@ def untied_operands(node: Node) -> list[Node]:
     return [v for v in node._operands if isinstance(v, Node) and v.op.name != "UpdateState"]
 
 
-def live_nodes(roots: Iterable[Value], *, tokens: bool = True) -> set[Node]:
-    """Nodes that the roots need, themselves included; one sweep. ``tokens``: also what comes before them by tokens."""
-    stack = [v for v in roots if isinstance(v, Node)]
-    live = set(stack)
+def live_nodes(roots: Iterable[Value], *, tokens: bool = True, known: Iterable[Node] = ()) -> set[Node]:
+    """Nodes that the roots need, themselves included; one sweep. ``tokens``: also what comes before them by tokens.
+    ``known``: nodes that are needed too, and that the sweep need not go through."""
+    live = set(known)
+    stack = [v for v in roots if isinstance(v, Node) and v not in live]
+    live.update(stack)
     while stack:
         for operand in stack.pop()._operands:
             if operand not in live and isinstance(operand, Node) and (tokens or operand.op.name != "UpdateState"):

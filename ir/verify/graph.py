@@ -150,7 +150,13 @@ class _Sweeper:
             if profile.writes:
                 self._writes(node, profile.writes, token)
             if profile.rule is not None:
-                self._inferred(node)
+                try:
+                    expected = profile.rule(op, operands)
+                except (VerifyError, IndexError, TypeError, ValueError):
+                    self._not_inferred(node)
+                else:
+                    if expected is not type_ and not agree(expected, type_):
+                        self._disagrees(node, expected)
             if profile.check is not None:
                 profile.check(self, node)
         if not graph.has_result:
@@ -255,22 +261,23 @@ class _Sweeper:
                 "give the type to graph.create, or add a rule to ir/core/inference.py",
             )  # fmt: skip
 
-    def _inferred(self, node: Node) -> None:
-        try:
-            expected = infer(node.op, node._operands)
-        except VerifyError as e:
-            made = node.origin is not None and node.origin.passes
-            if not made and self._converted(node):
-                return
-            if not any(v.type is UNKNOWN or isinstance(v.type, OpaqueType) for v in node._operands):
-                self.report(Rank.TYPE, node, str(e), "fix the operands, or insert a Cast or Reshape")
+    def _not_inferred(self, node: Node) -> None:
+        made = node.origin is not None and node.origin.passes
+        if not made and self._converted(node):
             return
-        if expected is not node.type and not agree(expected, node.type):
-            self.report(
-                Rank.TYPE, node,
-                f"its type is {short(node.type)}, but {node.op.name} of these operands gives {short(expected)}",
-                "give it that type, or fix the operands",
-            )  # fmt: skip
+        if any(v.type is UNKNOWN or isinstance(v.type, OpaqueType) for v in node._operands):
+            return
+        try:
+            infer(node.op, node._operands)
+        except VerifyError as e:  # which says what the rule could not take
+            self.report(Rank.TYPE, node, str(e), "fix the operands, or insert a Cast or Reshape")
+
+    def _disagrees(self, node: Node, expected: Type) -> None:
+        self.report(
+            Rank.TYPE, node,
+            f"its type is {short(node.type)}, but {node.op.name} of these operands gives {short(expected)}",
+            "give it that type, or fix the operands",
+        )  # fmt: skip
 
     def _converted(self, node: Node) -> bool:
         """Arithmetic on two element types, which files of MindSpore hold."""

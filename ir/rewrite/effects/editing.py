@@ -126,7 +126,20 @@ class Effects:
             if token is not None:
                 value = graph.create("Depend", [value, token])
         graph.result = value
-        keep = live_nodes([value])
-        graph.erase_all([n for n in graph if n not in keep])
+        self._erase_dead(live, [e.node for e in kept])
         graph.sort()
         return before - len(graph)
+
+    def _erase_dead(self, live: set[Node], effects: Iterable[Node]) -> None:
+        """Removes what the result does not need. If it needs the ``effects``, it needs all that is ``live``, and few
+        nodes are left to be looked at: tokens."""
+        graph = self.graph
+        keep = live_nodes([graph.result], known=live)
+        if any(keep.isdisjoint(effect.uses) for effect in effects):  # nothing ties this one to the result
+            keep = live_nodes([graph.result])
+        dead = [node for node in graph if node not in keep]
+        taken = [node for node in dead if not keep.isdisjoint(node.uses)]  # tokens that only live nodes take
+        if taken:
+            keep = live_nodes(taken, known=keep)
+            dead = [node for node in dead if node not in keep]
+        graph.erase_all(dead)

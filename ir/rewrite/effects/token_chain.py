@@ -129,7 +129,7 @@ class TokenChain:
             else:
                 so_far.append(e)
             self._musts[e.node] = musts
-            self._readers[e.node] = [n for n in readers if n is not e.node]
+            self._readers[e.node] = [n for n in readers if n in self.live and n is not e.node]
 
     def _readers_of(self, effect: Effect) -> list[Node]:
         """Nodes that may read, through memory shared with it, the state that a Load names."""
@@ -193,7 +193,8 @@ class TokenChain:
         """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so), or a view of one: they read it
         whenever they run."""
         sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
-        return {state: self._users_of_memory(state, but=self._of) for state in sources}
+        taken = [state for state in sources if not state.uses.keys() <= self._of.keys()]
+        return {state: self._users_of_memory(state, but=self._of) for state in taken}
 
     # -- levels ----------------------------------------------------------------------------------------------
 
@@ -242,8 +243,10 @@ class TokenChain:
             else:
                 if node not in effects:
                     level[node] = at
-                elif all(other in level or other not in live for other in self._waited(node)):
-                    level[node] = self._level_of_effect(node, at)
+                    continue
+                waited = self._waited(node)
+                if all(map(level.__contains__, waited)):
+                    level[node] = self._level_behind(waited, at)
 
     def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
         """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
@@ -262,7 +265,7 @@ class TokenChain:
         del stack[at:]
 
     def _requirements(self, node: Node) -> Iterator[tuple[Value, int]]:
-        """What comes before a node, and why; among it values that are not ``live``."""
+        """What comes before a node, and why; among what it takes are values that are not ``live``."""
         taken = zip(node._operands, repeat(MUST))
         if node not in self._of:
             return taken
@@ -283,12 +286,14 @@ class TokenChain:
 
     def _level_of(self, node: Node) -> int:
         at = max([self._level[operand] for operand in node._operands if operand in self._level], default=0)
-        return self._level_of_effect(node, at) if node in self._of else at
+        if node not in self._of:
+            return at
+        waited = [other for other in self._waited(node) if other in self._level]  # what gave way has no level yet
+        return self._level_behind(waited, at)
 
-    def _level_of_effect(self, effect: Node, at: int) -> int:
-        """``at``: the highest level of what it takes."""
+    def _level_behind(self, waited: Sequence[Node], at: int) -> int:
+        """The level of an effect. ``at``: the highest level of what it takes."""
         level = self._level
-        waited = [other for other in self._waited(effect) if other in level]  # what gave way has no level yet
         for other in waited:
             if level[other] >= at:
                 at = level[other] + 1

@@ -205,3 +205,22 @@ state %a: float32[2]
     fx.drop([effect for effect in fx.list if effect.node is node(g, "w")])
     fx.commit()
     assert "Assign" not in {n.op.name for n in g}
+
+
+def test_a_token_among_values_stays_with_what_comes_before_it() -> None:
+    g = graph(BODY.replace("%r = Depend(%n, %u3)", "%pair = MakeTuple(%u1, %n)\n  %r = Depend(%pair, %u3)"))
+    Effects(g).commit()
+    verify(g)
+    assert node(g, "pair").operands == (node(g, "u1"), node(g, "n"))
+    assert "u2" not in {n.name for n in g}
+
+
+def test_an_effect_without_a_token_goes_where_nothing_takes_its_value() -> None:
+    """So it is in MindSpore, where an effect lives through its token."""
+    loose = (
+        "%f = Sign(%l)\n  %loose = Print(%f) {side_effect_io = true} : bool[]\n  %u3 = UpdateState(%u2, %w2, %loose)"
+    )
+    g = graph(BODY.replace("%u3 = UpdateState(%u2, %w2)", loose))
+    Effects(g).commit()
+    assert not {"f", "loose"} & {n.name for n in g}
+    assert {"w1", "w2"} <= {n.name for n in g}
