@@ -9,6 +9,7 @@ from typing import Any
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
 from ..ir.analysis.training.gradient_path import PASSING, gradient_paths, updating_graphs
+from ..ir.analysis.training.own_writes import own_writes
 from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
 from ..ir.core.attributes import scalar_tensor
@@ -39,9 +40,10 @@ class ParameterGroups(Pass):
     of the pass forms one group; later ones come on top. ``lr_factor`` multiplies the learning rate as the optimizer
     takes it, whatever its schedule. It multiplies the step of the weight instead if the optimizer is not one primitive,
     or if the factor is zero and the optimizer divides by the rate (FTRL). ``weight_decay`` replaces the decay: the term
-    that is added to the gradient, or the optimizer's own coefficient. ``centralize`` tags for
-    ``lower-gradient-centralization`` or takes the tag away. ``fusion`` numbers the group whose gradients are
-    communicated together. ``split_points`` numbers groups by position, 1 before the first of them.
+    that is added to the gradient, or the optimizer's own coefficient. What the cell does to a weight by itself behind
+    the update (it bounds it) stays as it is. ``centralize`` tags for ``lower-gradient-centralization`` or takes the
+    tag away. ``fusion`` numbers the group whose gradients are communicated together. ``split_points`` numbers groups by
+    position, 1 before the first of them.
 
     Changes training.
 
@@ -140,6 +142,9 @@ class _Group:
     def run(self) -> list[str]:
         places = {name: self._places(name) for name in self.graph.states if name in self.names}
         updates = {name: list(self._updates(found)) for name, found in places.items()}
+        if any(len(found) > 1 for found in updates.values()):  # what the cell does to a weight by itself is no update
+            own = own_writes(self.graph)
+            updates = {name: [node for node in found if node not in own] for name, found in updates.items()}
         paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
         for name, found in updates.items():
             if self.weight_decay is not None and found:
@@ -211,7 +216,7 @@ class _Group:
         return cast(body, factor, tensor_type(like).dtype, scope=SCOPE)
 
     def _scale_step(self, name: str, updates: list[Node]) -> None:
-        """w = old + factor * (new - old), after all that writes the weight: for optimizers made of many primitives."""
+        """w = old + factor * (new - old), right after the update: for optimizers made of many primitives."""
         bodies = {node.graph for node in updates}
         place = {location(node.operand(i)) for node in updates for i in written_operands(node)[:1]}
         (body,) = bodies if len(bodies) == 1 else (None,)
@@ -221,11 +226,15 @@ class _Group:
                 f"graph '{self.graph.name}' updates weight '{name}' in several functions: lr_factor has no place there"
             )
         fx = self.effects[body]
+        behind = max(i for i, effect in enumerate(fx.list) if effect.node in updates) + 1
+        rest = fx.list[behind:]
+        del fx.list[behind:]  # the cell may bound or copy the new weight
         # A copy: the memory of the weight is what the update writes.
         old = body.create("TensorMove", [fx.load(where, scope=SCOPE)], scope=SCOPE)
         new = fx.load(where, scope=SCOPE, initial=False)
         step = body.create("Mul", [body.create("Sub", [new, old], scope=SCOPE), self._factor(body, new)], scope=SCOPE)
         fx.append("Assign", [where, body.create("Add", [old, step], scope=SCOPE)], scope=SCOPE)
+        fx.list += rest
 
     # -- weight decay ----------------------------------------------------------------------------------------
 

@@ -79,6 +79,8 @@ def nearest(word: str, known: list[str]) -> str:
     import difflib
 
     names = sorted(set(known))
+    if not names:
+        return " (there are none)"
     few = len(names) <= MOST_NAMED
     close = difflib.get_close_matches(word, names, n=1 if few else 3, cutoff=0.5)
     if close:

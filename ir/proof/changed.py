@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from ..analysis.training.own_writes import own_writes
 from ..core.graph import Node
 from ..core.primitives import facts
 from ..core.program import Program
@@ -71,6 +72,11 @@ def changed(
     many = {u.gradient: given[TAKEN, n] for n, u in order.items() if u.at and (TAKEN, n) in given}
     new = rewritten(terms, mean.states.values(), many, change)
     states = {name: new[t] for name, t in mean.states.items()}
+    steps = {name for what, name in given if what == STEP}
+    own = {name for graph in original.graphs.values() for name in own_writes(graph).values()} if steps else set()
+    if steps & own:
+        name = min(steps & own)
+        raise Unproved(f"the cell writes weight '{name}' by itself behind its update: law missing for a scaled step")
     for (what, name), factor in given.items():
         if what == STEP and mean.states[name] in moved:  # what no gradient moves has no step to be scaled
             share = reals.polynomial(factor).get(ONE, Fraction(0))

@@ -210,7 +210,7 @@ def _whole(point: Point, n: Nodes) -> Value:
 def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], beside: Collection[Node]) -> _Old:
     """The updates of these weights, and what only they need. ``beside``: effects that stay in any case. What the cell
     does to weights by itself (it clips them) stays too."""
-    own_of_cell = own_writes(anatomy(graph))
+    own_of_cell = own_writes(graph)
     updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
     updating = [e for e in updating if e.node not in own_of_cell]
     slots = {name for name, v in program.state.items() if v.weight in weights and v.role == "slot"}

@@ -47,6 +47,12 @@ MOVE = """
     return %done
   }
 """
+BOUND = """
+  %t_P = UpdateState(%t, %moved_P)
+  %new_P = Load(%P, %t_P)
+  %least_P = Minimum(%new_P, float32[]<0.3>)
+  %up_P = Assign(%P, %least_P, %t_P)
+"""
 IN_FUNCTION = "  %up_P = call(@move_P, %P, RATE, %g_P, %t) : float32[2,2]"
 OPTIMIZERS = {
     "descent": (f"{DECAYED}  %up_P = ApplyGradientDescent(%P, RATE, %g_P, %t) : float32[2,2]", ""),
@@ -95,8 +101,14 @@ OPTIMIZERS = {
             "BODY", "%now = Load(%q, %u)\n    %move = Mul(%g, %now)\n    %up = AssignAdd(%p, %move, %u) : float32[2,2]"
         ),
     ),
+    "descent, bounded": (f"{DECAYED}  %moved_P = ApplyGradientDescent(%P, RATE, %g_P, %t) : float32[2,2]{BOUND}", ""),
+    "composed, bounded": (
+        f"  %now_P = Load(RATE, umonad)\n  %move_P = Mul(%dP, %now_P)\n  %moved_P = AssignSub(%P, %move_P, %t){BOUND}",
+        "",
+    ),
 }
-"""An update of the weight P, with its learning rate and decay; and a function that it calls."""
+"""An update of the weight P, with its learning rate and decay; and a function that it calls. What bounds the weight
+behind it is the cell's own."""
 IN_FUNCTIONS = ("in a function", "decay in a function")
 
 
@@ -128,7 +140,7 @@ def same(found: Program, wanted: Program, factor: float = 1.0) -> None:
             np.testing.assert_allclose(memory[name], reference[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("before", ["", "overflow-check,"])
+@pytest.mark.parametrize("before", ["", "overflow-check,", "gradient-accumulation{steps=2},"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_own_rate_is_another_rate_in_the_file(optimizer: str, before: str) -> None:
     """Of a primitive the rate is multiplied, and so is what it makes of its slots; of others the step."""
@@ -145,7 +157,9 @@ def test_a_rate_of_zero_leaves_the_weight(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.0])
-@pytest.mark.parametrize("optimizer", [*("descent", "sgd", "sgd behind a decay", "adam"), *IN_FUNCTIONS])
+@pytest.mark.parametrize(
+    "optimizer", [*("descent", "sgd", "sgd behind a decay", "adam", "descent, bounded"), *IN_FUNCTIONS]
+)
 def test_an_own_decay_is_another_decay_in_the_file(optimizer: str, decay: float) -> None:
     grouped = compile_program(step(optimizer), f"parameter-groups{{match=[w],weight_decay={decay}}}")
     same(grouped, step(optimizer, decay=decay))

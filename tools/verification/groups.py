@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.analysis.training.own_writes import own_writes
 from ...ir.core.wording import counted
 from .centralization import linear_states
 from .changes import make_change
@@ -22,7 +23,8 @@ class ParameterGroups(Property):
     in slots times the factor too. ``weight_decay``: what the original decays by is measured on it (what an update makes
     of no gradient, by what it makes of the weight as gradient); the difference to the group's decay is then added to
     the gradient. Where the optimizer decays apart from the gradient, the step may differ from the original's by a
-    multiple of the weight alone. The tolerance is that of any update."""
+    multiple of the weight alone. A weight that the cell itself writes behind its update (it bounds it) makes no such
+    step: only its slots are judged. The tolerance is that of any update."""
 
     name = "parameter groups"
     promise = "weights of a group get its learning rate and decay, the others keep theirs"
@@ -72,9 +74,11 @@ class ParameterGroups(Property):
         if not ran.last.updated:
             raise NotApplicable("the cycle overflows with this data")
         deviations: list[Deviation] = [EXACT]
+        written = {name for graph in c.base.graphs.values() for name in own_writes(graph).values()}
+        bounded = sorted(name for name in c.grouped if name in written and factors[name] != 1)
         for name in c.reference.trained:
             weight = c.reference.serves(name)
-            if weight not in c.grouped or name not in ran.state:
+            if weight not in c.grouped or name in bounded or name not in ran.state:
                 continue
             factor = factors[weight]
             candidates = [_judge(name, ran.state, wanted.expected, factor if name == weight else 1.0)]
@@ -84,6 +88,8 @@ class ParameterGroups(Property):
                 candidates = [_along(name, ran.state, wanted.expected, start[name], factor)]
             deviations.append(min(candidates, key=lambda d: d.excess))
         detail = counted(len(c.grouped), "weight")
+        if bounded:
+            detail += f", but for the steps of {counted(len(bounded), 'weight')} that the cell writes by itself besides"
         return self.verdict(deviations, detail, shown=moved(wanted, sorted(c.grouped)))
 
     @staticmethod

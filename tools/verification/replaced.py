@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.own_writes import own_writes
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import Program
@@ -124,7 +123,7 @@ def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> Upda
     spec = parse_spec(use.options()["to"], "optimizer")
     if stages := exporter_stages(old) - {"weight-decay", "centralize"}:
         return f"the training cell treats gradients by itself ({', '.join(sorted(stages))})"
-    if twice := sorted({name for graph in old.graphs.values() for name in own_writes(anatomy(graph)).values()}):
+    if twice := sorted({name for graph in old.graphs.values() for name in own_writes(graph).values()}):
         return f"the training cell writes '{twice[0]}' by itself besides"
     given = {"lr", RATE} & {key.replace("-", "_") for key in spec.options}
     held = [v for n, v in old.state.items() if n.startswith(RATE)]

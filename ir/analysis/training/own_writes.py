@@ -22,67 +22,104 @@ example, ``%bounded``::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ...core.graph import Node, State, Value
+from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.walk import carried_operands, walk
-from ..effects.state_access import describe, states_behind
-from .anatomy import TrainingAnatomy
-from .network import BACKWARD, FORWARD
+from ..effects.state_access import Summary, describe, states_behind, summarize
+from ..functions.calls import bindings
+from .anatomy import TrainingAnatomy, anatomy
+from .gradient_path import is_fed, weights_of
+from .network import BACKWARD, FORWARD, network_parts
 
 
-def own_writes(found: TrainingAnatomy) -> dict[Node, str]:
-    """The writes of trained weights that take no gradient, each with its weight, of weights that another write updates.
-    What stands in a function counts as the optimizer's. Linear in nodes for each kind of slot that moves another."""
-    several = {info.name: info.updates for info in found.weights if len(info.updates) > 1}
+def own_writes(graph: Graph, found: TrainingAnatomy | None = None) -> dict[Node, str]:
+    """The writes of trained weights that take no gradient, each with its weight, of weights that another write updates,
+    in the graph and its functions. ``graph`` takes its gradients from its backward part or from accumulators;
+    ``found``: its anatomy, if at hand. Linear in nodes for each kind of slot that moves another."""
+    if found is None and is_fed(graph):
+        side = _Side(graph, network_parts(graph), bindings(graph), summarize(graph))
+        names = {name for node in graph for name in weights_of(node)}
+        written: dict[str, Sequence[Node]] = side.writes_of(names)
+    else:
+        found = anatomy(graph) if found is None else found
+        side = _Side(graph, found.parts, found.bound, found.known)
+        names = {name for info in found.weights for name in (info.name, *info.copies)}
+        written = {info.name: info.updates for info in found.weights}
+    several = {name: nodes for name, nodes in written.items() if len(nodes) > 1}
     if not several:
         return {}
-    moved = _moved(found)
+    moved = side.moved(names)
     own: dict[Node, str] = {}
     for name, updates in several.items():
-        without = [node for node in updates if not _takes_gradient(found, node, moved)]
+        without = [node for node in updates if not side.takes_gradient(node, moved)]
         if len(without) < len(updates):
             own.update(dict.fromkeys(without, name))
     return own
 
 
-def _moved(found: TrainingAnatomy) -> set[str]:
-    """The states, besides weights and what the network reads, into which this step puts something of a gradient."""
-    no_slots = {name for info in found.weights for name in (info.name, *info.copies)}
-    writes: list[tuple[Node, set[str]]] = []
-    for node in found.graph.all_nodes():
-        effect = (
-            None if node in found.parts and found.part(node) in (FORWARD, BACKWARD) else describe(node, found.known)
-        )
-        if effect is not None and effect.writes:
-            names = {s.name for v in effect.writes for s in states_behind(v, found.bound)} - no_slots
-            if names:
-                writes.append((node, names))
-    moved: set[str] = set()
-    while True:
-        rest = []
-        for node, names in writes:
-            if _takes_gradient(found, node, moved):
-                moved |= names
-            else:
-                rest.append((node, names))
-        if len(rest) == len(writes):
-            return moved
-        writes = rest
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The update side of a graph."""
 
+    graph: Graph
+    parts: Mapping[Node, str]
+    bound: Mapping[Input, Sequence[Value]]
+    known: dict[str, Summary]
 
-def _takes_gradient(found: TrainingAnatomy, write: Node, moved: Collection[str]) -> bool:
-    if write.graph is not found.graph or write.op is CALL:
-        return True
+    def _effects(self) -> Iterator[tuple[Node, set[str]]]:
+        """The nodes that write state, with its names."""
+        for node in self.graph.all_nodes():
+            if self.parts.get(node) in (FORWARD, BACKWARD):
+                continue
+            effect = describe(node, self.known)
+            if effect is not None and effect.writes:
+                yield node, {s.name for v in effect.writes for s in states_behind(v, self.bound)}
 
-    def following(value: Value) -> Iterator[Value]:
-        if isinstance(value, Node) and found.part(value) not in (FORWARD, BACKWARD):
-            yield from carried_operands(value)
+    def writes_of(self, names: Collection[str]) -> dict[str, Sequence[Node]]:
+        found: dict[str, list[Node]] = {name: [] for name in names}
+        for node, written in self._effects():
+            for name in written & found.keys():
+                found[name].append(node)
+        return dict(found)
 
-    def gives(value: Value) -> bool:
-        if isinstance(value, State):
-            return value.name in moved
-        return isinstance(value, Node) and (found.part(value) == BACKWARD or value.op is CALL)
+    def moved(self, no_slots: Collection[str]) -> set[str]:
+        """The states, besides weights and what the network reads, into which this step puts something of a
+        gradient."""
+        writes = [(node, names.difference(no_slots)) for node, names in self._effects()]
+        moved: set[str] = set()
+        while True:
+            rest = []
+            for node, names in writes:
+                if names and self.takes_gradient(node, moved):
+                    moved |= names
+                else:
+                    rest.append((node, names))
+            if len(rest) == len(writes):
+                return moved
+            writes = rest
 
-    return any(gives(v) for v in walk(carried_operands(write), following))
+    def takes_gradient(self, write: Node, moved: Collection[str]) -> bool:
+        """What a call does, or an input of a function that nobody is seen to call, may take one."""
+        if write.op is CALL:
+            return True
+
+        def following(value: Value) -> Iterable[Value]:
+            if isinstance(value, Input):
+                return self.bound.get(value, ())
+            if not isinstance(value, Node) or self.parts.get(value) in (FORWARD, BACKWARD):
+                return ()
+            return carried_operands(value)
+
+        def gives(value: Value) -> bool:
+            if isinstance(value, State):
+                return value.name in moved
+            if isinstance(value, Input):
+                return value not in self.bound and value not in self.graph.inputs
+            if not isinstance(value, Node):
+                return False
+            return self.parts.get(value) == BACKWARD or value.op is CALL or bool(weights_of(value))
+
+        return any(gives(v) for v in walk(carried_operands(write), following))

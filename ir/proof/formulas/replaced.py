@@ -186,7 +186,7 @@ def _without(
     slots = {s for info in found.weights if info.name in weights for s in info.slots if s in own or s not in kept}
     gone = {*weights, *slots, *(n for n, v in base.state.items() if v.role == "hyperparameter"
                                 and (n in own or n not in program.state))}  # fmt: skip
-    stays = own_writes(found)
+    stays = own_writes(graph, found)
     updates = [e for e in fx.list if not e.passive and {s.name for s in e.writes} & gone and e.node not in stays]
     nodes = {e.node for e in updates}
     first = next((i for i, e in enumerate(fx.list) if e.node in nodes), 0)

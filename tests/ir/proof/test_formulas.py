@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from boost_compile.ir.analysis.training.stages import Point
@@ -18,6 +19,7 @@ import boost_compile as bc
 
 from .attacks import attacks, load
 
+TESTS = Path(__file__).parents[2]
 NORM, EACH, VALUE = (f"clip-gradients{{by={by},limit=0.05}}" for by in ("global-norm", "tensor-norm", "value"))
 CENTRAL = "lower-gradient-centralization"
 BIAS = "parameter-groups{match=[*.bias],lr_factor=2.0,weight_decay=0.5}"
@@ -114,6 +116,25 @@ def test_other_axes_are_another_formula() -> None:
     assert {v.name for v in found.failures} >= {tagged.name}
     del tagged.info["centralize"]
     assert not prove(original, program)[0].proved
+
+
+def test_what_the_cell_does_to_a_weight_by_itself_is_no_part_of_its_step(tmp_path: Path) -> None:
+    """It bounds the weight behind the update. A scaled step in front of that has no law."""
+    path = TESTS / "passes/replace_optimizer_own_writes.ir"
+    faster = "parameter-groups{lr_factor=4}"
+    original = bc.load(path)
+    assert proof_of(original, bc.compile(original, faster)).proved
+    momentum = "ApplyMomentum(%w, %m, %learning_rate, %dw, float32[]<0.9>, %u1) : float32[2,2]"
+    text = path.read_text(encoding="utf-8")
+    assert momentum in text
+    by_hand = tmp_path / "by_hand.ir"
+    by_hand.write_text(text.replace(momentum, "AssignSub(%w, %dw, %u1)"), encoding="utf-8")
+    composed = bc.load(by_hand)
+    found = bc.prove(composed, bc.compile(composed, faster))
+    assert not found.proved
+    assert {v.detail for v in found.proof.failures} == {
+        "the cell writes weight 'w' by itself behind its update: law missing for a scaled step"
+    }
 
 
 FOR_GOOD = "freeze{match=hidden.*}"

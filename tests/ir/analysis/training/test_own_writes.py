@@ -6,7 +6,6 @@ import inspect
 
 import pytest
 from boost_compile.ir.analysis.training import own_writes
-from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.text import parse_program
 
 from tests.ir.worked import worked
@@ -31,7 +30,7 @@ GRAPH = inspect.cleandoc("""
 
 def test_a_cell_that_bounds_its_weight() -> None:
     graph, nodes, _ = worked(own_writes)
-    assert own_writes.own_writes(anatomy(graph)) == {nodes["bounded"]: "w"}
+    assert own_writes.own_writes(graph) == {nodes["bounded"]: "w"}
 
 
 @pytest.mark.parametrize(
@@ -45,4 +44,4 @@ def test_a_cell_that_bounds_its_weight() -> None:
 )
 def test_what_takes_a_gradient_is_an_update(first: str, then: str, own: list[str]) -> None:
     (graph,) = parse_program(GRAPH.replace("FIRST", first).replace("THEN", then)).graphs.values()
-    assert [node.name for node in own_writes.own_writes(anatomy(graph))] == own
+    assert [node.name for node in own_writes.own_writes(graph)] == own
