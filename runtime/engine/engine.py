@@ -222,6 +222,14 @@ class Engine:
         # asnumpy() shares the memory that the next step writes.
         return np.array(parameter.asnumpy())
 
+    def look(self, name: str) -> Any:
+        """As :meth:`read`, but not copied where the state's memory is the host's: to be looked at before the next step,
+        and not to be written."""
+        if self.types[name].dtype is DType.BFLOAT16:
+            return self.read(name)
+        view = self._memory_of(name) if self.device == "CPU" and self.context.clears else None
+        return self.parameters[name].asnumpy() if view is None else view
+
     def like(self, name: str, piece: slice | None = None) -> Any:
         """An array of the type that :meth:`read` gives for a state or a piece of it, without memory of its own, whoever
         holds it."""

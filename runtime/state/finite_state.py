@@ -11,7 +11,6 @@ import numpy as np
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.names import OVERFLOW
 from ...ir.core.program import CYCLE_ROLES, Program
-from ...ir.core.types import DType
 from ...ir.core.wording import agreed, counted
 
 if TYPE_CHECKING:
@@ -98,16 +97,10 @@ class FiniteState:
         log.warning("%s. Training goes on, as was asked for.", text)
 
     def _not_finite(self) -> Iterator[str]:
-        return (name for name in self._roles if not is_finite(self._array(name)))
-
-    def _array(self, name: str) -> Any:
-        """The values, not copied where the device's memory is this one's."""
-        if self._engine.types[name].dtype is DType.BFLOAT16:
-            return self._engine.read(name)
-        return self._engine.parameters[name].asnumpy()
+        return (name for name in self._roles if not is_finite(self._engine.look(name)))
 
     def _count(self, name: str) -> str:
-        array = self._array(name)
+        array = self._engine.look(name)
         bad = int(array.size - np.isfinite(array).sum())
         return f"{bad:,} of {counted(array.size, 'value')} {'is' if bad == 1 else 'are'} NaN or infinite"
 
