@@ -26,7 +26,7 @@ from ...ir.core.types import DType, TupleType
 from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.evaluation.outputs import ancestors, network_outputs
 from ..step.cells import named_cell
-from .lists import ADDED, BLACK, FLOAT_OPERANDS, WHITE
+from .lists import ADDED, BLACK, FLOAT_OPERANDS, NO_HALF, WHITE
 from .narrow import halved, is_single, makes_float, narrowable, overflows
 
 HALF, FULL, OUTSIDE = "half", "full", "outside"
@@ -189,8 +189,8 @@ def _is_state(value: Value) -> bool:
 
 def _lacks_kernel(node: Node, narrowed: Collection[int], rule: Rule) -> str | None:
     name = node.op.name
-    if rule.dtype is DType.BFLOAT16 and name in _NO_BFLOAT16:
-        return f"MindSpore takes no bfloat16 for {name}"
+    if name in NO_HALF or (rule.dtype is DType.BFLOAT16 and name in _NO_BFLOAT16):
+        return f"MindSpore takes no {rule.dtype} for {name}"
     types = list(operand_types(node))
     for i in range(len(types)):
         if i in narrowed:

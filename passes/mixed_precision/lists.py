@@ -57,3 +57,12 @@ FLOAT_RESULTS: Mapping[str, tuple[int, ...]] = {
 BY_TARGET = {"cpu": "O2", "gpu": "O2", "ascend": "O3"}
 """``level=auto``. Source: ``amp_level="auto"`` of MindSpore's ``Model``, which is O2 on GPU and O3 on Ascend; a CPU,
 of which it says nothing, takes the level that keeps normalisations in float32."""
+
+NO_HALF = frozenset({
+    "Betainc", "CTCGreedyDecoder", "CTCLossV2", "CTCLossV2Grad", "CholeskySolve", "Complex", "Eig", "ExtractGlimpse",
+    "FFTWithSize", "FractionalAvgPool", "FractionalAvgPoolGrad", "FractionalMaxPool", "FractionalMaxPoolGrad", "Hypot",
+    "Igamma", "IgammaGradA", "Igammac", "LinSpace", "MatrixInverse", "MatrixTriangularSolve", "Mvlgamma",
+    "MvlgammaGrad", "NextAfter", "Orgqr", "Polar", "STFT", "Svd", "Zeta",
+})  # fmt: skip
+"""MindSpore checks the element types of these before it looks for a kernel, and refuses half precision on any target,
+where the list of Ascend's kernels tells no types. Found by running them with 2.10, as a test does."""

@@ -88,6 +88,8 @@ def test_what_every_target_runs_in_float32_alone_stays_in_float32() -> None:
     """The CPU would cast to float32 and back; of a primitive that no list of kernels names nothing is known."""
     found, reasons = labels_of("  %z = NuclearNorm(%y) : float32[5,4] @f2")
     assert (found["z"], reasons) == (FULL, {"z": "MindSpore has no float16 kernel for NuclearNorm on any target"})
+    found, reasons = labels_of("  %z = Hypot(%y, %y) : float32[5,4] @f2", dtype=DType.FLOAT16, target="ascend")
+    assert (found["z"], reasons) == (FULL, {"z": "MindSpore takes no float16 for Hypot"})
     found, reasons = labels_of("  %z = OfNoList(%y) : float32[5,4] @f2")
     assert (found["z"], reasons) == (HALF, {})
 

@@ -9,8 +9,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from boost_compile.passes.mixed_precision.lists import BLACK_CELLS, WHITE_CELLS, WHITE_PRIMITIVES
-from mindspore import nn
+from boost_compile.passes.mixed_precision.lists import BLACK_CELLS, NO_HALF, WHITE_CELLS, WHITE_PRIMITIVES
+from mindspore import nn, ops
+from mindspore.ops.operations import _grad_ops, image_ops, nn_ops
 from mindspore.train import amp
 
 import boost_compile as bc
@@ -50,3 +51,55 @@ def test_a_cell_computes_by_the_primitives_of_its_row(name: str, tmp_path: Path)
     assert found & set(rows[name])
     others = {p for cells in rows.values() for p in cells} - set(rows[name])
     assert not found & others
+
+
+def half(*shape: int) -> ms.Tensor:
+    return ms.Tensor(np.full(shape, 0.5, np.float16))
+
+
+def whole(*shape: int) -> ms.Tensor:
+    return ms.Tensor(np.full(shape, 2, np.int32))
+
+
+POOLED = (half(1, 4, 4, 1), half(1, 2, 2, 1), half(1, 2, 2, 1))
+SPEECH = (half(7, 3, 5), whole(3, 2), whole(3), whole(3))
+REFUSED: dict[str, Callable[[], object]] = {
+    "Betainc": lambda: ops.operations.Betainc()(half(3), half(3), half(3)),
+    "CTCGreedyDecoder": lambda: ops.ctc_greedy_decoder(half(7, 3, 5), whole(3)),
+    "CTCLossV2": lambda: ops.ctc_loss(*SPEECH),
+    "CTCLossV2Grad": lambda: nn_ops.CTCLossV2Grad(0)(half(3), *SPEECH, half(3), half(3, 7, 5)),
+    "CholeskySolve": lambda: ops.cholesky_solve(half(3, 3), half(3, 3)),
+    "Complex": lambda: ops.Complex()(half(3), half(3)),
+    "Eig": lambda: ops.operations.Eig()(half(3, 3)),
+    "ExtractGlimpse": lambda: image_ops.ExtractGlimpse()(half(1, 4, 4, 1), whole(2), half(1, 2)),
+    "FFTWithSize": lambda: ops.operations.FFTWithSize(signal_ndim=1, inverse=False, real=True)(half(8)),
+    "FractionalAvgPool": lambda: nn_ops.FractionalAvgPool([1.0, 1.5, 1.5, 1.0])(half(1, 4, 4, 1)),
+    "FractionalMaxPool": lambda: nn_ops.FractionalMaxPool([1.0, 1.5, 1.5, 1.0])(half(1, 4, 4, 1)),
+    "FractionalMaxPoolGrad": lambda: _grad_ops.FractionalMaxPoolGrad()(*POOLED, whole(3), whole(3)),
+    "FractionalAvgPoolGrad": lambda: _grad_ops.FractionalAvgPoolGrad()(whole(4), POOLED[0], whole(3), whole(3)),
+    "Hypot": lambda: ops.hypot(half(3), half(3)),
+    "Igamma": lambda: ops.igamma(half(3), half(3)),
+    "IgammaGradA": lambda: _grad_ops.IgammaGradA()(half(3), half(3)),
+    "Igammac": lambda: ops.igammac(half(3), half(3)),
+    "LinSpace": lambda: ops.operations.LinSpace()(half(), half(), 4),
+    "MatrixInverse": lambda: ops.inverse(half(3, 3)),
+    "MatrixTriangularSolve": lambda: ops.operations.MatrixTriangularSolve()(half(3, 3), half(3, 3)),
+    "Mvlgamma": lambda: ops.mvlgamma(half(3), 1),
+    "MvlgammaGrad": lambda: _grad_ops.MvlgammaGrad(1)(half(3), half(3)),
+    "NextAfter": lambda: ops.operations.NextAfter()(half(3), half(3)),
+    "Orgqr": lambda: ops.orgqr(half(3, 3), half(3)),
+    "Polar": lambda: ops.polar(half(3), half(3)),
+    "STFT": lambda: ops.stft(half(16), 8),
+    "Svd": lambda: ops.svd(half(3, 3)),
+    "Zeta": lambda: ops.zeta(half(3), half(3)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_mindspore_refuses_half_precision(name: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"Float16"):
+        REFUSED[name]()
+
+
+def test_what_mindspore_refuses_is_what_the_list_has() -> None:
+    assert REFUSED.keys() == NO_HALF
