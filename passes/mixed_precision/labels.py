@@ -26,17 +26,13 @@ from ...ir.core.types import DType, TupleType
 from ...ir.core.walk import carried_operands, through, walk
 from ...ir.rewrite.evaluation.outputs import ancestors, network_outputs
 from ..step.cells import named_cell
-from .lists import ADDED, BLACK, FLOAT_OPERANDS, NO_HALF, WHITE
+from .lists import ADDED, BLACK, FLOAT_OPERANDS, NO_BFLOAT16, NO_HALF, WHITE
 from .narrow import halved, is_single, makes_float, narrowable, overflows
 
 HALF, FULL, OUTSIDE = "half", "full", "outside"
 """What a node computes in: half precision, or float32 as part of the network, or float32 because it is part of the
 loss and what else stands around the network."""
 KEPT = "keep names its scope"
-_NO_BFLOAT16 = frozenset({"SparseSoftmaxCrossEntropyWithLogits", "BatchNorm", "BatchNormGrad", "ReLU6", "ReLU6Grad"})
-_NO_BFLOAT16 |= {"AvgPool", "AvgPoolGrad", "MaxPool", "MaxPoolGrad"}
-"""MindSpore 2.10 takes no bfloat16 for them on any target, though the list of Ascend's kernels tells no types: found by
-running the test networks in its simulation (tests/devices)."""
 _PASSING = frozenset({Family.ORDER, Family.TUPLE})
 _STRUCTURE = frozenset({Family.ORDER, Family.TUPLE, Family.CLOSURE})
 
@@ -189,7 +185,7 @@ def _is_state(value: Value) -> bool:
 
 def _lacks_kernel(node: Node, narrowed: Collection[int], rule: Rule) -> str | None:
     name = node.op.name
-    if name in NO_HALF or (rule.dtype is DType.BFLOAT16 and name in _NO_BFLOAT16):
+    if name in NO_HALF or (rule.dtype is DType.BFLOAT16 and name in NO_BFLOAT16):
         return f"MindSpore takes no {rule.dtype} for {name}"
     types = list(operand_types(node))
     for i in range(len(types)):

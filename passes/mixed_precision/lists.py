@@ -66,3 +66,8 @@ NO_HALF = frozenset({
 })  # fmt: skip
 """MindSpore checks the element types of these before it looks for a kernel, and refuses half precision on any target,
 where the list of Ascend's kernels tells no types. Found by running them with 2.10, as a test does."""
+NO_BFLOAT16 = frozenset({
+    "AvgPool", "AvgPoolGrad", "BatchNorm", "BatchNormGrad", "MaxPool", "MaxPoolGrad", "ReLU6", "ReLU6Grad",
+    "SparseSoftmaxCrossEntropyWithLogits",
+})  # fmt: skip
+"""The same of bfloat16 alone: found by running the test networks in the simulation of Ascend (tests/devices)."""
