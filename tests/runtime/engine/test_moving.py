@@ -31,35 +31,33 @@ def test_bits(shape: tuple[int, ...]) -> None:
     assert np.where(nan, 0, memory).tobytes() == np.where(nan, 0, wanted).tobytes()
 
 
-AVERAGED = """
+HEAD = """
 state %a: float32[2] role=weight
 state %b: float32[2] role=weight
 state %average.a: float32[2] role=average
 state %average.b: float32[2] role=average
 graph @step(%x: float32[2]) {
   %p = Assign(%a, %x, umonad)
-  %first = UpdateState(umonad, %p)
-  %new_a = Load(%a, %first)
-  %old_a = Load(%average.a, %first)
-  %kept_a = Mul(%old_a, float32[]<0.75>)
-  %taken_a = Mul(%new_a, float32[]<0.25>)
-  %mean_a = Add(%kept_a, %taken_a)
-  %read_a = UpdateState(%first, %new_a, %old_a, %mean_a)
-  %q = Assign(%average.a, %mean_a, %read_a)
-  %second = UpdateState(%read_a, %q)
-  %new_b = Load(%b, %second)
-  %old_b = Load(%average.b, %second)
-  %kept_b = Mul(%old_b, float32[]<0.75>)
-  %taken_b = Mul(%new_b, float32[]<0.25>)
-  %mean_b = Add(%kept_b, %taken_b)
-  %read_b = UpdateState(%second, %new_b, %old_b, %mean_b)
-  %s = Assign(%average.b, %mean_b, %read_b)
-  %last = UpdateState(%read_b, %s)
+  %before_a = UpdateState(umonad, %p)
+"""
+MOVE = """
+  %new_W = Load(%W, %before_W)
+  %old_W = Load(%average.W, %before_W)
+  %kept_W = Mul(%old_W, float32[]<0.75>)
+  %taken_W = Mul(%new_W, float32[]<0.25>)
+  %mean_W = Add(%kept_W, %taken_W)
+  %read_W = UpdateState(%before_W, %new_W, %old_W, %mean_W)
+  %moved_W = Assign(%average.W, %mean_W, %read_W)
+  %NEXT = UpdateState(%read_W, %moved_W)
+"""
+TAIL = """
   %total = ReduceSum(%x, (0,), false, false) : float32[]
   %r = Depend(%total, %last)
   return %r
 }
 """
+MOVES = [MOVE.replace("W", name).replace("NEXT", after) for name, after in (("a", "before_b"), ("b", "last"))]
+AVERAGED = "".join([HEAD, *MOVES, TAIL])
 
 
 @pytest.mark.parametrize("moved", ["a", "b", "average.a", "average.b"])
