@@ -45,9 +45,9 @@ def export_update(
 
 def run_update(
     optimizer: Spec, weights: Sequence[StateVariable], rate: float | None = None
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """An optimizer of MindSpore that updates weights of its own, which begin as ``weights``: a function from arrays of
-    their gradients to arrays of the weights behind one more update."""
+) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    """An optimizer of MindSpore by itself: a function from arrays of ``weights`` as they stand, and of their gradients,
+    to arrays of the weights behind one more update."""
     check_optimizer(optimizer)
     import mindspore
 
@@ -56,7 +56,11 @@ def run_update(
     parameters = [mindspore.Parameter(_tensor(weight), name=weight.name) for weight in weights]
     cell = Update(make_optimizer(optimizer, parameters, rate)).set_train()
 
-    def update(gradients: Sequence[Any]) -> list[Any]:
+    def update(values: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
+        for parameter, value in zip(parameters, values, strict=True):
+            if parameter.asnumpy().tobytes() != value.tobytes():  # somebody else has written it since
+                # set_data can give it other memory than the compiled graph writes; assign cannot.
+                mindspore.ops.assign(parameter, mindspore.Tensor(value, parameter.dtype))
         cell(*(mindspore.Tensor(g, p.dtype) for g, p in zip(gradients, parameters, strict=True)))
         return [parameter.asnumpy().copy() for parameter in parameters]
 

@@ -10,8 +10,10 @@ import pytest
 from boost_compile.ir.analysis.training.stages import Point
 from boost_compile.ir.builders.nodes import Nodes
 from boost_compile.ir.core.graph import Value
+from boost_compile.ir.text import parse_program
 from boost_compile.passes.replace_optimizer import lion, replace_optimizer
 from boost_compile.passes.replace_optimizer.composed import Composed
+from boost_compile.tools.verification.cell_writes import CellWrites
 from boost_compile.tools.verification.replaced import ReplacedOptimizers
 from boost_compile.tools.verification.report import FAILED, PASSED, Result
 
@@ -98,3 +100,60 @@ def test_what_is_wrong_is_found(
     found = judged(bc.load(exported("mlp_adam")), pipeline)
     assert found.status == FAILED
     assert said in found.detail
+
+
+OWN_WRITES = Path(__file__).parents[1] / "passes" / "replace_optimizer_own_writes.ir"
+
+
+def written(source: bc.Program, program: bc.Program) -> Result:
+    found = bc.verify(source, program, bisect=False)
+    return next(r for r in found.results if r.name == CellWrites.name)
+
+
+def lose(program: bc.Program, name: str) -> None:
+    """The node of this name, a bound or a copy, does nothing any more."""
+    for graph in program.graphs.values():
+        for node in [n for n in graph if n.name == name]:
+            if node.op.name == "Assign":
+                node.set_operand(1, node.operand(0))
+            else:
+                node.replace_uses(node.operand(0))
+
+
+@pytest.mark.parametrize("pipeline", [LION, "gradient-accumulation{steps=2}"])
+def test_a_program_that_has_lost_what_the_cell_does_to_its_weights(pipeline: str) -> None:
+    source = bc.load(OWN_WRITES)
+    program = bc.compile(source, pipeline)
+    found = bc.verify(source, program, bisect=False)
+    assert found.verified
+    assert "is not compared" not in " ".join(r.detail for r in found.results)
+    lose(program, "least")
+    assert written(source, program).status == FAILED
+
+
+@pytest.mark.parametrize(("node", "said"), [("least", "'w' is not"), ("copied", "'target' is not")])
+def test_a_pass_that_loses_what_the_cell_does_to_its_weights(
+    monkeypatch: pytest.MonkeyPatch, node: str, said: str
+) -> None:
+    """The pass is given the fault, so the original with the new optimizer has it too."""
+    exchange = replace_optimizer._exchange
+
+    def losing(program: bc.Program, *rest: Any) -> list[str]:
+        gone: list[str] = exchange(program, *rest)
+        lose(program, node)
+        return gone
+
+    monkeypatch.setattr(replace_optimizer, "_exchange", losing)
+    source = bc.load(OWN_WRITES)
+    found = written(source, bc.compile(source, LION))
+    assert found.status == FAILED
+    assert found.detail.startswith(said)
+
+
+def test_a_cell_that_writes_its_weight_before_the_update() -> None:
+    """What its optimizer leaves cannot be given, and the report says so."""
+    text = OWN_WRITES.read_text(encoding="utf-8")
+    early = "%early = AssignAdd(%w, %w0, %u1) : float32[2,2]\n %u1b = UpdateState(%u1, %early)"
+    source = parse_program(text.replace("%up =", f"{early}\n %up =").replace("0.9>, %u1)", "0.9>, %u1b)"))
+    found = written(source, bc.compile(source, "gradient-accumulation{steps=2}"))
+    assert found.detail.endswith("the training cell writes 'w' by itself before its update")

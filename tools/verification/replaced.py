@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
 from ...ir.analysis.training.own_writes import own_writes
-from ...ir.core.errors import RuntimeFailure
+from ...ir.core.errors import AnatomyError, RuntimeFailure
 from ...ir.core.program import Program
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.wording import counted
@@ -20,6 +21,7 @@ from .base import without
 from .changes import exporter_stages, totals
 from .context import Context, NotApplicable, Property, differing
 from .deterministic import without_dropout
+from .given_weights import GivenWeights
 from .optimizers import BOUND, RULES, excess, judged
 from .promises import REPLACE
 from .reference import Reference, Values
@@ -34,8 +36,9 @@ class ReplacedOptimizers(Property):
     """Some updates of the original with its new optimizers, and of the original as it is, from the same weights. Each
     weight has the same gradient in both (exact). Weights that no use of the pass names, and their slots, are updated
     as in the original (exact). The others are updated as by the optimizer alone, which is given these gradients:
-    MindSpore's own one as a Cell (exact), or the formula of its paper (1e-5, relative to the weight). What else the
-    cell moves (an average of its own, a target network) moves still."""
+    MindSpore's own one as a Cell (exact), or the formula of its paper (1e-5, relative to the weight). Where the cell
+    writes weights by itself besides, the original does that to what the optimizer left. What else the cell moves (an
+    average of its own, a target network) moves still."""
 
     name = "replaced optimizers"
     promise = "another optimizer gets the old one's gradients and updates as it does alone, other weights as before"
@@ -52,6 +55,11 @@ class ReplacedOptimizers(Property):
             reasons["the old optimizer does not run here, so what it is given is not compared"] = None
         groups = _groups(uses, new.probe.weights)
         alone = [_alone(use, weights, before_passes, c.program.target) for use, weights in groups.items()]
+        judges = [a for a in alone if not isinstance(a, str)]
+        behind, unknown = _behind(judges, before_passes, c)
+        for reason in (*(a for a in alone if isinstance(a, str)), *unknown):
+            reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
+        judges = [] if unknown else judges
         named = {weight for weights in groups.values() for weight in weights}
         serves = {} if old is None else {n: old.serves(n) for n in old.initial}
         kept = [n for n, w in serves.items() if w and w not in named and n in new.initial]
@@ -64,32 +72,35 @@ class ReplacedOptimizers(Property):
             gradients = new.micro(state, batch).gradients
             found = totals(new.probe, gradients)
             before, state = state, new.update(state, batch, gradients)
+            wanted = {n: w for judge in judges for n, w in judge.update(number, before, found).items()}
+            if behind is not None and judges:
+                earlier = other or {n: before.get(n, v) for n, v in behind.initial.items()}
+                rounded = {n: w.astype(before[n].dtype) for n, w in wanted.items()}
+                wanted = behind.step(earlier, batch, rounded)
             if old is not None:
                 given = old.micro(other, batch).gradients
-                wanted = totals(old.probe, given)
-                for weight in differing(found, wanted, list(wanted)):
+                taken = totals(old.probe, given)
+                for weight in differing(found, taken, list(taken)):
                     return self.failed(f"the gradient of '{weight}' is not the one that the old optimizer was given")
                 left = old.update(other, batch, given)
                 for name in differing(state, left, kept):
                     return self.failed(f"'{name}' serves a weight that no use names, and is updated in another way")
                 moved |= set(differing(left, other, beside))
                 other = {n: state[n] if n in follows else v for n, v in left.items()}
-            for update in alone:
-                if not isinstance(update, str):
-                    name, off = update(number, before, found, state)
-                    deviation = Deviation(name, off * BOUND, off * BOUND, 0.0, BOUND, 0.0, off)
-                    if off > 1:
-                        what = f"update {number} of '{name}' is not what its optimizer makes of it by itself"
-                        return self.failed(what, deviation)
-                    worst = max(worst, deviation, key=lambda d: d.excess)
+            for judge in judges:
+                name = max(judge.weights, key=lambda n: judge.off(wanted[n], state[n], before[n], found[n]))
+                off = judge.off(wanted[name], state[name], before[name], found[name])
+                deviation = Deviation(name, off * BOUND, off * BOUND, 0.0, BOUND, 0.0, off)
+                if off > 1:
+                    what = f"update {number} of '{name}' is not what its optimizer makes of it by itself"
+                    return self.failed(what, deviation)
+                worst = max(worst, deviation, key=lambda d: d.excess)
         detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
         if kept:
             detail += f"; {counted(len({serves[n] for n in kept}), 'other weight')} as before"
         for name in sorted(moved):
             if not differing(state, new.initial, [name]):
                 return self.failed(f"'{name}' stands still, and the original's updates move it")
-        for reason in (update for update in alone if isinstance(update, str)):
-            reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
         return self.result(PASSED, "; ".join((detail, *reasons)), worst)
 
 
@@ -103,9 +114,15 @@ def _running(original: Program, c: Context) -> Reference | None:
     return reference
 
 
-Update = Callable[[int, Values, Values, Values], tuple[str, float]]
-"""The weight that is furthest from what its optimizer makes of it by itself, and how far, in parts of what is allowed:
-of the number of the update, the state before it, the gradients, and the state behind it."""
+@dataclass(frozen=True)
+class _Alone:
+    """An optimizer by itself. ``update`` gives its weights behind an update, of the number of that, from 1, the weights
+    before it and their gradients. ``off``: how far a weight is from what it should be, in parts of what is allowed, of
+    both and of the weight before the update and its gradient."""
+
+    weights: Sequence[str]
+    update: Callable[[int, Values, Values], Values]
+    off: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]
 
 
 def _groups(uses: Sequence[Pass], weights: Sequence[str]) -> dict[Pass, list[str]]:
@@ -118,13 +135,11 @@ def _groups(uses: Sequence[Pass], weights: Sequence[str]) -> dict[Pass, list[str
     return groups
 
 
-def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> Update | str:
+def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> _Alone | str:
     """The optimizer of a use by itself; or why it cannot be judged so."""
     spec = parse_spec(use.options()["to"], "optimizer")
     if stages := exporter_stages(old) - {"weight-decay", "centralize"}:
         return f"the training cell treats gradients by itself ({', '.join(sorted(stages))})"
-    if twice := sorted({name for graph in old.graphs.values() for name in own_writes(graph).values()}):
-        return f"the training cell writes '{twice[0]}' by itself besides"
     given = {"lr", RATE} & {key.replace("-", "_") for key in spec.options}
     held = [v for n, v in old.state.items() if n.startswith(RATE)]
     constant = len(held) == 1 and held[0].type.size == 1
@@ -136,23 +151,34 @@ def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> Upda
     return _native(run_update(spec, variables, rate), weights) if own is None else _formula(own, weights)
 
 
-def _native(run: Callable[[Sequence[Any]], list[Any]], weights: Sequence[str]) -> Update:
-    def update(number: int, before: Values, gradients: Values, after: Values) -> tuple[str, float]:
-        wanted = run([gradients[weight] for weight in weights])
-        off = [w for w, array in zip(weights, wanted, strict=True) if array.tobytes() != after[w].tobytes()]
-        return (off[0], np.inf) if off else ("", 0.0)
+def _behind(judges: Sequence[_Alone], old: Program, c: Context) -> tuple[GivenWeights | None, list[str]]:
+    """What the training cell does by itself to the weights that are judged, where it does; or why that is not known."""
+    weights = [weight for judge in judges for weight in judge.weights]
+    written = {name for graph in old.graphs.values() for name in own_writes(graph).values()}
+    if written.isdisjoint(weights):
+        return None, []
+    try:
+        return GivenWeights(old, weights, c.device), []
+    except AnatomyError as error:
+        return None, [str(error)]
 
-    return update
+
+def _native(run: Callable[[Sequence[Any], Sequence[Any]], list[Any]], weights: Sequence[str]) -> _Alone:
+    def update(number: int, before: Values, gradients: Values) -> Values:
+        left = run([before[weight] for weight in weights], [gradients[weight] for weight in weights])
+        return dict(zip(weights, left, strict=True))
+
+    return _Alone(weights, update, lambda wanted, found, *_: 0.0 if wanted.tobytes() == found.tobytes() else np.inf)
 
 
-def _formula(spec: Spec, weights: Sequence[str]) -> Update:
+def _formula(spec: Spec, weights: Sequence[str]) -> _Alone:
     rule, kept = RULES[spec.name], dict[str, np.ndarray]()
 
-    def update(number: int, before: Values, gradients: Values, after: Values) -> tuple[str, float]:
-        found = {}
-        for weight in weights:
-            w, g = (values[weight].astype(np.float64) for values in (before, gradients))
-            found[weight] = excess(rule(spec.options, kept, weight, w, g, number), after[weight], judged(rule, w, g))
-        return max(found.items(), key=lambda item: item[1])
+    def update(number: int, before: Values, gradients: Values) -> Values:
+        wide = {n: (before[n].astype(np.float64), gradients[n].astype(np.float64)) for n in weights}
+        return {n: rule(spec.options, kept, n, w, g, number) for n, (w, g) in wide.items()}
 
-    return update
+    def off(wanted: np.ndarray, found: np.ndarray, before: np.ndarray, gradient: np.ndarray) -> float:
+        return excess(wanted, found, judged(rule, before, gradient))
+
+    return _Alone(weights, update, off)

@@ -20,6 +20,7 @@ from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
 from .adapters import Adapters
 from .base import base_of, without
+from .cell_writes import CellWrites
 from .centralization import Centralization
 from .clipping import Clipping
 from .context import Context, LeftOut, NotApplicable, Property
@@ -46,7 +47,7 @@ PROPERTIES: tuple[Callable[[], Property], ...] = (
     InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
     RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
     FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
-    ReplacedOptimizers,
+    ReplacedOptimizers, CellWrites,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 
