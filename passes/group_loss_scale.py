@@ -21,7 +21,7 @@ from ..ir.rewrite.scale_seeds import scale_seeds
 from .framework.base import Pass
 from .framework.options import option
 from .step.accumulated import added_terms, gradients_in
-from .step.crossings import accumulated, crossings
+from .step.crossings import accumulated, crossings, derived_weights, gradients_at
 from .step.depth import divided, layers_by_depth, matches
 from .step.dynamic_loss_scale import put_scale_rule, refuse_second_scale
 from .step.group_scale_rule import SCOPE
@@ -102,21 +102,23 @@ class GroupLossScale(Pass):
         self._add_state(program, order, members)
         group_of = {weight: k for k, weights in enumerate(members) for weight in weights}
         updating = updating_graphs(program)
+        scaled = derived_weights(updating)
+        leaving = 0
         for name, graph in program.graphs.items():
-            places, gradients = _scale(
+            places, here = _scale(
                 program, graph, group_of, order, updates=graph in updating, assume_linear=self.assume_linear
             )
-            result.matched = max(result.matched, gradients)
-            if gradients:
+            leaving = max(leaving, here)
+            if here:
                 result.statistics[f"places scaled in {name}"] = places
         put_scale_rule(program)
-        result.changed = result.matched
+        result.matched = result.changed = len(scaled)
         for k, weights in enumerate(members):
             shown = ", ".join(weights[:3]) + (", …" if len(weights) > 3 else "")
             result.statistics[f"group {k}"] = f"{counted(len(weights), 'weight')} ({shown})"
         places = max((v for k, v in result.statistics.items() if k.startswith("places")), default=0)
         result.summary = (
-            f"{counted(result.matched, 'gradient')} in {counted(len(members), 'group')}, scaled at "
+            f"{gradients_at(len(scaled), leaving)} in {counted(len(members), 'group')}, scaled at "
             f"{counted(places, 'place')}"
         )
         return result
@@ -163,7 +165,7 @@ def _scale(
     updates: bool,
     assume_linear: Sequence[str],
 ) -> tuple[int, int]:
-    """Returns at how many places the derivative was multiplied, for how many gradients."""
+    """Returns at how many places the derivative was multiplied, and at how many gradients leave the backward part."""
     parts = network_parts(graph)
     wanted = crossings(graph)
     own = _gradients(program, graph, parts, group_of)

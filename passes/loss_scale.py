@@ -19,7 +19,7 @@ from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.scale_seeds import scale_seeds
 from .framework.base import Pass
 from .framework.options import option
-from .step.crossings import accumulated, crossings
+from .step.crossings import accumulated, crossings, derived_weights, gradients_at
 from .step.dynamic_loss_scale import SCOPE, put_scale_rule, refuse_second_scale
 from .step.names import CLEAN, SCALE, SKIPPED
 from .step.normalisation import change_divisor, declare_divisor, divide_gradients
@@ -88,24 +88,26 @@ class LossScale(Pass):
             program.state[SCALE].info.update(rule)
             program.add_state(CLEAN, number, "loss-scale")
         updating = updating_graphs(program)
+        weights = derived_weights(updating)
+        places = 0
         multiplied: dict[str, int] = {}
         for name, graph in program.graphs.items():
-            seeds, gradients = self._scale(graph, updates=graph in updating)
-            result.matched = max(result.matched, gradients)
-            if gradients:
+            seeds, leaving = self._scale(graph, updates=graph in updating)
+            places = max(places, leaving)
+            if leaving:
                 multiplied[name] = seeds
-        result.changed = result.matched
+        result.matched = result.changed = len(weights)
         put_scale_rule(program)
         result.statistics = {f"seeds multiplied in {name}": n for name, n in multiplied.items()}
         n = max(multiplied.values(), default=0)
         result.summary = (
-            f"{counted(n, 'seed')} of {counted(result.matched, 'gradient')} multiplied by {self.initial:g} "
+            f"{counted(n, 'seed')} of {gradients_at(len(weights), places)} multiplied by {self.initial:g} "
             f"({self.mode}), the gradients divided by it once"
         )
         return result
 
     def _scale(self, graph: Graph, *, updates: bool) -> tuple[int, int]:
-        """Returns how many seeds were multiplied, for how many gradients."""
+        """Returns how many seeds were multiplied, for values that leave the backward part at how many places."""
         fx = Effects(graph)
         scale = fx.load(graph.state(SCALE, tensor("float32")), scope=SCOPE)
         wanted = crossings(graph)

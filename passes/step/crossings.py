@@ -3,16 +3,18 @@ they come from accumulators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.training.anatomy import TrainingAnatomy
-from ...ir.analysis.training.gradient_path import weights_of
+from ...ir.analysis.training.gradient_path import gradient_paths, weights_of
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, Use, Value
 from ...ir.core.predicates import is_float_tensor
+from ...ir.core.walk import through
+from ...ir.core.wording import counted
 from .normalisation import division_of
 
 
@@ -29,7 +31,11 @@ class Start:
     @property
     def is_constant(self) -> bool:
         """Whether it is a constant of the graph, which got a node only so that a mark can stand there."""
-        return self.value.op.name == "TensorMove" and isinstance(self.value.operand(0), Constant)
+        return _is_constant(self.value)
+
+
+def _is_constant(value: Value) -> bool:
+    return isinstance(through(value, ("TensorMove",)), Constant)
 
 
 def crossings(graph: Graph) -> list[Use]:
@@ -57,6 +63,19 @@ def leaving_backward(found: TrainingAnatomy, refusal: str) -> list[Start]:
 def accumulated(graph: Graph) -> list[Start]:
     """The gradients that come from accumulators: sums of a cycle, or their means."""
     return [Start(weights, node, taken(node)) for node in graph if (weights := weights_of(node))]
+
+
+def derived_weights(graphs: Iterable[Graph]) -> set[str]:
+    """The weights that the graphs update by a derivative: their gradient is no constant."""
+    paths = [path for graph in graphs for path in gradient_paths(graph)]
+    return {path.weight for path in paths if not all(map(_is_constant, path.points[0].values))}
+
+
+def gradients_at(weights: int, places: int) -> str:
+    """How many gradients there are, for reports: of weights, which may have several summands, or one together."""
+    if weights == places:
+        return counted(weights, "gradient")
+    return f"the gradients of {counted(weights, 'weight')} (at {counted(places, 'place')})"
 
 
 def sums(graph: Graph) -> list[Start]:

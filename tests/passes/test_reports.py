@@ -47,6 +47,16 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         },
     ),
     (
+        "replace_optimizer_summands.ir", "loss-scale", 1, 1,  # w takes part twice
+        "1 seed of the gradients of 1 weight (at 2 places) multiplied by 65536 (dynamic), the gradients divided by it "
+        "once", {"seeds multiplied in step": 1}, {},
+    ),
+    (
+        "parameter_groups.ir", "gradient-accumulation{steps=2},loss-scale{mode=static,init=8}", 2, 2,
+        "1 seed of 2 gradients multiplied by 8 (static), the gradients divided by it once",
+        {"seeds multiplied in accumulate": 1}, {},
+    ),
+    (
         "FROZEN", "data-parallel", 2, 2, "2 gradients in 1 collective; a cycle exchanges 20 B (0 B before)",
         {"gradients": 2, **NONE_BEFORE, "collectives a cycle": 2, "bytes a cycle": 20},
         {"frozen": "the loss does not depend on it, or nothing updates it: there is no gradient"},
