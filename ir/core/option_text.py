@@ -2,9 +2,10 @@
 
     options = ["{" [option {"," option}] "}"]
     option  = name "=" value
-    value   = word | "quoted" | "[" [value {"," value}] "]"
+    value   = word [options] | "quoted" | "[" [value {"," value}] "]"
 
-White space between them means nothing. Quoted strings are JSON's.
+White space between them means nothing. Quoted strings are JSON's. A word with options of its own is the text of both,
+without white space: ``to=lion{lr = 0.01}`` is ``to="lion{lr=0.01}"``.
 """
 
 from __future__ import annotations
@@ -73,9 +74,11 @@ class OptionReader:
         self._advance()
         return word, at
 
-    def options(self, of: str, check: Callable[[str, int], None] | None = None) -> Iterator[tuple[str, Raw, int]]:
+    def options(
+        self, of: str, check: Callable[[str, int], None] | None = None, depth: int = 0
+    ) -> Iterator[tuple[str, Raw, int]]:
         """The options that stand here, each with its value and the value's place. ``check`` looks at a name and its
-        place before the value is read."""
+        place before the value is read. ``depth``: how many lists and options they stand in."""
         seen: set[str] = set()
         if not self.take("{") or self.take("}"):
             return
@@ -88,7 +91,7 @@ class OptionReader:
             seen.add(key)
             self.expect("=", f"option '{key}'")
             at = self.start
-            yield key, self.value(), at
+            yield key, self.value(depth), at
             if self.take("}"):
                 return
             self.expect(",", f"option '{key}' (or '}}')")
@@ -102,7 +105,7 @@ class OptionReader:
             self._advance()
             return Raw(text, quoted=True)
         if not self.take("["):
-            return Raw(self.word("a value")[0])
+            return self._something(depth)
         if depth > 1:  # no option takes more than a list
             self.fail("lists are nested too deeply")
         elements: list[Raw] = []
@@ -111,3 +114,19 @@ class OptionReader:
                 self.expect(",", "a list's element (or ']')")
             elements.append(self.value(depth + 1))
         return Raw("", elements=tuple(elements))
+
+    def _something(self, depth: int) -> Raw:
+        """A word; if options of its own follow, the text of both."""
+        word, _ = self.word("a value")
+        if not (self.kind == "mark" and self.token == "{"):
+            return Raw(word)
+        if depth > 1:  # an optimizer has no options that have options
+            self.fail("options are nested too deeply")
+        options = [f"{key}={_printed(raw)}" for key, raw, _ in self.options(word, depth=depth + 1)]
+        return Raw(f"{word}{{{','.join(options)}}}" if options else word)
+
+
+def _printed(raw: Raw) -> str:
+    if raw.elements is not None:
+        return f"[{','.join(map(_printed, raw.elements))}]"
+    return json.dumps(raw.text, ensure_ascii=False) if raw.quoted else raw.text

@@ -101,6 +101,15 @@ def test_tables_and_text_in_both_languages_mean_the_same(name: str, content: Any
     assert found.notes == ()
 
 
+@pytest.mark.parametrize(
+    "text", ["everything{steps=1,names=[lion{lr=0.01}]}", 'everything{steps=1,names=["lion{lr=0.01}"]}']
+)
+def test_options_of_an_option_need_no_quotes(text: str, here: Path) -> None:
+    table = {"pipeline": [{"pass": "everything", "steps": 1, "names": ["lion{lr=0.01}"]}]}
+    found = [read_configuration(write(*file)) for file in (("a.json", {"pipeline": text}), ("b.json", table))]
+    assert found[0].passes == found[1].passes == parse_pipeline(text)
+
+
 def test_the_examples_of_the_guide(here: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     blocks = re.findall(r"```(toml|json)\n(.*?)```", guide, re.DOTALL)
