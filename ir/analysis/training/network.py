@@ -9,10 +9,12 @@ differential equation, a gradient penalty) has the marks of a gradient, but is f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 
 from ...core.graph import Graph, GraphRef, Input, Node, Value
 from ...core.names import BACKWARD_ID, DUPLICATED, FORWARD_ID
 from ...core.op import CALL
+from ...core.predicates import is_effect, written_operands
 from ..effects.state_access import Summary, summarize
 from ..functions.calls import bindings, called_functions, picked, targets
 from .forward_side import adopt_forward
@@ -107,6 +109,8 @@ class _Marking:
                     if known == FORWARD or (known and part == BACKWARD) or operand.op.name == "UpdateState":
                         continue
                     waits = user.op.name == "Depend" and operand is not user._operands[0]
+                    if waits and operand in self._changing:
+                        continue
                     if known is None:
                         parts[operand] = BACKWARD if waits else part
                         ancestors.append(operand)
@@ -122,6 +126,18 @@ class _Marking:
                 elif node not in parts and self._continues_network(node):
                     parts[node] = self._part_of_operands(node)
                     pending.append(node)
+
+    @cached_property
+    def _changing(self) -> set[Node]:
+        """What is neither marked nor to be had before a state is written: a network that waits for it runs behind an
+        update (of the discriminator, of the weights that a step tries)."""
+        changing: set[Node] = set()
+        for node in self.graph.all_nodes():
+            if mark(node) is None and node.op.name != "UpdateState":
+                writes = node.op is not CALL and is_effect(node) and bool(written_operands(node))
+                if writes or not changing.isdisjoint(node._operands):
+                    changing.add(node)
+        return changing
 
     def _part_of_operands(self, node: Node) -> str:
         """Backward if it takes a backward value, or calls a closure that forward returned; else forward."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from boost_compile.ir.analysis.effects.state_access import summarize
 from boost_compile.ir.analysis.functions.calls import bindings
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, image, mark, network_parts, passed_on
+from boost_compile.ir.analysis.training.update_side import find_updates
 
 from tests.graphs import graph, node
 
@@ -82,6 +84,32 @@ def test_a_gradient_that_the_loss_is_computed_from_is_forward() -> None:
     parts = {n.name: p for n, p in network_parts(g).items()}
     assert {name for name, part in parts.items() if part == FORWARD} >= {*"abcdf", "pair"}
     assert parts["e"] == parts["g"] == parts["after"] == BACKWARD
+
+
+def test_an_update_that_the_network_waits_for_is_no_part_of_it() -> None:
+    """As that of a discriminator, whose step comes first, or the move of weights that are only tried."""
+    g = graph("""
+state %w: float32[2]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) : float32[2] @f
+  %a = Mul(%w0, %x) : float32[2] @f
+  %b = Neg(%a) : float32[2] @b
+  %half = Mul(%b, float32[]<0.5>) : float32[2]
+  %new = AssignSub(%w, %half, umonad)
+  %all = MakeTuple(%new)
+  %y = Depend(%x, %all)
+  %t = UpdateState(umonad, %new)
+  %w1 = Load(%w, %t) : float32[2] @f
+  %c = Mul(%w1, %y) : float32[2] @f
+  %d = Neg(%c) : float32[2] @b
+  return %d
+}""")
+    parts = network_parts(g)
+    named = {n.name: part for n, part in parts.items()}
+    assert not named.keys() & {"half", "new", "all"}
+    assert named["c"] == FORWARD
+    assert named["d"] == BACKWARD
+    assert [effect.node.name for effect in find_updates(g, parts, summarize(g))] == ["new"]
 
 
 def test_a_branch_beside_one_that_holds_no_network_makes_none_of_a_call() -> None:
