@@ -18,6 +18,7 @@ from . import (
     alone,
     anchor,
     constant_results,
+    cropping,
     draws,
     finite_test,
     half_state,
@@ -36,7 +37,7 @@ from . import (
 from .context import Context, Lowering, name_of
 from .idle import idle_graph
 
-FOR_ANY_GRAPH: tuple[Lowering, ...] = (own_constants, anchor, constant_results)
+FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant_results)
 """Those that an evaluation network needs too."""
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
