@@ -154,7 +154,7 @@ def test_draws_are_the_same_with_other_seeds_and_not_with_another_chance() -> No
 
     def draws(attributes: str, name: str = "StandardNormal") -> list[str]:
         return draws_of(
-            graph(f"%n = {name}((2, 2)) {{{attributes}, side_effect_hidden = true}} : float32[2,2]\nreturn %n")
+            graph(f"%n = {name}((2, 2)) {{{attributes}, side_effect_hidden = true}} : float32[2,2] @f\nreturn %n")
         )
 
     assert draws("seed = 1, seed2 = 0") == draws("seed = 350, seed2 = 350")

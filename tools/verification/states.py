@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from ...ir.analysis.training.network import network_parts
 from ...ir.core.data import to_numpy
 from ...ir.core.graph import Graph
 from ...ir.core.predicates import is_random
@@ -90,9 +91,9 @@ class StatisticsDifference(Property):
 
 
 class RandomDraws(Property):
-    """Every random primitive of the original is there, with the same attributes but for seeds, and no other; in this
-    verification dropout keeps everything, so only this tells whether the program still drops. Counted on the graphs
-    that take a micro-batch. Exact."""
+    """Every random primitive of the original's network is there, with the same attributes but for seeds, and no other;
+    in this verification dropout keeps everything, so only this tells whether the program still drops. Counted on the
+    graphs that take a micro-batch. Exact."""
 
     name = "random draws"
     promise = "each micro-batch draws the random numbers that the original draws"
@@ -101,7 +102,7 @@ class RandomDraws(Property):
         ((_, graph),) = c.base.graphs.items()
         wanted = draws_of(graph)
         if not wanted:
-            raise NotApplicable("the original draws no random numbers")
+            raise NotApplicable("the original's network draws no random numbers")
         for name, ours in c.program.graphs.items():
             if ours.inputs and name in c.program.schedule.graphs() and draws_of(ours) != wanted:
                 detail = (
@@ -162,10 +163,10 @@ def _wide(variable: object) -> np.ndarray:
 
 
 def draws_of(graph: Graph) -> list[str]:
-    """The random nodes without their seeds: the graphs of a program have different ones."""
+    """The random nodes of forward and backward without their seeds: the graphs of a program have different ones."""
     seeds = {name for pair in SEED_ATTRIBUTES for name in pair}
     found = []
-    for node in filter(is_random, graph.all_nodes()):
+    for node in filter(is_random, network_parts(graph)):
         attributes = {name: value for name, value in node.attributes.items() if name not in seeds}
         found.append(f"{node.op.name} {node.type} {attributes}")
     return sorted(found)

@@ -10,7 +10,7 @@ from ..functions.calls import bindings
 from .network import BACKWARD, network_parts
 from .update_side import find_updates
 
-_NOT_TRAINED = ("unknown", "statistic")
+_NOT_TRAINED = {"unknown", "statistic"}
 
 EXPORT = (
     "Export the training cell: cell = nn.TrainOneStepCell(nn.WithLossCell(network, loss_fn), optimizer).set_train(); "
@@ -54,11 +54,13 @@ def what_is_missing(program: Program) -> str | None:
             has_backward = True
         else:
             parts = {}  # without a backward part nothing tells forward from update
-        written = [value for effect in find_updates(graph, parts, known) for value in effect.writes]
-        updates |= bool(written)
-        states = {state.name for value in written for state in states_behind(value, bound)}
-        if any(program.state[s].role not in _NOT_TRAINED for s in states if s in program.state):
-            return None
+        for effect in find_updates(graph, {}, known):
+            states = {state.name for value in effect.writes for state in states_behind(value, bound)}
+            roles = {program.state[state].role for state in states if state in program.state}
+            # A step of plain descent that is given its gradients looks like a hidden state that the network keeps.
+            if "weight" in roles or (effect.node not in parts and not roles <= _NOT_TRAINED):
+                return None
+            updates |= effect.node not in parts
     if has_backward and updates:
         return None
     nodes = (node for graph in program.graphs.values() for node in graph.all_nodes())

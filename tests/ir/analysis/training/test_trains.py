@@ -38,6 +38,13 @@ def test_a_graph_by_hand_trains_what_it_says_is_a_weight() -> None:
     assert missing("statistic", update=UPDATE) == missing() == missing("weight")
 
 
+def test_plain_descent_that_is_given_its_gradients_trains() -> None:
+    """As boost-verify runs a cell of ``w -= g``: the same nodes could keep a hidden state."""
+    update = "%half = Mul(%x, float32[]<0.5>)\n  " + UPDATE.replace("AssignSub(%w, %g", "AssignSub(%w, %half")
+    assert missing("weight", forward=FORWARD, backward=BACKWARD, update=update) is None
+    assert missing("statistic", forward=FORWARD, backward=BACKWARD, update=update) is not None
+
+
 def test_gradients_that_nobody_takes_train_nothing() -> None:
     assert missing(forward=FORWARD, backward=BACKWARD) == "computes gradients, but no optimizer takes them"
 
