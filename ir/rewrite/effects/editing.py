@@ -110,12 +110,8 @@ class Effects:
         live = live_nodes([value, *(e.node for e in kept)], tokens=False)
         effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
         present = {e.node for e in effects}
-        for node in graph:
-            if node not in live or not may_act(node) or node in present:
-                continue
-            if not (node.op.name == "Load" or is_effect(node)):
-                continue
-            if describe(node, self._known) is not None:
+        for node in [node for node in graph if node in live and may_act(node) and node not in present]:
+            if (node.op.name == "Load" or is_effect(node)) and describe(node, self._known) is not None:
                 users = ", ".join("%" + u.name for u in node.users[:3])
                 raise VerifyError(
                     f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"

@@ -30,6 +30,10 @@ from ...core.types import IOMONAD, UMONAD, TensorType, holds_function
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
 
+Before = tuple[Sequence[Node], Sequence[Node], Sequence[Node]]
+"""What comes before an effect: the effects that it conflicts with, the readers of what it overwrites, and the write
+before it in the sequence."""
+
 Path = list[tuple[Node, int, Iterator[tuple[Value, int]]]]
 """A walk along requirements: each node, the reason why the one before it requires it, and what it still requires."""
 
@@ -54,12 +58,7 @@ class TokenChain:
             for holder, i in token_slots(e.node):
                 kind = holder.operand(i).type
                 self._slots[kind is not UMONAD and kind == IOMONAD].setdefault(e.node, []).append((holder, i))
-        self._musts: dict[Node, list[Node]] = {}
-        """The effects that an effect conflicts with."""
-        self._readers: dict[Node, list[Node]] = {}
-        """The readers of what an effect overwrites."""
-        self._previous: dict[Node, Node] = {}
-        """The write before an effect in the sequence."""
+        self._before: dict[Node, Before] = {}
         self._level: dict[Value, int] = {}
         self._fence: dict[Node, int] = {}
         """What an effect waits for, and the level whose token does: the last one before the first such effect."""
@@ -79,13 +78,12 @@ class TokenChain:
         direct = self._direct_readers()
         last_barrier: Node | None = None
         last_io: Node | None = None
-        previous: Node | None = None
+        previous: Sequence[Node] = ()
         so_far: list[Effect] = []
         for e in self.effects:
-            musts: list[Node] = []
+            musts: list[Node] = [] if last_barrier is None else [last_barrier]
             readers: list[Node] = []
-            if last_barrier is not None:
-                musts.append(last_barrier)
+            sequence: Sequence[Node] = ()
             # MindSpore's runtime stalls where a loop's body runs beside the call that continues the loop: calls keep
             # their place.
             barrier = e.everything or e.node.op is CALL
@@ -95,11 +93,9 @@ class TokenChain:
                     if p.passive:
                         readers.extend(self._readers_of(p))
             if not e.passive and (e.node in self._slots[False] or e.node in self._slots[True]):
-                if previous is not None:
-                    self._previous[e.node] = previous
-                previous = e.node
+                sequence, previous = previous, (e.node,)
             if last_write and not last_write.keys().isdisjoint(e.touched):
-                musts.extend(last_write[state] for state in _by_name(e.touched) if state in last_write)
+                musts += [last_write[state] for state in _by_name(e.touched) if state in last_write]
             for state in _by_name(e.writes):
                 still_read: list[Effect] = []
                 for r in reads_since.get(state, ()):
@@ -107,7 +103,7 @@ class TokenChain:
                     if r.passive:
                         found = self._readers_of(r)
                         late = self._later(found, e.node)
-                        readers.extend(n for n in found if n not in late)
+                        readers += [n for n in found if n not in late] if late else found
                         # What a call returns is no memory of the state: who takes it later may run on either side.
                         if late and r.node.op is not CALL:
                             self._read_later([r.node, *found], late, e.node)
@@ -128,23 +124,24 @@ class TokenChain:
                 last_barrier, so_far = e.node, []
             else:
                 so_far.append(e)
-            self._musts[e.node] = musts
-            self._readers[e.node] = [n for n in readers if n in self.live and n is not e.node]
+            readers = [n for n in readers if n in self.live and n is not e.node]
+            self._before[e.node] = musts, readers, sequence
 
     def _readers_of(self, effect: Effect) -> list[Node]:
         """Nodes that may read, through memory shared with it, the state that a Load names."""
-        found: dict[Node, None] = {}
+        found: list[Node] = []
         stack: list[Value] = [effect.node]
         seen: set[Value] = set(stack)
         while stack:
             for user in stack.pop().uses:
-                if user not in seen and user.op.name != "UpdateState":
+                name = user.op.name
+                if user not in seen and name != "UpdateState":
                     seen.add(user)
-                    if user.op.name not in BINDING:  # the call reads, not the binding (which may hold its own token)
-                        found[user] = None
-                    if user.op.name in VIEWS:
+                    if name not in BINDING:  # the call reads, not the binding (which may hold its own token)
+                        found.append(user)
+                    if name in VIEWS:
                         stack.append(user)
-        return list(found)
+        return found
 
     def _later(self, readers: Sequence[Node], write: Node) -> set[Node]:
         """The readers that the source graph runs after ``write``."""
@@ -203,9 +200,12 @@ class TokenChain:
         what they take values from."""
         open_: set[Node] = set()
         level, live = self._level, self.live
-        self._level_in_order()
-        for root in self._of:
-            if root in level:
+        for node in self.graph:
+            if node in live:
+                self._settle(node)
+        # What is left was rewired to nodes that stand behind it, or is on cycles of requirements, or behind these.
+        for root in self._before:
+            if root in level or self._settle(root):
                 continue
             stack: Path = [(root, MUST, self._requirements(root))]
             open_.add(root)
@@ -218,6 +218,8 @@ class TokenChain:
                     if required in open_:
                         self._give_way(stack, open_, required, reason)
                         break
+                    if self._settle(required):
+                        continue
                     open_.add(required)
                     stack.append((required, reason, self._requirements(required)))
                     break
@@ -226,27 +228,24 @@ class TokenChain:
                     open_.discard(node)
                     level[node] = self._level_of(node)
 
-    def _level_in_order(self) -> None:
-        """Levels of the nodes that stand behind all that comes before them, nearly all: one sweep in the order of the
-        graph. What is left is on cycles of requirements, behind these, or was rewired."""
-        level, live, effects = self._level, self.live, self._of
-        for node in self.graph:
-            if node not in live:
-                continue
-            at = 0
-            for operand in node._operands:
-                if operand in level:
-                    if level[operand] > at:
-                        at = level[operand]
-                elif operand in live:
-                    break
-            else:
-                if node not in effects:
-                    level[node] = at
-                    continue
-                waited = self._waited(node)
-                if all(map(level.__contains__, waited)):
-                    level[node] = self._level_behind(waited, at)
+    def _settle(self, node: Node) -> bool:
+        """Gives a node its level if all that comes before it has one."""
+        level, live = self._level, self.live
+        at = 0
+        for operand in node._operands:
+            if operand in level:
+                if level[operand] > at:
+                    at = level[operand]
+            elif operand in live:
+                return False
+        before = self._before.get(node)
+        if before is not None:
+            waited = list(chain.from_iterable(before))
+            if not all(map(level.__contains__, waited)):
+                return False
+            at = self._level_behind(waited, at)
+        level[node] = at
+        return True
 
     def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
         """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
@@ -267,28 +266,17 @@ class TokenChain:
     def _requirements(self, node: Node) -> Iterator[tuple[Value, int]]:
         """What comes before a node, and why; among what it takes are values that are not ``live``."""
         taken = zip(node._operands, repeat(MUST))
-        if node not in self._of:
+        if node not in self._before:
             return taken
-        previous = [self._previous[node]] if node in self._previous else ()
-        return chain(
-            taken,
-            zip(self._musts[node], repeat(MUST)),
-            zip(self._readers[node], repeat(READER)),
-            zip(previous, repeat(SEQUENCE)),
-        )
-
-    def _waited(self, effect: Node) -> list[Node]:
-        """What comes before an effect, beside what it takes."""
-        waited = [*self._musts[effect], *self._readers[effect]]
-        if effect in self._previous:
-            waited.append(self._previous[effect])
-        return waited
+        musts, readers, sequence = self._before[node]
+        return chain(taken, zip(musts, repeat(MUST)), zip(readers, repeat(READER)), zip(sequence, repeat(SEQUENCE)))
 
     def _level_of(self, node: Node) -> int:
         at = max([self._level[operand] for operand in node._operands if operand in self._level], default=0)
-        if node not in self._of:
+        if node not in self._before:
             return at
-        waited = [other for other in self._waited(node) if other in self._level]  # what gave way has no level yet
+        # What gave way has no level yet.
+        waited = [other for others in self._before[node] for other in others if other in self._level]
         return self._level_behind(waited, at)
 
     def _level_behind(self, waited: Sequence[Node], at: int) -> int:
@@ -363,6 +351,9 @@ class TokenChain:
         return self.graph.create("TupleGetItem", [node, self.graph.constant(index)])
 
 
+_name = attrgetter("name")
+
+
 def _by_name(values: Collection[Value]) -> Collection[Value]:
     """In an order that is the same in every run, unlike that of a set."""
-    return values if len(values) < 2 else sorted(values, key=attrgetter("name"))
+    return values if len(values) < 2 else sorted(values, key=_name)
