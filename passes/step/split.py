@@ -6,6 +6,7 @@ The network side is the graph itself without the effects of the update side, and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -85,7 +86,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
                 )
             gradient_of.setdefault(gradient, (info.name, i))
     invariant = _step_invariant(anatomy)
-    needed = _update_side(anatomy, outputs)
+    needed, parts = _update_side(anatomy, outputs), anatomy.parts
     crossings: dict[Node | Input, Crossing] = {}
     order_only: list[Node] = []
     repeated: set[Value] = set()
@@ -96,7 +97,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
             if isinstance(value, Input) and not is_monad(value.type):  # tokens are rebuilt, not cut
                 crossings.setdefault(value, Crossing(value)).uses.append((user, i))
                 continue
-            if not isinstance(value, Node) or anatomy.part(value) not in NETWORK or is_monad(value.type):
+            if not isinstance(value, Node) or parts.get(value) not in NETWORK or is_monad(value.type):
                 continue
             if value in invariant and value not in gradient_of:
                 repeated.add(value)
@@ -203,13 +204,13 @@ def split_outputs(anatomy: TrainingAnatomy) -> Outputs:
 
 def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
     """Unmarked nodes of the main graph that updates or update-side outputs need."""
+    parts = anatomy.parts
 
-    def updates(value: Value) -> bool:
-        return isinstance(value, Node) and value.op.name != "UpdateState" and anatomy.part(value) not in NETWORK
+    def unmarked(values: Iterable[Value]) -> list[Node]:
+        return [v for v in values if isinstance(v, Node) and parts.get(v) not in NETWORK and v.op.name != "UpdateState"]
 
-    starts = [*(value for _, value in outputs.update), *filter(is_effect, anatomy.graph)]
-    needed = walk(filter(updates, starts), lambda v: filter(updates, v.operands) if isinstance(v, Node) else ())
-    return {value for value in needed if isinstance(value, Node)}
+    starts = [*(value for _, value in outputs.update), *filter(is_effect, unmarked(anatomy.graph))]
+    return set(walk(unmarked(starts), lambda node: unmarked(node._operands)))
 
 
 def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
@@ -227,8 +228,6 @@ def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
             if known and place(source) not in written:
                 invariant.add(node)
             continue
-        if node.op is CALL or not is_pure(node):
-            continue
         for value in node._operands:
             if isinstance(value, Node):
                 if value not in invariant and not is_monad(value.type):
@@ -236,7 +235,8 @@ def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
             elif isinstance(value, Input) or value in written:
                 break
         else:
-            invariant.add(node)
+            if node.op is not CALL and is_pure(node):
+                invariant.add(node)
     return invariant
 
 

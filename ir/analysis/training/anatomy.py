@@ -111,7 +111,8 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     bound, known = bindings(graph), summarize(graph)
     parts = network_parts(graph, known) if parts is None else parts
     updates = find_updates(graph, parts, known)
-    if not any(p == BACKWARD for p in parts.values()):
+    backward = {node: None for node, part in parts.items() if part == BACKWARD}
+    if not backward:
         _refuse_forward(graph, bound, updates)
     if not updates:
         raise AnatomyError(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
@@ -124,17 +125,13 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     if not weights:
         name = next(iter(side.written))
         raise AnatomyError(f"graph '{graph.name}' updates state ({name}), but none from a gradient. {HOW_TO_EXPORT}")
-    seeds = [
-        n for n, p in parts.items()
-        if p == BACKWARD and not any(isinstance(o, Node) and parts.get(o) == BACKWARD for o in n._operands)
-    ]  # fmt: skip
     return TrainingAnatomy(
         graph,
         loss.node if isinstance(loss, Computed) else loss,
         found.path if found is not None else None,
         weights,
         _roles(side, weights, known),
-        seeds,
+        [node for node in backward if backward.keys().isdisjoint(node._operands)],
         parts,
         bound,
         known,

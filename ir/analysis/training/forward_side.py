@@ -31,7 +31,7 @@ def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summ
         cone = _written_cone(node, parts, writers, fed)
         if cone is not None:
             cones[node] = cone
-    settled = False
+    settled = not cones
     while not settled:
         others = (n for nodes in writers.values() for n in nodes if n not in cones)
         needed = set(walk(others, lambda n: untied_operands(n) if n not in parts else []))

@@ -76,21 +76,15 @@ def _needed_by(graph: Graph, parts: Mapping[Node, str], updates: Sequence[Effect
             for function in called_functions(node):
                 callers.setdefault(function.name, []).append(node)
 
-    def is_unmarked(node: Node) -> bool:
-        return node not in parts and node.op.name != "UpdateState"
+    def following(node: Node) -> list[Node]:
+        needed = list(node._operands)
+        if callers and node.graph is not None:
+            needed.extend(callers.get(node.graph.name, ()))
+        if node.op is CALL:
+            needed.extend(f.result for f in called_functions(node) if f.has_result)
+        return [v for v in needed if isinstance(v, Node) and v not in parts and v.op.name != "UpdateState"]
 
-    def following(value: Value) -> list[Value]:
-        if not isinstance(value, Node) or not is_unmarked(value):
-            return []
-        needed = list(value._operands)
-        if value.graph is not None:
-            needed.extend(callers.get(value.graph.name, ()))
-        if value.op is CALL:
-            needed.extend(f.result for f in called_functions(value) if f.has_result)
-        return needed
-
-    starts: list[Value] = [e.node for e in updates]
-    return [v for v in walk(starts, following) if isinstance(v, Node) and is_unmarked(v)]
+    return list(walk([e.node for e in updates], following))
 
 
 def _written(bound: Mapping[Input, Sequence[Value]], updates: Sequence[Effect]) -> dict[str, list[Node]]:
@@ -113,9 +107,11 @@ def _depths(graph: Graph) -> dict[Value, int]:
 
 
 def _read(parts: Mapping[Node, str], bound: Mapping[Input, Sequence[Value]]) -> set[str]:
-    starts: list[Value] = [n for n, part in parts.items() if part in (FORWARD, BACKWARD)]
+    network = {n for n, part in parts.items() if part in (FORWARD, BACKWARD)}
+    starts: list[Value] = [n for n in network if not network.issuperset(n._operands)]
 
     def following(value: Value) -> Iterable[Value]:
-        return bound.get(value, ()) if isinstance(value, Input) else carried_operands(value)
+        behind = bound.get(value, ()) if isinstance(value, Input) else carried_operands(value)
+        return [v for v in behind if v not in network]
 
     return {value.name for value in walk(starts, following) if isinstance(value, State)}
