@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits, type_of
@@ -361,8 +362,7 @@ class Graph(Displayed):
 
     def all_nodes(self) -> Iterator[Node]:
         """The nodes of this graph and of its functions."""
-        for graph in self.all_graphs():
-            yield from graph
+        return chain.from_iterable(self.all_graphs())
 
     def total_nodes(self) -> int:
         """How many nodes the graph and its functions have."""
@@ -464,7 +464,7 @@ class Graph(Displayed):
         elif editor:
             node.origin = _MADE_BY.get(editor) or _MADE_BY.setdefault(editor, Origin((), (editor,)))
         self.insert(node, self._before)
-        node.set_operands(operands)
+        node._take(list(operands))
         return node
 
     @contextmanager

@@ -123,8 +123,11 @@ class TupleType(Type):
     much."""
 
     def __post_init__(self) -> None:
-        inner = [t.size - 1 for t in self.elements if isinstance(t, TupleType)]
-        object.__setattr__(self, "size", 1 + len(self.elements) + sum(inner))
+        size = 1 + len(self.elements)
+        for t in self.elements:
+            if isinstance(t, TupleType):
+                size += t.size - 1
+        object.__setattr__(self, "size", size)
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.elements))
