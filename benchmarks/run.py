@@ -33,10 +33,10 @@ INTRODUCTION = """\
 Written by `make bench` (`benchmarks/run.py`); `python -m benchmarks.run SECTION` measures one section anew, and
 `python -m benchmarks.SECTION` prints it. Above each stands when and where it was measured.
 
-Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a
-step of the compiler is measured, as it is in the commands. The graphs are synthetic (`tests/synthetic.py`): built
-through the project's own IR and marked as `mindspore.export` marks a training cell. How exact accumulation is stands in
-[accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`).
+Medians of several repetitions, with their range. Python's cyclic garbage collector is off while a step of the compiler
+is measured, as it is in the commands, and as it is while a file is read and while passes run. The graphs are synthetic
+(`tests/synthetic.py`): built through the project's own IR and marked as `mindspore.export` marks a training cell. How
+exact accumulation is stands in [accuracy.md](accuracy.md) (`python -m benchmarks.accuracy`).
 
 Every run is recorded by the type of the machine, in `benchmarks/results.json`. `make bench-check` measures start-up
 and the cost of a node anew (`python -m benchmarks.check SECTION` another section). It fails where a figure is more than

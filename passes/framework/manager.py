@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ...ir.analysis.targets import torn, torn_apart
 from ...ir.analysis.training.gradient_path import has_stage
 from ...ir.analysis.training.stages import RANK_CLIP, STAGES
+from ...ir.core.collector import paused_collector
 from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ...ir.core.primitives import EVERYWHERE
 from ...ir.core.program import Program
@@ -93,7 +94,8 @@ def compile_program(
     run = partial(_run_all, program, ordered, instrumentation, allow_no_match)
     done: list[Pass] = []
     try:
-        current = run(done, verify_each, None if verify_each is None else reproducer_directory)
+        with paused_collector():
+            current = run(done, verify_each, None if verify_each is None else reproducer_directory)
     except Exception as error:
         if verify_each is not None or (not done and isinstance(error, Error) and not isinstance(error, BrokenProgram)):
             raise

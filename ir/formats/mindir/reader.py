@@ -6,15 +6,14 @@ state and large constants stay in the file. Cost: linear in nodes and operands, 
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...analysis.training.results import default_names
+from ...core.collector import paused_collector
 from ...core.data import MappedFile
 from ...core.errors import FormatError, VerifyError
 from ...core.graph import Constant, Graph, Node, State, Value
@@ -71,18 +70,6 @@ def read_stateless(path: str | os.PathLike[str], name: str, states: Mapping[str,
     return graph
 
 
-@contextmanager
-def _paused_gc() -> Iterator[None]:
-    """Without the cyclic collector, which would walk the growing graph again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Reader:
     """One reading of a file. ``name``: the graph's; ``states``: names and types of the last inputs, which are state."""
 
@@ -115,7 +102,7 @@ class Reader:
                 "export it again without enc_key and enc_mode"
             )
         try:
-            with _paused_gc():
+            with paused_collector():
                 return self._model()
         except (DecodeError, EncodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{self.path}: {self._damage(head)} ({printable(str(error))})") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 from pathlib import Path
@@ -90,6 +91,17 @@ class Idle(Pass):
 
     def run(self, program: Program) -> PassResult:
         return self.result()
+
+
+class Uncollected(Pass):
+    """Matches while the cyclic collector pauses."""
+
+    name = "uncollected"
+
+    def run(self, program: Program) -> PassResult:
+        result = self.result()
+        result.matched = not gc.isenabled()
+        return result
 
 
 class Crash(Pass):
@@ -231,6 +243,20 @@ def test_reports_and_pipeline_add_up(program: Program) -> None:
     assert twice.reports[0].options == {"times": 2}
     assert twice.reports[0].matched == 2
     assert all(r.seconds > 0 for r in twice.reports)
+
+
+def test_the_collector_pauses_while_passes_run(program: Program) -> None:
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        compile_program(program, [Uncollected()])
+        assert gc.isenabled()
+        with pytest.raises(InternalError):
+            compile_program(program, [Crash()], reproducer_directory=None)
+        assert gc.isenabled()
+    finally:
+        if not before:
+            gc.disable()
 
 
 def test_a_pass_is_timed(program: Program) -> None:
