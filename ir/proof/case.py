@@ -11,7 +11,7 @@ from ..symbolic.execution import WORLD, Outcome
 from ..symbolic.terms import Terms
 from . import formulas
 from .expected import Expected
-from .formulas import freeze
+from .formulas import freeze, schedule
 from .reals import Reals
 from .sides import Sides
 from .verdict import PURPOSE, REALS, RESULT, SAME, STATE, UNPROVED, Proof, Verdict
@@ -71,7 +71,7 @@ class Case:
 
     def differ(self, what: str, name: str, a: int, b: int, where: str) -> None:
         one, other = first_difference(self.sides.terms, self.reals.form(a), self.reals.form(b))
-        self.say(what, name, UNPROVED, where, other, one)
+        self.say(what, name, UNPROVED, where or schedule.uncounted(self.sides.original, self.sides.program), other, one)
 
     @cached_property
     def _of_cycles(self) -> set[str]:

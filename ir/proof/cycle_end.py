@@ -17,7 +17,7 @@ from .case import Case
 from .expected import Expected
 from .finite import leaves, tests_of, untested
 from .micro_batch import MicroBatch
-from .own_states import compare_own_states
+from .own_states import compare_own_states, follows_updates
 from .polynomial import Polynomial, add, times
 from .reals import Reals
 from .returned import compare_results
@@ -118,9 +118,9 @@ def judge(
         return sides.reals(expected.opaque, truths, scenario.positive)
 
     def case(truths: Mapping[int, bool], still: bool, where: str, overflow: bool | None) -> None:
-        side = expected.network if still else expected.mean
+        side = expected.network if still else expected.skipped(sides) if overflow else expected.mean
         one = Case(sides, expected, proof, graph, found, reals(truths), where, overflow, scenario.lost)
-        one.states(side, where, agreed=not still)
+        one.states(side, where, agreed=overflow is not True)
         compare_results(one, side, complete=complete)
         compare_own_states(one, adding)
 
@@ -130,15 +130,30 @@ def judge(
     for term in (*found.states.values(), *found.result):
         mine.form(term)
     decided = {t for truth in scenario.truths for t in (truth, *leaves(sides.terms, truth))}  # of the last micro-batch
-    tests = tests_of(sides.terms, mine, decided.union(wanted.conditions.tests))
+    tests = tests_of(sides.terms, mine, decided.union(wanted.conditions.tests), pure=False)
+    itself = tests is None and scenario.gone is None and follows_updates(sides, expected, adding)
+    if itself:
+        tests = tests_of(sides.terms, wanted, decided, pure=True)
+        if tests is not None and not all(
+            _stops(sides, expected, reals({**scenario.truths, **t})) for t in tests.spoiled
+        ):
+            tests = None
     if tests is None:
         case(scenario.truths, scenario.still, scenario.where, True if scenario.still else None)
         return
-    proof.tested = True
+    proof.tested, proof.itself = True, itself
     if not scenario.still:
         averaged = sides.averaged or sides.ranks is not None
-        proof.verdicts += untested(sides, expected, tests, mine, graph.name, averaged=averaged)
+        if not itself:
+            proof.verdicts += untested(sides, expected, tests, mine, graph.name, averaged=averaged)
         finite = f"{scenario.where} and all averaged gradients are finite" if scenario.where else ""
         case({**scenario.truths, **tests.finite}, False, finite or "where all gradients are finite", False)
+    stops = "the original stops its update itself" if itself else "nothing moves"
     for spoiled in tests.spoiled:
-        case({**scenario.truths, **spoiled}, True, "where a gradient is not finite, nothing moves", True)
+        case({**scenario.truths, **spoiled}, not itself, f"where a gradient is not finite, {stops}", True)
+
+
+def _stops(sides: Sides, expected: Expected, reals: Reals) -> bool:
+    """Whether the original leaves all its weights as they were in a case."""
+    weights = [name for name, v in sides.original.state.items() if v.role == "weight"]
+    return all(reals.form(expected.updated[name]) == reals.form(sides.start[name]) for name in weights)

@@ -36,6 +36,11 @@ class Expected:
     rules: Mapping[str, Rule]
     updated: Mapping[str, int]
 
+    def skipped(self, sides: Sides) -> Outcome:
+        """The step where the original stops its update itself: what averages give back to weights is not given."""
+        back = {n: sides.by_rule(r, self.updated, overflow=True) for n, r in self.rules.items() if n in self.updated}
+        return replace(self.mean, states={**self.updated, **back})
+
 
 def expect(sides: Sides, proof: Proof) -> Expected:
     """Runs the original; notes in the proof what the checker needs of it."""

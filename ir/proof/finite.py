@@ -25,14 +25,16 @@ class Tests:
     values: dict[int, int]
 
 
-def tests_of(terms: Terms, reals: Reals, known: Collection[int]) -> Tests | None:
-    """The tests that ``reals`` met, but for those that are ``known`` of the original, and what they lead to."""
+def tests_of(terms: Terms, reals: Reals, known: Collection[int], *, pure: bool) -> Tests | None:
+    """The tests that ``reals`` met, but for those that are ``known`` of the original, and what they lead to. ``pure``:
+    in conjunctions of nothing but tests."""
     tested = reals.conditions.tests
     whole = {t for t in tested if terms.name(t) == "ReduceAll" or terms.shapes[t] == ()}
     own = whole.difference(known)
     if not own:
         return None
     joined = {f: leaves(terms, f) for f in {*reals.forms.values(), *own} if f in own or terms.name(f) == "LogicalAnd"}
+    joined = {f: of for f, of in joined.items() if of <= own or not pure}
     roots = [f for f, of in joined.items() if of & own and not any(of < other for other in joined.values())]
     return Tests(own, dict.fromkeys(own, True), [{f: False} for f in roots], {t: tested[t] for t in whole})
 

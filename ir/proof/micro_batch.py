@@ -45,7 +45,7 @@ def micro_batch(
     terms, program = sides.terms, sides.program
     reals = sides.reals(expected.opaque)
     forms = [reals.form(t) for t in (*(run.states[name] for name in program.state), *run.result)]
-    tests = tests_of(terms, reals, ())
+    tests = tests_of(terms, reals, (), pure=False)
     if sides.alone and tests is not None and not tests.own.intersection(terms.below(forms)):
         tests = None  # they are tests of the update, which does not come to pass
     cases: list[tuple[str, dict[int, bool], bool | None]] = [("", {}, None)]

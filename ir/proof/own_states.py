@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from .case import Case
+from .expected import Expected
 from .formulas import rules
 from .formulas.records import updates_by_condition
 from .formulas.rules import Rule
+from .sides import Sides
 from .verdict import OWN, STATE, UNPROVED
+
+
+def follows_updates(sides: Sides, expected: Expected, adding: Collection[str]) -> bool:
+    """Whether the program brings a state along that moves otherwise where an update is skipped."""
+    own = [name for name in sides.own if name not in adding and name != sides.cycles]
+    return any(name in expected.rules or sides.program.state[name].role in ("counter", "loss-scale") for name in own)
 
 
 def compare_own_states(case: Case, adding: Collection[str]) -> None:
@@ -30,10 +38,7 @@ def compare_own_states(case: Case, adding: Collection[str]) -> None:
             where = "counts cycles" if name == sides.cycles else f"by its rule {case.where}"
             case.say(STATE, name, OWN, where, term)
         elif known:
-            detail = f"it does not follow its rule {case.where}"
-            weights = [n for n, v in sides.original.state.items() if v.role == "weight"]
-            if any(updates_by_condition(g, weights) for g in sides.original.graphs.values()):
-                detail = "the original updates under a condition of its own, for which no rule is known: law missing"
+            detail = _unknown(case) or f"it does not follow its rule {case.where}"
             case.say(STATE, name, UNPROVED, detail, form, _by_rule(case, known[0]))
         elif form == before:
             case.say(STATE, name, OWN, "left as it is", term)
@@ -42,7 +47,17 @@ def compare_own_states(case: Case, adding: Collection[str]) -> None:
         elif sides.program.state[name].role == "carried":
             case.say(STATE, name, OWN, "set by each micro-batch", term)
         else:
-            case.say(STATE, name, UNPROVED, f"no law says what it should hold {case.where}", form)
+            detail = _unknown(case) or f"no law says what it should hold {case.where}"
+            case.say(STATE, name, UNPROVED, detail, form)
+
+
+def _unknown(case: Case) -> str:
+    """The reason where the original skips updates, and nothing tells when."""
+    sides = case.sides
+    weights = [n for n, v in sides.original.state.items() if v.role == "weight"]
+    if case.overflow is not None or not any(updates_by_condition(g, weights) for g in sides.original.graphs.values()):
+        return ""
+    return "the original updates under a condition of its own, which is no test for finite gradients: law missing"
 
 
 def _by_rule(case: Case, rule: Rule) -> int:

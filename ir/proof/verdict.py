@@ -56,7 +56,10 @@ class Proof:
     alike: bool = False
     """Whether draws with other seeds count as the same."""
     tested: bool = False
-    """Whether the program tests gradients for finite values, as the original does not."""
+    """Whether the program tests gradients for finite values, as the original does not; or the original does so itself,
+    and the program follows it."""
+    itself: bool = False
+    """Whether the original does."""
     stated: list[Stated] = field(default_factory=list)
     """What passes change on purpose, in words."""
     formula: dict[str, Any] | None = None

@@ -212,6 +212,7 @@ class Numbers:
         return times(n[0], inverse(n[1])) if dtype.is_float and family is Family.QUOTIENT and len(n) == 2 else None
 
     def _logic(self, name: str, a: Sequence[Val]) -> Val | None:
+        a = a[:1] if name == "ReduceAll" else a  # what else it takes is no condition
         truths = [self.full if x is True else int(x) for x in a if isinstance(x, int)]
         if name == "IsFinite" and isinstance(a[0], Num):
             if a[0].exact is not None or (a[0].pair == (0, 0) and not a[0].of):

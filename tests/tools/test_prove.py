@@ -222,7 +222,7 @@ def test_a_certificate_of_other_files(here: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fragment"),
     [
-        ('"format": 4', '"format": 7', "format 7"),
+        ('"format": 5', '"format": 7', "format 7"),
         ('"terms": [', '"terms": 3, "x": [', "$.terms"),
         ("{", "", "the file is damaged; run boost-prove again"),
         ('"proved": true', '"proved": false', "proves nothing"),

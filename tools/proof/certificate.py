@@ -20,7 +20,7 @@ from ..verification.hashes import hashes
 from .run import SEED, Proved, base_of, to_json, with_reports
 
 FILE = "proof.json"
-FORMAT = 4
+FORMAT = 5
 LARGEST = 1 << 30
 """Bytes of a certificate at most."""
 LEFT_OUT = (FILE, table.FILE)
@@ -152,6 +152,7 @@ def _cycle(d: Document) -> dict[str, Any]:
         "rules": {name: rule(of) for name, of in d["rules"].items()},
         "loose": list(d["loose"].texts()),
         "tested": d["tested"].truth(),
+        "itself": d["itself"].truth(),
         "accumulating": d["accumulating"].text(),
         "updating": list(d["updating"].texts()),
         "adds": adds(d["adds"]),

@@ -186,6 +186,7 @@ def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
         "idle": list(proof.idle),
         "formula": proof.formula,
         "tested": proof.tested,
+        "itself": proof.itself,
         "accumulating": proof.accumulating,
         "updating": list(proof.updating),
         "adds": {name: [list(a) for a in adds] for name, adds in proof.adds.items()},

@@ -104,7 +104,9 @@ class Check:
                 self.now = weight
                 if not case or kept.exact != 0:  # where none counts, there is something that is not finite
                     given = {held[n]: self.total(n, kept, gone, last=bool(graph.inputs)) for n in self.adds}
-                    numbers, moves = self.numbers(case, given), case is not False and kept.exact != 0
+                    numbers, moves = self.numbers(case, given), kept.exact != 0
+                    if case is False and not self.document["itself"]:  # else the original says what moves
+                        moves = False
                     wanted, gives = self.after(numbers, network, mean, case, moves=moves)
                     overflow = gone.exact != 0 or case is False
                     self.compare(graph, numbers, found, wanted, mean if moves else network, gives, overflow)

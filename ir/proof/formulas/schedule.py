@@ -25,7 +25,7 @@ from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
 from . import freeze
-from .records import options_of
+from .records import options_of, updates_by_condition
 from .statement import Stated
 
 if TYPE_CHECKING:
@@ -90,6 +90,14 @@ def with_rates(original: Program, program: Program) -> Program:
     for name in [n for n, v in base.state.items() if v.role == "hyperparameter" and n not in {*used, *program.state}]:
         del base.state[name]  # a list of rates that nothing takes any more
     return base
+
+
+def uncounted(original: Program, program: Program) -> str:
+    """Why nothing says which update takes which rate; "" where a formula does."""
+    weights = [name for name, v in original.state.items() if v.role == "weight"]
+    if options_of(program, PASS) is None or not any(updates_by_condition(g, weights) for g in original.graphs.values()):
+        return ""
+    return "the original updates under a condition of its own, and no formula counts such updates: law missing"
 
 
 def rates_of(program: Program, graph: Graph) -> Iterator[Rate]:

@@ -25,6 +25,15 @@ def test_no_fault_that_shows_is_proved(part: int) -> None:
     assert len(kinds) >= 4
 
 
+def test_no_fault_is_proved_where_the_original_skips_its_updates_itself() -> None:
+    """The prover takes both cases of the original's own check, and the checker knows its condition as a condition."""
+    pipelines = ("overflow-check", "weight-average", "weight-average{kind=lookahead,every=1}", PIPELINES[0])
+    total, kinds, proved = attacks(range(40_000, 40_400), 20, ("mlp_loss_scale_dynamic",), pipelines)
+    assert proved == []
+    assert total == 20
+    assert len(kinds) >= 4
+
+
 @pytest.mark.slow
 def test_two_thousand_faults() -> None:
     total, kinds, proved = attacks(range(100_000, 130_000), 2000, NETWORKS, PIPELINES)

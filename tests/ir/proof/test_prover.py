@@ -172,6 +172,31 @@ def test_overflow_and_loss_scale_are_proved_by_cases() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "overflow-check",
+        "weight-average{kind=lookahead,every=2}",
+        "gradient-accumulation{steps=2},overflow-check,weight-average{kind=swa}",
+        "gradient-accumulation{steps=2,split=fused},overflow-check,clip-gradients{limit=1.0}",
+    ],
+)
+def test_a_program_follows_the_check_of_its_original(pipeline: str) -> None:
+    """Both cases, of which the original says what its own states do; counts and averages go by its decision."""
+    original = load("mlp_loss_scale_dynamic")
+    found = bc.prove(original, bc.compile(original, pipeline))
+    assert found.proved, found
+    cases = {v.detail for v in found.proof.verdicts if v.kind == OWN}
+    assert any("where all gradients are finite" in case for case in cases)
+    assert any("the original stops its update itself" in case for case in cases)
+
+
+def test_a_schedule_behind_the_check_of_the_original_has_no_law() -> None:
+    original = load("mlp_loss_scale_dynamic")
+    found = bc.prove(original, bc.compile(original, "schedule{kind=cosine,total=10,lr=0.1}"))
+    assert "under a condition of its own, and no formula counts such updates: law missing" in repr(found)
+
+
 @pytest.mark.parametrize("pipeline", ["overflow-check,gradient-accumulation{steps=2},loss-scale", "loss-scale"])
 def test_a_loss_scale_goes_back_through_a_loop(pipeline: str) -> None:
     original = load("loop")
