@@ -166,6 +166,31 @@ def _avg_pool3d(w: Writing, node: Node) -> Names:
     return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=counts, **window)
 
 
+def _adaptive_avg_pool(w: Writing, node: Node) -> Names:
+    """Bins of equal sizes are windows side by side. Others are products with matrices of shares, one for each axis."""
+    x = node.operand(0)
+    sizes, steps = shape_of(x)[-2:], shape_of(node)[-2:]
+    if min(*sizes, *steps) < 1:
+        raise Unsupported("an image of an open size")
+    (name,) = w.inputs(node, 1)
+    pooled = len(shape_of(x)) == 4 and all(size % n == 0 for size, n in zip(sizes, steps, strict=True))
+    if pooled and steps == (1, 1):
+        return w.add("GlobalAveragePool", [name])
+    if pooled:
+        window = [size // n for size, n in zip(sizes, steps, strict=True)]
+        return w.add("AveragePool", [name], kernel_shape=window, strides=window)
+    rows, columns = (_shares(size, n).astype(dtype_of(x).value) for size, n in zip(sizes, steps, strict=True))
+    return w.add("MatMul", [w.add("MatMul", [w.constant(rows), name]), w.constant(columns.T)])
+
+
+def _shares(size: int, bins: int) -> np.ndarray:
+    """How much each of so many places counts in the mean of each bin. Bins overlap where they are of unequal sizes."""
+    first = np.arange(bins)[:, None] * size // bins
+    behind = -(-np.arange(1, bins + 1)[:, None] * size // bins)
+    place = np.arange(size)
+    return ((first <= place) & (place < behind)) / (behind - first)
+
+
 def _batch_norm(w: Writing, node: Node) -> Names:
     """By the statistics, in training too: what an inference computes."""
     if plain(node, 8, 0) != 0:
@@ -270,6 +295,7 @@ RULES: dict[str, Rule] = {
     "MaxPool3DWithArgmax": partial(_max_pool_with_places, 3),
     "AvgPool": _avg_pool,
     "AvgPool3D": _avg_pool3d,
+    "AdaptiveAvgPool2D": _adaptive_avg_pool,
     "BatchNorm": _batch_norm,
     "LayerNorm": _layer_norm,
     "GroupNorm": _group_norm,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.formats.onnx.standard import export_onnx
 from boost_compile.ir.rewrite.evaluation import evaluation
+from mindspore import nn, ops
 
 import boost_compile as bc
 from tests.networks import CASES, build, export
@@ -47,6 +50,37 @@ def test_computes_what_the_native_network_computes(name: str, tmp_path: Path) ->
     native = backbone(build(case).loss_network).set_train(False)
     expected = native(*(ms.Tensor(taken[n]) for n in exported.inputs)).asnumpy()
     np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-5, rtol=1e-5)
+
+
+class AdaptivePools(nn.Cell):
+    """Of 32 by 32 points: whole, in equal bins, and in bins of unequal sizes that overlap; without a batch too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 3, 3, pad_mode="same", weight_init="normal")
+        self.whole = nn.AdaptiveAvgPool2d(1)
+        self.equal = nn.AdaptiveAvgPool2d((4, 8))
+        self.unequal = nn.AdaptiveAvgPool2d((5, 7))
+        self.mixed = nn.AdaptiveAvgPool2d((None, 3))
+        self.dense = nn.Dense(3 * (1 + 32 + 35 + 96 + 35), 10)
+
+    def construct(self, x):
+        x = self.convolution(x)
+        alone = self.unequal(x.reshape((-1, 32, 32)))
+        pools = (self.whole(x), self.equal(x), self.unequal(x), self.mixed(x), alone)
+        return self.dense(ops.concat([pool.reshape((x.shape[0], -1)) for pool in pools], 1))
+
+
+def test_adaptive_pools(tmp_path: Path) -> None:
+    case = replace(CASES["lenet_bn"], name="adaptive_pools", network=AdaptivePools)
+    exported = export_onnx(tmp_path / "network.onnx", evaluation(bc.load(export(case, tmp_path))))
+    images, _ = case.batches(1)[0]
+    session = onnxruntime.InferenceSession(tmp_path / "network.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {exported.inputs[0]: images})
+    native = backbone(build(case).loss_network).set_train(False)
+    np.testing.assert_allclose(found, native(ms.Tensor(images)).asnumpy(), atol=2e-6, rtol=1e-6)
+    counts = Counter(node.op_type for node in onnx.load(tmp_path / "network.onnx").graph.node)
+    assert (counts["GlobalAveragePool"], counts["AveragePool"]) == (1, 1)
 
 
 PASSES = {
