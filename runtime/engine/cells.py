@@ -10,6 +10,7 @@ from mindspore import nn, ops
 
 from ..lowering.host_part import HostPart
 from .model_end import at_end_of_training
+from .waiting import WakesLate
 
 
 class GraphRunner(nn.Cell):  # type: ignore[misc]
@@ -35,7 +36,10 @@ class GraphRunner(nn.Cell):  # type: ignore[misc]
             return self._alone[0](*inputs, *self.state)
         try:
             # As nn.GraphCell: a loaded graph can only be compiled, also where the user runs in PyNative mode.
-            return self.compile_and_run(*inputs)
+            if not self._compiled_for:
+                return self.compile_and_run(*inputs)  # may start MindSpore's threads
+            with WakesLate():
+                return self.compile_and_run(*inputs)
         except Exception as error:
             return self._run_alone(inputs, error)
 
