@@ -44,10 +44,16 @@ class Finding:
         return f"{self.what}: {self.found}" + (f". {sentence(self.remedy)}" if self.remedy else "")
 
 
+def named_device(name: str) -> str:
+    """The device of that name, in any case, as MindSpore writes it; :class:`RuntimeFailure` where there is none."""
+    for device in DEVICES:
+        if device.lower() == name.lower():
+            return device
+    raise RuntimeFailure(f"no device '{name}': give one of {', '.join(DEVICES)}.")
+
+
 def choose_device(device: str) -> None:
-    """Makes MindSpore run on it from now on; :class:`RuntimeFailure` says what is in the way."""
-    if device not in DEVICES:
-        raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
+    """Makes MindSpore run on one of ``DEVICES`` from now on; :class:`RuntimeFailure` says what is in the way."""
     try:
         import mindspore
     except Exception as e:  # a protobuf of another version raises its own class

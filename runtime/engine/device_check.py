@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from ...ir.analysis.targets import advice, described, lacking, on_cpu
-from ...ir.core.errors import RuntimeFailure
 from ...ir.core.kernels import kernels
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
-from .device import DEVICES, OTHERWISE, Finding, first_paragraph, machine
+from .device import OTHERWISE, Finding, first_paragraph, machine, named_device
 from .environment import numpy_mismatch
 
 
@@ -40,10 +39,7 @@ def check_device(device: str, program: Program | None = None) -> DeviceReport:
     Runs the operations in this process, so MindSpore is on that device afterwards. Raises :class:`RuntimeFailure` for a
     device of another name only.
     """
-    names = {name.lower(): name for name in DEVICES}
-    if device.lower() not in names:
-        raise RuntimeFailure(f"no device '{device}': give one of {', '.join(DEVICES)}.")
-    device = names[device.lower()]
+    device = named_device(device)
     found = [_versions(), *machine(device)]
     if all(finding.good for finding in found):
         found += _operations(device)

@@ -26,7 +26,7 @@ from ..lowering.context import Context
 from ..lowering.host_part import HostPart, Pairs
 from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
-from .device import DEVICES, choose_device, first_paragraph
+from .device import choose_device, first_paragraph, named_device
 from .dispatch import as_function
 from .draws import Draws
 from .environment import prepare_environment
@@ -52,6 +52,7 @@ class Engine:
         beside: Engine | None = None,
     ):
         _refuse_foreign_code(program)
+        device = named_device(device)
         _refuse_without_kernel(program, device)
         prepare_environment(program.graphs.values() if device == "CPU" else ())
         _set_device(device)
@@ -374,7 +375,7 @@ def _refuse_foreign_code(program: Program) -> None:
 
 def _refuse_without_kernel(program: Program, device: str) -> None:
     """Refuses now: a kernel that the device lacks would else show in the graph that runs last, micro-batches later."""
-    for name in program.schedule.graphs() if device in DEVICES else ():
+    for name in program.schedule.graphs():
         for node in lacking(program.graphs[name], device.lower()):
             what = described(node, device.lower())
             raise _no_kernel(program.graphs[name], node.op.name, device, what, program.target)

@@ -56,7 +56,7 @@ log = logging.getLogger("boost_compile")
 
 
 class Session:
-    """Runs a program on ``device`` ("CPU", "GPU" or "Ascend"), from the state it was loaded with.
+    """Runs a program on ``device`` ("CPU", "GPU" or "Ascend", in any case), from the state it was loaded with.
 
     ``program`` is a :class:`Program`, the path of one, or a live training cell with ``inputs``, one micro-batch of
     arrays or Tensors (see :func:`capture`).

@@ -19,6 +19,7 @@ from boost_compile.tools.verification.report import FAILED, PASSED, Result
 
 import boost_compile as bc
 from tests.boundary import slow
+from tests.graphs import program
 
 Exported = Callable[[str], Path]
 
@@ -157,3 +158,35 @@ def test_a_cell_that_writes_its_weight_before_the_update() -> None:
     source = parse_program(text.replace("%up =", f"{early}\n %up =").replace("0.9>, %u1)", "0.9>, %u1b)"))
     found = written(source, bc.compile(source, "gradient-accumulation{steps=2}"))
     assert found.detail.endswith("the training cell writes 'w' by itself before its update")
+
+
+def test_a_weight_without_a_gradient_is_said_to_be_no_judge(exported: Exported) -> None:
+    found = judged(bc.load(exported("stopped_target")), 'replace-optimizer{to="lion{lr=0.01}"}')
+    assert found.status == PASSED
+    assert "'target.bias' has no gradient, so what its optimizer makes of it is not compared" in found.detail
+
+
+STRAIGHT_THROUGH = """
+state %w: float32[3]<0.5, 1.25, -0.75> role=weight
+state %rate: float32[]<0.1> role=hyperparameter
+graph @step(%x: float32[4,3]) -> (loss) {
+  %w0 = Load(%w, umonad) : float32[3] @f
+  %y = Mul(%x, %w0) : float32[4,3] @f
+  %whole = Floor(%y) : float32[4,3] @f
+  %square = Square(%whole) : float32[4,3] @f
+  %loss = ReduceSum(%square, (), false, false) : float32[] @f
+  %double = Mul(%whole, float32[]<2.0>) : float32[4,3] @b
+  %summands = Mul(%double, %x) : float32[4,3] @b
+  %g = ReduceSum(%summands, (0,), false, false) : float32[3] @b
+  %new = ApplyGradientDescent(%w, %rate, %g, umonad) : float32[3]
+  %t = UpdateState(umonad, %new)
+  %r = Depend(%loss, %t)
+  return %r
+}"""
+
+
+def test_gradients_that_are_no_derivative_on_purpose_may_go_to_another_optimizer() -> None:
+    source = program(STRAIGHT_THROUGH)
+    found = bc.verify(source, bc.compile(source, LION.replace("lion", '"lion{lr=0.01}"')), bisect=False)
+    assert found.verified
+    assert "no derivative of its loss either" in found.result("derivative").detail

@@ -13,7 +13,7 @@ from .base import runnable
 from .changes import totals
 from .context import Context, NotApplicable, Property, worst
 from .deterministic import without_dropout
-from .promises import print_names
+from .promises import REPLACE, print_names
 from .reference import Batch, Reference
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 
@@ -59,7 +59,11 @@ class Derivative(Property):
                 detail += f", with the original's loss scale of {scale:.3g}"
             if off.excess > 1 and own and (theirs := worst([s.deviation(scale) for s in own])).excess > 1:
                 no = f"no derivative of its loss either ('{theirs.where}' is off by {theirs.relative:.2g})"
-                return self.result(VACUOUS, f"the original's gradients are {no}: give other --data", off)
+                found = f"the original's gradients are {no}"
+                if all(p.name == REPLACE for p in c.promises.network):
+                    raise NotApplicable(f"{found}, and another optimizer is to take them as they are")
+                why = "give other --data, if it does not stop gradients on purpose (a straight-through estimator)"
+                return self.result(VACUOUS, f"{found}: {why}", off)
         return self.result(FAILED if off.excess > 1 else PASSED, detail, off)
 
 

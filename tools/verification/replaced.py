@@ -54,13 +54,18 @@ class ReplacedOptimizers(Property):
         if old is None:
             reasons["the old optimizer does not run here, so what it is given is not compared"] = None
         groups = _groups(uses, new.probe.weights)
-        alone = [_alone(use, weights, before_passes, c.program.target) for use, weights in groups.items()]
+        moving = {weight for slot in new.probe.gradients for weight in slot.weights}
+        judgeable = {use: [w for w in weights if w in moving] for use, weights in groups.items()}
+        target = c.program.target
+        alone = [_alone(use, weights, before_passes, target) for use, weights in judgeable.items() if weights]
         judges = [a for a in alone if not isinstance(a, str)]
         behind, unknown = _behind(judges, before_passes, c)
         for reason in (*(a for a in alone if isinstance(a, str)), *unknown):
             reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
         judges = [] if unknown else judges
         named = {weight for weights in groups.values() for weight in weights}
+        for weight in sorted(named - moving):
+            reasons[f"'{weight}' has no gradient, so what its optimizer makes of it is not compared"] = None
         serves = {} if old is None else {n: old.serves(n) for n in old.initial}
         kept = [n for n, w in serves.items() if w and w not in named and n in new.initial]
         roles = {n: before_passes.state[n].role for n in serves if n in new.initial and n not in named}

@@ -137,6 +137,7 @@ def test_a_device_that_is_not_there_is_a_clear_error(exported, monkeypatch, tmp_
     program = bc.load(exported("mlp"))
     with pytest.raises(bc.Error, match="no device 'TPU': give one of CPU, GPU, Ascend"):
         bc.Session(program, device="TPU")
+    assert "on CPU" in repr(bc.Session(program, device="cpu"))
 
     def refuse(device):
         raise RuntimeError(f"Unsupported device target {device}.\n\n-----\n- C++ Call Stack\n-----\ncontext.cc:7")
