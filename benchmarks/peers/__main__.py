@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.compile_cost import Measured, measure
-from benchmarks.machine import child_environment
+from benchmarks.machine import child_environment, kept
 from benchmarks.tables import ROOT, table
 from tests.synthetic import layers
 
@@ -116,7 +116,7 @@ def run(python: Path | None = None, sizes: Sequence[int] = SIZES) -> str:
     ]
     for size in sizes:
         print(f"  peers, {size:,}", file=sys.stderr, flush=True)
-        lines += [*compare(python, size), ""]
+        lines += [*kept(f"peers {size}", compare, python, size), ""]
     return "\n".join([*lines, NOTES])
 
 
