@@ -15,7 +15,7 @@ from .changes import exporter_stages, make_change, obstacle
 from .deterministic import chances, without_dropout
 from .poison import poisonable
 from .progress import Progress, Silent
-from .promises import CENTRALIZATION, CHECK, GROUPS, LOSS_SCALE, SCHEDULE, Promises, covers
+from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 from .schedule import rates_of, scheduled
@@ -133,6 +133,9 @@ class Context:
         random = chances(self.base)
         if random:
             raise NotApplicable(f"the original draws random numbers that cannot be switched off here ({random[0]})")
+        changing = next((p.name for p in self.promises.passes if p.name in COMPUTED), None)
+        if changing is not None and self.reference.probe.turns > 1:
+            raise NotApplicable(f"the cell takes gradients behind updates of the same step, which {changing} changes")
 
     def needs_update(self, *, stages: bool = True) -> None:
         """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the training
