@@ -42,22 +42,24 @@ def _widths(node: Node) -> list[_Width]:
     kind, given = node.operand(0).type, node.operand(1).literal
     if isinstance(given, TensorValue):
         given = tuple(map(int, to_numpy(given.type, given.data).ravel()))
-    whole = isinstance(kind, TensorType) and isinstance(node.type, TensorType) and kind.is_static
-    if not whole or not isinstance(given, tuple) or not all(isinstance(width, int) for width in given):
+    if not isinstance(kind, TensorType) or not isinstance(given, tuple) or not all(isinstance(w, int) for w in given):
         return []
     half = len(given) // 2
     if node.attributes.get("paddings_contiguous", True):
         last_first = list(zip(given[::2], given[1::2], strict=True))
     else:
         last_first = list(zip(given[:half], given[half:], strict=True))
-    return [(0, 0)] * (len(tensor_type(node.operand(0)).shape) - half) + last_first[::-1]
+    widths = [(0, 0)] * (len(kind.shape) - half) + last_first[::-1]
+    # Of an axis of open size (the batch) nothing is taken away in practice, and how much stays could not be said.
+    return [] if any(size < 0 and min(width) < 0 for size, width in zip(kind.shape, widths, strict=True)) else widths
 
 
 def _slice(graph: Graph, node: Node) -> None:
     source, widths = node.operand(0), _widths(node)
     given = tensor_type(source)
     begin = tuple(max(0, -before) for before, _ in widths)
-    size = tuple(n + min(0, a) + min(0, b) for n, (a, b) in zip(given.shape, widths, strict=True))
+    # An axis of open size stays as it is: -1, in a shape as in a size.
+    size = tuple(n if n < 0 else n + min(0, a) + min(0, b) for n, (a, b) in zip(given.shape, widths, strict=True))
     kept = TensorType(given.dtype, size)
     bounds = [graph.constant(begin), graph.constant(size)]
     taken: Node = graph.create("Slice", [source, *bounds], kept, scope=node.scope, sources=[node])

@@ -50,6 +50,15 @@ def test_each_run_gives_the_right_elements(widths: str, pairs: bool, in_front: t
         np.testing.assert_array_equal(session.step(x).raw["result"].asnumpy(), expected, strict=True)
 
 
+def test_the_batch_may_be_of_any_size() -> None:
+    text = TEXT.format(widths="(2, -3, -1, 0)", pairs="true", made="float32[-1,3,7]").replace("[3,4,8]", "[-1,4,8]")
+    session, rng = bc.Session(parse_program(text)), np.random.default_rng(4)
+    for size in (3, 2, 3):
+        x = rng.standard_normal((size, 4, 8)).astype(np.float32)
+        expected = np.pad((x + x)[:, 1:, :-3], ((0, 0), (0, 0), (2, 0)), constant_values=0.5)
+        np.testing.assert_array_equal(session.step(x).raw["result"].asnumpy(), expected, strict=True)
+
+
 @pytest.mark.parametrize(("target", "widths"), [("gpu", "(-4, 0)"), ("cpu", "(0, 4)")])
 def test_what_is_left(target: str, widths: str) -> None:
     made = "float32[3,4,4]" if "-" in widths else "float32[3,4,12]"
