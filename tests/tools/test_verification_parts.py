@@ -152,14 +152,14 @@ def test_the_derivative_knows_the_scale_of_a_file_that_needs_other_primitives(ex
 def test_draws_are_the_same_with_other_seeds_and_not_with_another_chance() -> None:
     """The graphs of a program have seeds of their own."""
 
-    def draws(attributes: str, name: str = "StandardNormal") -> list[str]:
-        return draws_of(
-            graph(f"%n = {name}((2, 2)) {{{attributes}, side_effect_hidden = true}} : float32[2,2] @f\nreturn %n")
-        )
+    def draws(attributes: str, name: str = "StandardNormal", part: str = "@f") -> tuple[list[str], list[str]]:
+        made = f"%n = {name}((2, 2)) {{{attributes}, side_effect_hidden = true}} : float32[2,2] {part}"
+        return draws_of(graph(f"{made}\nreturn %n"))
 
     assert draws("seed = 1, seed2 = 0") == draws("seed = 350, seed2 = 350")
     assert draws("seed = 1, seed2 = 0") != draws("seed = 1, seed2 = 0", "StandardLaplace")
     assert draws("keep_prob = 0.5") != draws("keep_prob = 0.25")
+    assert draws("seed = 1", part="") == draws("seed = 1")[::-1] != draws("seed = 1")
 
 
 def test_a_zero_that_lost_its_sign_is_no_other_value() -> None:

@@ -14,7 +14,7 @@ from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ...ir.rewrite.seeds import SEED_ATTRIBUTES
 from .context import Context, NotApplicable, Property, differing
-from .promises import ACCUMULATION, LESS_BN
+from .promises import ACCUMULATION, FREEZE, LESS_BN
 from .report import DIFFERENCE, Result
 from .tolerance import Expected, compare
 
@@ -91,25 +91,30 @@ class StatisticsDifference(Property):
 
 
 class RandomDraws(Property):
-    """Every random primitive of the original's network is there, with the same attributes but for seeds, and no other;
-    in this verification dropout keeps everything, so only this tells whether the program still drops. Counted on the
-    graphs that take a micro-batch. Exact."""
+    """Every random primitive of the original is there, with the same attributes but for seeds, and no other; in this
+    verification dropout keeps everything, so only this tells whether the program still drops. Those of the network are
+    counted on the graphs that take a micro-batch, those of the update side (noise on gradients) on the graphs that
+    update. Exact."""
 
     name = "random draws"
-    promise = "each micro-batch draws the random numbers that the original draws"
+    promise = "each micro-batch and each update draws the random numbers that the original draws"
 
     def check(self, c: Context) -> Result:
         ((_, graph),) = c.base.graphs.items()
-        wanted = draws_of(graph)
-        if not wanted:
-            raise NotApplicable("the original's network draws no random numbers")
-        for name, ours in c.program.graphs.items():
-            if ours.inputs and name in c.program.schedule.graphs() and draws_of(ours) != wanted:
-                detail = (
-                    f"graph '{name}' holds {counted(len(draws_of(ours)), 'random node')}, the original {len(wanted)}"
-                )
-                return self.failed(detail)
-        return self.passed(counted(len(wanted), "random node"))
+        network, update = draws_of(graph)
+        if not network and not update:
+            raise NotApplicable("the original draws no random numbers")
+        drawn = {name: draws_of(c.program.graphs[name]) for name in c.program.schedule.graphs()}
+        for name, (ours, _) in drawn.items():
+            if c.program.graphs[name].inputs and ours != network:
+                detail = f"graph '{name}' holds {counted(len(ours), 'random node')} of the network"
+                return self.failed(f"{detail}, the original {len(network)}")
+        # The updates of frozen weights are gone, with what they draw.
+        found = [ours for _, ours in drawn.values() if ours]
+        if update and (not found or (any(ours != update for ours in found) and not c.promises.having(FREEZE))):
+            most = max(map(len, found), default=0)
+            return self.failed(f"updates hold {counted(most, 'random node')}, those of the original {len(update)}")
+        return self.passed(counted(len(network) + len(update), "random node"))
 
 
 class RemovedBatchNorms(Property):
@@ -162,11 +167,13 @@ def _wide(variable: object) -> np.ndarray:
     return np.asarray(to_numpy(variable.type, variable.data)).astype(np.float64)  # type: ignore[attr-defined]
 
 
-def draws_of(graph: Graph) -> list[str]:
-    """The random nodes of forward and backward without their seeds: the graphs of a program have different ones."""
+def draws_of(graph: Graph) -> tuple[list[str], list[str]]:
+    """The random nodes of forward and backward, and the others, without their seeds: the graphs of a program have
+    different ones."""
     seeds = {name for pair in SEED_ATTRIBUTES for name in pair}
-    found = []
-    for node in filter(is_random, network_parts(graph)):
+    network = network_parts(graph)
+    inside, outside = list[str](), list[str]()
+    for node in filter(is_random, graph.all_nodes()):
         attributes = {name: value for name, value in node.attributes.items() if name not in seeds}
-        found.append(f"{node.op.name} {node.type} {attributes}")
-    return sorted(found)
+        (inside if node in network else outside).append(f"{node.op.name} {node.type} {attributes}")
+    return sorted(inside), sorted(outside)
