@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.engine.engine import Engine
-from boost_compile.runtime.engine.moving import BLOCK, Moves
+from boost_compile.runtime.engine.moving import BLOCK, SHARED, Moves
 
 SPECIAL = np.array([0.0, -0.0, 1.5, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32)
 
 
-@pytest.mark.parametrize("shape", [(), (3, 5), (2 * BLOCK + 7,)])
+@pytest.mark.parametrize("shape", [(), (3, 5), (2 * BLOCK + 7,), (SHARED + 7,)])
 def test_bits(shape: tuple[int, ...]) -> None:
     import mindspore
 
