@@ -1,9 +1,8 @@
-"""The pass manager: order, verification, instrumentation, and what it says when something goes wrong."""
+"""The pass manager: order, verification, and what it says when something goes wrong."""
 
 from __future__ import annotations
 
 import gc
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -21,45 +20,7 @@ from boost_compile.passes import REGISTRY, STAGES, InternalError, NoMatchWarning
 from boost_compile.passes.framework.instrumentation import Instrumentation
 from boost_compile.passes.framework.manager import VERIFY, BrokenProgram, canonical_order
 
-TEXT = """
-state %w: float32[2]<1.0, 2.0> role=weight
-state %big: float32[1000]<zeros> role=weight
-
-graph @step(%x: float32[2]) {
-  %read = Load(%w, umonad)
-  %all = Load(%big, umonad)
-  %y = Add(%x, %read)
-  %result = call(@twice, %y) : float32[2]
-  %kept = MakeTuple(%result, %all)
-  return %kept
-
-  func @twice(%p: float32[2]) {
-    %sum = Add(%p, %p)
-    return %sum
-  }
-}
-"""
-
-
-class Negate(Pass):
-    """Negates what every Add gives."""
-
-    name = "negate"
-    times: int = option(1, help="how often", minimum=1)
-
-    def run(self, program: Program) -> PassResult:
-        result = self.result()
-        for main in program.graphs.values():
-            for graph in main.all_graphs():
-                for node in [n for n in graph if n.op.name == "Add"]:
-                    result.matched += 1
-                    uses = list(node.use_sites())
-                    with graph.inserting_after(node):
-                        new = graph.create("Neg", [node], sources=[node])
-                    for user, i in uses:
-                        user.set_operand(i, new)
-                    result.changed += 1
-        return result
+from tests.passes.framework.examples import TEXT, Idle, Negate, shown
 
 
 class Placeless(Pass):
@@ -81,16 +42,6 @@ class Nothing(Pass):
         for i in range(5):
             result.miss(f"site {i}", "too small")
         return result
-
-
-class Idle(Pass):
-    """Has nothing to do, as a clean-up may."""
-
-    name = "idle"
-    may_match_nothing = True
-
-    def run(self, program: Program) -> PassResult:
-        return self.result()
 
 
 class Uncollected(Pass):
@@ -193,25 +144,8 @@ STAGED = {name: staged(name) for name in STAGES}
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Negate, Nothing, Placeless, Idle, Crash, Break, Lose, Undate, Refuse, Wrong, *STAGED.values()):
+    for cls in (Nothing, Placeless, Crash, Break, Lose, Undate, Refuse, Wrong, *STAGED.values()):
         monkeypatch.setitem(REGISTRY, cls.name, cls)
-
-
-@pytest.fixture
-def program() -> Program:
-    return parse_program(TEXT)
-
-
-def shown(program: Program) -> str:
-    return print_program(program, annotations=False)
-
-
-def compiled(program: Program, passes: str, **options: Any) -> tuple[Program, str]:
-    """The result, and what was written to the stream."""
-    stream = io.StringIO()
-    return compile_program(
-        program, passes, instrumentation=Instrumentation(stream=stream, **options)
-    ), stream.getvalue()
 
 
 # -- running ---------------------------------------------------------------------------------------------------
@@ -527,95 +461,3 @@ def test_no_reproducer_is_written_unasked(program: Program, tmp_path: Path, monk
         compile_program(program, "crash", reproducer_directory=None)
     assert caught.value.reproducer is None
     assert list(tmp_path.iterdir()) == []
-
-
-# -- instrumentation -------------------------------------------------------------------------------------------
-
-
-def headers(text: str) -> list[str]:
-    return re.findall(r"^// -----// (.*) //----- //$", text, re.MULTILINE)
-
-
-def test_dumps_are_silent_unless_asked(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
-    compile_program(program, "negate,idle")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_dumps_go_to_stderr(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
-    compile_program(program, "negate", instrumentation=Instrumentation(print_ir_after=True))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert headers(err) == ["IR Dump After negate"]
-
-
-def test_dumps_are_written_before_a_pass_may_crash(program: Program) -> None:
-    """Also where the stream keeps what it is given until it is full."""
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written)
-    compile_program(program, "negate", instrumentation=Instrumentation(print_ir_before=True, stream=stream))
-    assert headers(written.getvalue().decode()) == ["IR Dump Before negate"]
-
-
-def test_dumps_around_every_pass(program: Program) -> None:
-    _, text = compiled(program, "negate,idle", print_ir_before=True, print_ir_after=True)
-    kinds = ["IR Dump Before negate", "IR Dump After negate", "IR Dump Before idle", "IR Dump After idle"]
-    assert headers(text) == kinds
-    dumps = re.split(r"^// -----// .*\n", text, flags=re.MULTILINE)[1:]
-    assert ["Neg" in d for d in dumps] == [False, True, True, True]
-
-
-@pytest.mark.parametrize("selection", ["negate", ["negate"], ("negate",)])
-def test_dumps_around_one_pass(program: Program, selection: Any) -> None:
-    _, text = compiled(program, "idle,negate,idle", print_ir_before=selection)
-    assert headers(text) == ["IR Dump Before negate"]
-
-
-def test_what_dumps_show() -> None:
-    """Scopes unless they are not wanted; never large data."""
-    body = '%y = Neg(%x) scope("Default/layer")\n  %z = Add(%y, %w)\n  return %z'
-    source = parse_program(f"state %w: float32[4000]<zeros>\ngraph @g(%x: float32[4000]) {{\n  {body}\n}}")
-    source = source.with_values({"w": np.full(4000, 0.125, "float32")})
-    _, text = compiled(source, "negate", print_ir_before=True)
-    assert "Default/layer" in text
-    assert len(text) < 4000
-    _, text = compiled(source, "negate", print_ir_before=True, annotations=False)
-    assert "Default/layer" not in text
-
-
-def test_a_dump_reads_back(program: Program) -> None:
-    # All data of this program is small enough to stand in the dump, but for the zeros, which are spelled as such.
-    result, text = compiled(program, "negate", print_ir_after=True)
-    assert shown(parse_program(text)) == shown(result).replace('  pipeline "negate{times=1}"\n', "")
-
-
-def test_diffs(program: Program) -> None:
-    _, text = compiled(program, "negate,idle", print_ir_diff=True)
-    assert headers(text) == ["IR Difference After negate", "IR Difference After idle"]
-    changed, same = re.split(r"^// -----// .*\n", text, flags=re.MULTILINE)[1:]
-    assert same.strip() == "(no change)"
-    added = [line for line in changed.splitlines() if line.lstrip().startswith("+ ")]
-    assert sum("= Neg(" in line for line in added) == 2
-    assert "by negate" in changed
-
-
-def test_dumping_around_a_pass_that_is_not_there(program: Program) -> None:
-    with pytest.raises(OptionError, match="did you mean 'negate'"):
-        compiled(program, "negate", print_ir_after="negat")
-
-
-def test_bisect_limit(program: Program) -> None:
-    result, text = compiled(program, "negate,idle,negate", opt_bisect_limit=2)
-    assert text.splitlines() == [
-        "BISECT: running pass (1) negate",
-        "BISECT: running pass (2) idle",
-        "BISECT: NOT running pass (3) negate",
-    ]
-    assert result.pipeline == "negate{times=1},idle"
-    assert shown(result).count("= Neg(") == 2
-    nothing, _ = compiled(program, "negate", opt_bisect_limit=0)
-    assert shown(nothing) == shown(program)
-
-
-def test_a_negative_bisect_limit_is_an_error(program: Program) -> None:
-    with pytest.raises(OptionError, match="at least 0"):
-        compiled(program, "negate", opt_bisect_limit=-1)
