@@ -11,12 +11,11 @@ from __future__ import annotations
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import to_numpy
 from ...ir.core.graph import Graph, Node, tensor_type
+from ...ir.core.paddings import Width, widths_by_axis
 from ...ir.core.primitives import CPU
 from ...ir.core.types import TensorType
 from ...ir.core.wording import counted
 from .context import Context
-
-_Width = tuple[int, int]
 
 
 def applies(graph: Graph, context: Context) -> bool:
@@ -35,7 +34,7 @@ def _crops(node: Node) -> bool:
     return any(min(width) < 0 for width in _widths(node))
 
 
-def _widths(node: Node) -> list[_Width]:
+def _widths(node: Node) -> list[Width]:
     """What a PadV3 of constants adds in front of each axis and behind it; nothing for any other node."""
     if node.op.name != "PadV3" or node.attributes.get("mode", "constant") != "constant":
         return []
@@ -44,12 +43,7 @@ def _widths(node: Node) -> list[_Width]:
         given = tuple(map(int, to_numpy(given.type, given.data).ravel()))
     if not isinstance(kind, TensorType) or not isinstance(given, tuple) or not all(isinstance(w, int) for w in given):
         return []
-    half = len(given) // 2
-    if node.attributes.get("paddings_contiguous", True):
-        last_first = list(zip(given[::2], given[1::2], strict=True))
-    else:
-        last_first = list(zip(given[:half], given[half:], strict=True))
-    widths = [(0, 0)] * (len(kind.shape) - half) + last_first[::-1]
+    widths = widths_by_axis(node, given, len(kind.shape))
     # Of an axis of open size (the batch) nothing is taken away in practice, and how much stays could not be said.
     return [] if any(size < 0 and min(width) < 0 for size, width in zip(kind.shape, widths, strict=True)) else widths
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...core.graph import Constant, Node
+from ...core.paddings import widths_by_axis
 from ...core.types import TupleType
 from .constants import integer, integers, values
 from .spans import NONE, Axes, Span, Stuck, joined, reshaped
@@ -221,13 +222,12 @@ def _padded(node: Node) -> set[int]:
     """The axes that a padding makes longer."""
     if node.op.name == "Pad":
         return {k for k, ends in enumerate(node.op.attributes.get("paddings", ())) if any(ends)}
-    widths = values(node, 1)
-    half = len(widths) // 2
-    if node.op.name.startswith("PadV3") and node.op.attributes.get("paddings_contiguous", True) is not True:
-        widths = tuple(w for k in range(half) for w in (widths[k], widths[k + half]))  # all lower ends came first
-    padded = {k for k in range(half) if widths[2 * k] or widths[2 * k + 1]}
-    rank = len(shape_of(node.operand(0).type))
-    return {rank - 1 - k for k in padded} if node.op.name.startswith("PadV3") else padded  # it begins with the last
+    given = values(node, 1)
+    if node.op.name.startswith("PadV3"):
+        widths = widths_by_axis(node, given, len(shape_of(node.operand(0).type)))
+    else:
+        widths = list(zip(given[::2], given[1::2], strict=True))
+    return {k for k, ends in enumerate(widths) if any(ends)}
 
 
 def _moved_along(dims: int) -> Callable[[Node], set[int]]:

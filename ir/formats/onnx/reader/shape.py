@@ -145,7 +145,7 @@ def pad(e: Emitter, x: Value, before: list[int], after: list[int], value: float 
     made = e.emit("Pad", [x], padded, {"output_names": ["y"], "paddings": pairs, "input_names": ["x"]}, CLASS)
     if value == 0:
         return made
-    # MindSpore's PadV3, which takes a value, stops for ever in the seventh training step on CPU (2.10).
+    # MindSpore's PadV3 takes a value, but its gradient is wrong from the second run on a CPU on (2.10).
     frame = np.full([d if any(pair) else 1 for d, pair in zip(padded, pairs, strict=True)], value)
     frame[tuple(at if any(pair) else slice(None) for at, pair in zip(inside, pairs, strict=True))] = 0
     return e.add(made, e.constant(frame.astype(dtype_of(x).value)))
