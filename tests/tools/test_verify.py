@@ -97,6 +97,17 @@ def test_what_does_not_apply_says_why(load: Load) -> None:
         assert r.promise
 
 
+def test_later_gradients_of_a_cell_that_trains_in_turn_are_nobodys_fault(load: Load) -> None:
+    """They follow from updates that the pass changes. So nothing is shown, and that is no verified program."""
+    source = load("in_turn")
+    found = bc.verify(source, bc.compile(source, "parameter-groups{match=*.weight,lr_factor=0.5}"))
+    assert not found.verified
+    assert found.failures == ()
+    assert found.guilty is None
+    assert found.result("different micro-batches").status == VACUOUS
+    assert "which parameter-groups changes" in found.result("losses").detail
+
+
 def test_the_judge_updates_no_weight_that_a_closure_is_still_to_read(load: Load) -> None:
     """The backward part of a branch takes a weight along in a closure; in the judge its update awaits no gradient."""
     source = load("branch_state")

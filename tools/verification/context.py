@@ -133,9 +133,16 @@ class Context:
         random = chances(self.base)
         if random:
             raise NotApplicable(f"the original draws random numbers that cannot be switched off here ({random[0]})")
+        if reason := self.behind_updates:
+            raise NotApplicable(reason)
+
+    @cached_property
+    def behind_updates(self) -> str:
+        """Why the original has no such gradients as the program; "" where it has."""
         changing = next((p.name for p in self.promises.passes if p.name in COMPUTED), None)
-        if changing is not None and self.reference.probe.turns > 1:
-            raise NotApplicable(f"the cell takes gradients behind updates of the same step, which {changing} changes")
+        if changing is None or self.reference.probe.turns == 1:
+            return ""
+        return f"the cell takes gradients behind updates of the same step, which {changing} changes"
 
     def needs_update(self, *, stages: bool = True) -> None:
         """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the training

@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.core.wording import counted
 from .context import Context, NotApplicable, Property, moved
 from .promises import ACCUMULATION
-from .report import Result
+from .report import VACUOUS, Result
 from .tolerance import Expected, compare, deviation
 
 
@@ -48,6 +48,8 @@ class DifferentMicroBatches(Property):
     promise = "a cycle updates as the original does from the average of its own gradients"
 
     def check(self, c: Context) -> Result:
+        if reason := c.behind_updates:
+            return self.result(VACUOUS, reason)
         c.needs_update()
         deviations, shown = [], False
         for number, (found, ran, wanted) in enumerate(c.training):
