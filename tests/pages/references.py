@@ -279,11 +279,7 @@ def words() -> frozenset[str]:
     found: set[str] = set()
     for folder in FOLDERS:
         for path in below(ROOT / folder):
-            if (
-                path.suffix in (".py", ".txt", ".ir", ".js", ".html")
-                and path.parent.name != "corpus"
-                and path not in OWN
-            ):
+            if path.suffix in TEXTS and path.parent.name != "corpus" and path not in OWN:
                 found |= words_of(path)
     for name in ("Makefile", "pyproject.toml", "setup.py"):
         found |= words_of(ROOT / name)
