@@ -5,12 +5,12 @@ python -m benchmarks.feeding            # prints the table
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mindspore as ms
@@ -20,6 +20,7 @@ from mindspore.train import Model
 
 import boost_compile as bc
 from benchmarks.tables import table
+from benchmarks.turns import in_turns, milliseconds, ratio
 from tests.networks import CASES, Batch, Case, build, export
 
 MEASURED = {"lenet_bn, 32": 128, "resnet18, 8": 10}
@@ -68,16 +69,14 @@ def measure(case: Case, count: int) -> dict[str, list[float]]:
     """Seconds of a micro-batch, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         ways = epochs(case, count, Path(folder))
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    names = list(ways)
-    for turn in range(TURNS + 1):
-        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-            epoch = ways[name]
-            begun = time.perf_counter()
-            epoch()
-            if turn:  # the first one compiles
-                times[name].append((time.perf_counter() - begun) / count)
-    return times
+
+    def seconds(epoch: Epoch) -> float:
+        begun = time.perf_counter()
+        epoch()
+        return (time.perf_counter() - begun) / count
+
+    times = in_turns([partial(seconds, epoch) for epoch in ways.values()], fewest=TURNS, most=TURNS)
+    return dict(zip(ways, times, strict=True))
 
 
 NOTES = f"""\
@@ -101,10 +100,9 @@ def run(measured: Sequence[str] = tuple(MEASURED)) -> str:
         for way, of in times.items():
             if way in ("Session.step", "TrainOneStepCell"):
                 bare = way
-                cells.append(f"{statistics.median(of) * 1e3:.2f} ms ({min(of) * 1e3:.2f} to {max(of) * 1e3:.2f})")
+                cells.append(milliseconds(of))
             else:
-                ratios = [a / b for a, b in zip(times[bare], of, strict=True)]
-                cells.append(f"{statistics.median(ratios):.3f}")
+                cells.append(f"{ratio(times[bare], of):.3f}")
         rows.append(cells)
     return "\n".join([NOTES, "", *table(["network, batch", *times], rows)])
 

@@ -177,11 +177,11 @@ def _steps(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:
 def _turns(path: str) -> None:
     """Prints, as JSON, the seconds of a step in each precision, all in this process."""
     import boost_compile as bc
-    from benchmarks.sessions import in_turns
+    from benchmarks.sessions import medians_of_steps
 
     source = bc.load(path)
     programs = [bc.compile(source, pipeline) if pipeline else source for pipeline in PRECISIONS]
-    print(json.dumps(in_turns([bc.Session(program, seed=1, device="CPU") for program in programs])))
+    print(json.dumps(medians_of_steps([bc.Session(program, seed=1, device="CPU") for program in programs])))
 
 
 def _comparison(folder: Path, only: Sequence[str]) -> list[Sequence[str]]:

@@ -9,11 +9,11 @@ All programs of a network run in one process, in turns, in the same MindSpore wi
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,11 @@ from mindspore import nn, ops
 import boost_compile as bc
 from benchmarks.networks import NETWORKS as LARGER
 from benchmarks.tables import table
+from benchmarks.turns import FEWEST, MOST, in_turns, milliseconds, ratio
 from tests.networks import CASES, Batch, Case, build, export
 
 N = 4
 STEPS = 8
-SECONDS, FEWEST, MOST = 25.0, 5, 61
-"""How long the turns of a network take in all, and their least and greatest number."""
 MEASURED = (
     "lenet_bn,8", "lenet_bn,32", "lenet_bn_adam,32", "resnet18,4", "resnet18,8", "resnet18,32", "resnet18_adam,8",
     "mobilenet_v2,8", "gpt,4", "gpt,32", "gpt_medium,4",
@@ -159,21 +158,8 @@ def measure(case: Case, folder: Path) -> dict[str, list[float]]:
         "tutorial": tutorial(case),
     }
     batches = case.batches(STEPS)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for step in steps.values():
-        seconds(step, batches)  # compiles
-    took = sum(seconds(step, batches) for step in steps.values()) * STEPS
-    names = list(steps)
-    for turn in range(max(FEWEST, min(MOST, int(SECONDS / took)))):
-        begin = turn % len(names)
-        for name in (*names[begin:], *names[:begin]):
-            times[name].append(seconds(steps[name], batches))
-    return times
-
-
-def ratio(times: Sequence[float], by: Sequence[float]) -> str:
-    """The median of the ratios of turns that follow each other."""
-    return f"{statistics.median(a / b for a, b in zip(times, by, strict=True)):.2f}"
+    timed = [partial(seconds, step, batches) for step in steps.values()]
+    return dict(zip(steps, in_turns(timed), strict=True))
 
 
 NOTES = f"""\
@@ -198,9 +184,9 @@ def run(measured: Sequence[str] = MEASURED) -> str:
         rows.append(
             [
                 f"{name}, {size}",
-                f"{statistics.median(base) * 1e3:.2f} ms ({min(base) * 1e3:.2f} to {max(base) * 1e3:.2f})",
-                *(ratio(taken, base) for taken in times.values() if taken is not base),
-                ratio(times["accumulation"], times["tutorial"]),
+                milliseconds(base),
+                *(f"{ratio(taken, base):.2f}" for taken in times.values() if taken is not base),
+                f"{ratio(times['accumulation'], times['tutorial']):.2f}",
             ]
         )
     columns = ["network, batch", *times, "accumulation by tutorial"]

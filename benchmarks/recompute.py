@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.machine import kept
 from benchmarks.memory import MB, export_at, measure
-from benchmarks.sessions import in_turns
+from benchmarks.sessions import medians_of_steps
 from benchmarks.tables import ROOT, table
 
 NETWORKS = (
@@ -141,7 +141,7 @@ def turns(one: str, other: str, pipeline: str) -> None:
     mindspore.set_device("CPU")
     first, second = bc.load(one), bc.compile(bc.load(other), pipeline)
     sessions = [bc.Session(program, seed=1) for program in (first, second)]
-    medians = in_turns(sessions)
+    medians = medians_of_steps(sessions)
     plan = next(r for r in second.reports if r.name == "recompute").statistics["plan"]
     pools = [bc.memory(program).pool for program in (first, second)]
     print(json.dumps({"ratio": medians[1] / medians[0], "ms": medians, "plan": plan, "pools": pools}))

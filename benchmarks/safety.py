@@ -7,9 +7,9 @@ The sessions of a network run in one process, in turns, and a ratio is the media
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from boost_compile.ir.analysis.cost.running_order import is_kernel
 from boost_compile.ir.core.attributes import scalar_tensor
@@ -23,6 +23,7 @@ from boost_compile.runtime.lowering.lower import lower
 import boost_compile as bc
 from benchmarks.sessions import seconds_a_step
 from benchmarks.tables import table
+from benchmarks.turns import FEWEST, MOST, in_turns, milliseconds, ratio
 from tests.conftest import export_once, zoo_folder
 from tests.networks import CASES
 
@@ -30,8 +31,6 @@ NETWORKS = ("lenet_bn", "gpt", "resnet18", "mobilenet_v2")
 ALL = "overflow-check,loss-scale,clip-gradients"
 PIPELINES = ("overflow-check", "loss-scale", "clip-gradients", ALL)
 STEPS = 6
-SECONDS, FEWEST, MOST = 25.0, 11, 101
-"""How long the turns of a network take in all, and their least and greatest number."""
 
 
 def _ratios(name: str) -> list[str]:
@@ -40,34 +39,17 @@ def _ratios(name: str) -> list[str]:
     programs = [source, *(bc.compile(source, pipeline) for pipeline in PIPELINES)]
     sessions = [bc.Session(program) for program in (*programs, _scaled(source))]
     batches = CASES[name].batches(STEPS)
-    times: list[list[float]] = [[] for _ in sessions]
-    for session in sessions:
-        seconds_a_step(session, batches)  # compiles
-    took = sum(seconds_a_step(session, batches) for session in sessions) * STEPS
-    for turn in range(max(FEWEST, min(MOST, int(SECONDS / took)))):
-        for i in range(len(sessions)):
-            which = (turn + i) % len(sessions)
-            times[which].append(seconds_a_step(sessions[which], batches))
-    base, *others = times
+    base, *others = in_turns([partial(seconds_a_step, session, batches) for session in sessions])
     sizes = [tensor_type(node.operand(i)).size for node, i in _takers(source)]
     kernels = [_kernels(program) for program in (programs[0], programs[-1])]
     return [
         name,
-        _milliseconds(base),
-        _milliseconds(others[PIPELINES.index(ALL)]),
+        milliseconds(base),
+        milliseconds(others[PIPELINES.index(ALL)]),
         f"{len(sizes)}, of {sum(sizes):,} elements",
-        *(f"{_ratio(turns, base):.2f} ({min(turns) / min(base):.2f})" for turns in others),
+        *(f"{ratio(turns, base):.2f} ({min(turns) / min(base):.2f})" for turns in others),
         f"{kernels[0]} to {kernels[1]}",
     ]
-
-
-def _milliseconds(turns: Sequence[float]) -> str:
-    return f"{statistics.median(turns) * 1e3:.2f} ms ({min(turns) * 1e3:.2f} to {max(turns) * 1e3:.2f})"
-
-
-def _ratio(turns: Sequence[float], base: Sequence[float]) -> float:
-    """The median of the ratios of turns that follow each other."""
-    return statistics.median(a / b for a, b in zip(turns, base, strict=True))
 
 
 def _scaled(source: bc.Program) -> bc.Program:
