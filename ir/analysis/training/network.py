@@ -3,7 +3,8 @@
 MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute ``unique_id``, a
 node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. What is neither marked nor
 follows from what is belongs to the update side, or only orders. A gradient that the loss itself is computed from (of a
-differential equation, a gradient penalty) has the marks of a gradient, but is forward.
+differential equation, a gradient penalty) has the marks of a gradient, but is forward. A cell that adds numbers up
+shares the addition with its loss, and so may its marks be: ``sum`` over squares of gradients has one of the loss.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from ...core.graph import Graph, GraphRef, Input, Node, Value
 from ...core.names import BACKWARD_ID, DUPLICATED, FORWARD_ID
 from ...core.op import CALL
 from ...core.predicates import is_effect, written_operands
+from ...core.primitives import Family, named
+from ...core.walk import carried_operands
 from ..effects.state_access import Summary, summarize
 from ..functions.calls import bindings, called_functions, picked, targets
 from .forward_side import adopt_forward
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+_HANDING_ON = named(Family.TUPLE) | {"Depend", "Load", "call"}
+"""What computes nothing by itself, so that autodiff may have left it without a mark."""
 RECOMPUTED = "recomputed"
 """What a reader is told of backward nodes that compute a forward value again (:func:`told`)."""
 
@@ -53,10 +58,16 @@ def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
     return [image(graph, parts, bound, value) for value in values]
 
 
+def _data(node: Node) -> list[Value]:
+    """What a node computes from, not what it waits for."""
+    return [] if node.op.name == "UpdateState" else carried_operands(node)
+
+
 class _Marking:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.parts: dict[Node, str] = {}
+        self.marked: frozenset[Node] = frozenset()
         self.network_functions: set[Graph] = set()
 
     def run(self) -> dict[Node, str]:
@@ -71,6 +82,10 @@ class _Marking:
             part = mark(node)
             if part is not None:
                 self.parts[node] = part
+        for graph in self.graph.all_graphs():
+            for node in self._marked_by_mistake(graph):
+                del self.parts[node]
+        self.marked = frozenset(self.parts)
         if self.graph.functions:
             self._mark_forward_calls()
         for graph in self.graph.all_graphs():
@@ -79,6 +94,32 @@ class _Marking:
             if node in self.parts:
                 self._mark_functions(node, self.parts[node])
         return self.parts
+
+    def _marked_by_mistake(self, graph: Graph) -> list[Node]:
+        """Nodes with the mark of the loss that are none of it: they are computed from a gradient by way of nodes
+        without marks, and no derivative takes what they are computed from. Linear in nodes."""
+        parts = self.parts
+        made: set[Value] = set()
+        suspects = False
+        for node in graph:
+            if parts.get(node) == BACKWARD or not made.isdisjoint(_data(node)):
+                made.add(node)
+                suspects = suspects or parts.get(node) == FORWARD
+        if not suspects:
+            return []
+        derived = any(parts.get(n) == BACKWARD for function in self.graph.functions.values() for n in function)
+        used: set[Node] = set()
+        for node in reversed(list(graph)):
+            if node in used or parts.get(node) == BACKWARD or (node.op is CALL and derived):
+                used.update(v for v in _data(node) if isinstance(v, Node))
+        mistaken: dict[Node, None] = {}
+        for node in graph:
+            if parts.get(node) == FORWARD and node in made and node not in used:
+                behind = [v for v in _data(node) if isinstance(v, Node) and v in made]
+                unmarked = [v for v in behind if v in mistaken or (v not in parts and v.op.name not in _HANDING_ON)]
+                if unmarked and used.isdisjoint(unmarked):
+                    mistaken[node] = None
+        return list(mistaken)
 
     def _mark_forward_calls(self) -> None:
         """A call of functions that hold forward nodes and no backward nodes is forward: where a network is one loop,
@@ -133,7 +174,7 @@ class _Marking:
         update (of the discriminator, of the weights that a step tries)."""
         changing: set[Node] = set()
         for node in self.graph.all_nodes():
-            if mark(node) is None and node.op.name != "UpdateState":
+            if node not in self.marked and node.op.name != "UpdateState":
                 writes = node.op is not CALL and is_effect(node) and bool(written_operands(node))
                 if writes or not changing.isdisjoint(node._operands):
                     changing.add(node)

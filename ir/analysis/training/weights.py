@@ -81,7 +81,11 @@ class _Weights:
             if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
-                raise AnatomyError(f"weight '{name}': no gradient was found behind its update ({nodes[0]!r})")
+                raise AnatomyError(
+                    f"weight '{name}': its update by %{nodes[0].name} ({nodes[0].op.name}) takes no gradient that "
+                    "MindSpore derived from the loss: take it by ops.value_and_grad or ops.GradOperation, or leave out "
+                    "the passes that work on gradients"
+                )
         self._disentangle(hits)
         served = self._served(hits)
         read = self.side.read

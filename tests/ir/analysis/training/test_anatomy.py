@@ -292,7 +292,7 @@ REFUSED = {
     ),
     "an optimizer that takes a forward value": (
         STEP.replace("BODY", "").replace("UPDATE", MOMENTUM).replace("%to", "%y"),
-        "weight 'w': no gradient was found behind its update .<%up",
+        r"weight 'w': its update by %up \(ApplyMomentum\) takes no gradient that MindSpore derived from the loss",
     ),
     "an optimizer of an input": (
         UNMARKED.replace("BODY", "%c = Cast(%x, 43) : float32[2]").replace("%to", "%c"),

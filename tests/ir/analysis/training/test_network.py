@@ -112,6 +112,38 @@ graph @step(%x: float32[2]) {
     assert [effect.node.name for effect in find_updates(g, parts, summarize(g))] == ["new"]
 
 
+GRADIENTS_ADDED = """
+state %w: float32[]
+graph @step(%x: float32[]) {
+  %w0 = Load(%w, umonad) : float32[] @f
+  %a = Mul(%w0, %x) : float32[] @f
+  %loss = Add(%a, %x) : float32[] @f
+  %g = Mul(%a, %x) : float32[] @b
+  %twice = Mul(%g, %g) : float32[]
+  %one = Add(%x, %twice) : float32[] @f
+  %all = Add(%one, %g) : float32[] @f
+  %used = Mul(USED) : float32[]
+  %new = AssignSub(%w, %used, umonad)
+  %t = UpdateState(umonad, %new)
+  %r = Depend(%loss, %t)
+  return %r
+}"""
+
+
+def test_an_addition_of_gradients_is_no_part_of_the_loss() -> None:
+    """MindSpore hands the mark of an addition in the loss on to one in the cell: ``sum`` over squares of gradients."""
+    parts = {n.name: part for n, part in network_parts(graph(GRADIENTS_ADDED.replace("USED", "%g, %all"))).items()}
+    assert not parts.keys() & {"twice", "one", "all", "used"}
+    assert parts["g"] == BACKWARD
+
+
+def test_an_addition_of_gradients_that_is_differentiated_is_part_of_the_loss() -> None:
+    """As in a loss at inputs that the cell moves by their gradients, of which the first node has no mark."""
+    source = GRADIENTS_ADDED.replace("%used = Mul(USED) : float32[]", "%used = Mul(%one, %x) : float32[] @b")
+    parts = {n.name: part for n, part in network_parts(graph(source)).items()}
+    assert parts["twice"] == parts["one"] == parts["all"] == FORWARD
+
+
 def test_a_branch_beside_one_that_holds_no_network_makes_none_of_a_call() -> None:
     g = graph("""
 graph @step(%x: float32[2], %go: bool[]) {
