@@ -23,11 +23,13 @@ from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.context import Context
+from ..lowering.division import divide
 from ..lowering.host_part import HostPart, Pairs
 from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
 from .device import choose_device, first_paragraph, named_device
 from .dispatch import as_function
+from .divided import Divided
 from .draws import Draws
 from .environment import prepare_environment
 from .live import LiveCell
@@ -94,10 +96,11 @@ class Engine:
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
         if beside is not None:
-            for name in (name for name, graph in self.graphs.items() if graph is beside.graphs.get(name)):
-                self.draws.take_over(name, beside.draws)
-                if name in beside.context.cleared:
-                    self.context.cleared[name] = beside.context.cleared[name]
+            shared = (name for name, graph in self.graphs.items() if graph is beside.graphs.get(name))
+            for piece in (piece for name in shared for piece in beside._pieces(name)):
+                self.draws.take_over(piece, beside.draws)
+                if piece in beside.context.cleared:
+                    self.context.cleared[piece] = beside.context.cleared[piece]
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
         self._runners: dict[str, Any] = {
             name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
@@ -141,7 +144,11 @@ class Engine:
         return replace(variable, type=type_, data=data)
 
     def _load(self, graph: Graph) -> Any:
-        """A Cell that runs a graph of the schedule."""
+        """What runs a graph of the schedule: a Cell, or one for each piece of it."""
+        division = divide(graph, self.context)
+        return self._load_whole(graph) if division is None else Divided(division, self._load_whole)
+
+    def _load_whole(self, graph: Graph) -> Any:
         lowered = lower(graph, self.context).graph
         for name, members in self.context.groups.items():
             create_group(name, members)
@@ -196,12 +203,22 @@ class Engine:
         """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
         cycle is one that is measured."""
         runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
-        results = self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
+        if isinstance(runner, Divided):
+            return runner.run(inputs, self._run, self.look)
+        return self._run(self.graphs[name], runner, inputs)
+
+    def _run(self, graph: Graph, runner: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        results = self.call(runner, graph, (*inputs, *self.draws.next(graph.name)))
         if runner.part is not None:
             results = self._finish(runner.part, results)
-        if name in self.context.cleared:
-            self._clear(self.context.cleared[name])
+        if graph.name in self.context.cleared:
+            self._clear(self.context.cleared[graph.name])
         return results
+
+    def _pieces(self, name: str) -> list[str]:
+        """The names of what runs a graph."""
+        runner = self._runners[name]
+        return runner.names if isinstance(runner, Divided) else [name]
 
     def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs a graph by what :meth:`runner_of` made for it."""

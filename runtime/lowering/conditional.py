@@ -34,7 +34,7 @@ def conditional(call: Node) -> Conditional | None:
     switch = switch_behind(call.operand(0)) if call.op is CALL and call.num_operands == 1 else None
     if switch is None or not all(orders_only(*use) for use in call.use_sites()):
         return None
-    branches = [_bound(switch.operand(i)) for i in (1, 2)]
+    branches = [bound(switch.operand(i)) for i in (1, 2)]
     does = [branch is not None and bool(list_effects(branch[0]).writes()) for branch in branches]
     if None in branches or sum(does) != 1:
         return None
@@ -42,7 +42,7 @@ def conditional(call: Node) -> Conditional | None:
     return Conditional(call, switch.operand(0), does[1], switch.operand(1 + does.index(True)), function, arguments)
 
 
-def _bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
+def bound(closure: Value) -> tuple[Graph, tuple[Value, ...]] | None:
     """The function of a Partial that nobody else takes, and its arguments."""
     if not (isinstance(closure, Node) and closure.op.name == "Partial"):
         return None

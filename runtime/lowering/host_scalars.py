@@ -20,7 +20,7 @@ from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program
-from ...ir.core.types import DType, TensorType
+from ...ir.core.types import DType, TensorType, TupleType
 from ...ir.core.walk import live_nodes, result_value, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.cpu.host_clearing import sharing_memory
@@ -178,7 +178,8 @@ class _Plan:
             self._host_graph(leaving), [device.index(v) for v in self.asked], [places[v] for v in self._results]
         )
         graph, names = self._fx.graph, dict(zip(self._results, self._fx.graph.outputs, strict=False))
-        graph.outputs = tuple(names.get(v, f"asked_{i}") for i, v in enumerate(device)) if names else ()
+        named = bool(names) and not any(isinstance(v.type, TupleType) for v in device)  # what tuples hold has names too
+        graph.outputs = tuple(names.get(v, f"asked_{i}") for i, v in enumerate(device)) if named else ()
         self._fx.drop([write.effect for write in self.writes])
         self._fx.commit(device[0] if len(device) == 1 else graph.create("MakeTuple", device))
         graph.forget_unused_states()

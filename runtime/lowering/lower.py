@@ -35,6 +35,7 @@ from . import (
     world,
 )
 from .context import Context, Lowering, name_of
+from .division import divide
 from .idle import idle_graph
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant_results)
@@ -85,6 +86,11 @@ def _verify(graph: Graph, lowering: Lowering) -> None:
         raise VerifyError(f"lowering '{name_of(lowering)}' broke the graph: {error}") from error
 
 
+def _pieces(graph: Graph, context: Context) -> list[Graph]:
+    division = divide(graph, context)
+    return [graph] if division is None else division.graphs
+
+
 def print_lowered(context: Context, annotations: bool = False) -> str:
     """All graphs of the program that run, as MindSpore gets them, each under the list of what was done to it."""
     from ...ir.text import print_graph
@@ -93,7 +99,8 @@ def print_lowered(context: Context, annotations: bool = False) -> str:
     program = context.program
     graphs = {name: program.graphs[name] for name in program.schedule.graphs()}
     idle = {f"{name}, where nothing is measured,": idle_graph(graph, program) for name, graph in graphs.items()}
-    for name, graph in (graphs | idle).items():
+    pieces = {graph.name: graph for whole in graphs.values() for graph in _pieces(whole, context)}
+    for name, graph in (pieces | idle).items():
         if graph is None:
             continue
         lowered = lower(graph, context)
