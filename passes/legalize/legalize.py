@@ -15,6 +15,7 @@ from ...ir.core.primitives import ASCEND, CPU, GPU, PRIMITIVES
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.wording import counted
+from ...ir.rewrite.cropping import crop, croppings
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
 from ..framework.base import Pass
@@ -55,7 +56,8 @@ class Legalize(Pass):
 
     In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so
     passes see what happens to a gradient. An operation that would write into a constant gets a copy of it: MindSpore
-    2.10 writes into the constant itself, and the next step would start from there.
+    2.10 writes into the constant itself, and the next step would start from there. On a CPU a padding by a negative
+    width, the gradient of every ``ops.pad``, becomes a slice: MindSpore 2.10's kernel is right in its first run only.
 
     The pass names the results that are the overflow flag and the loss scale (``StepResult.overflow``, ``.loss_scale``).
 
@@ -86,6 +88,7 @@ class Legalize(Pass):
             bodies = list(graph.all_graphs())
             found += [node for node in lacking(graph, target) if node.op.name in RULES or widenable(node, target)]
             found += [node for body in bodies for node, _ in written_constants(body)]
+            found += [node for body in bodies for node in croppings(body)] if target == CPU else []
             if _writes_values(graph):
                 network = network_parts(graph).keys()
                 found += [node for body in bodies for node in replaceable_writes(body, network)]
@@ -98,7 +101,7 @@ class Legalize(Pass):
         self.check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
-        copied = replaced = widened = 0
+        copied = replaced = widened = cropped = 0
         for name, graph in program.graphs.items():
             unlisted.update(node.op.name for node in graph.all_nodes() if node.op.name not in PRIMITIVES)
             ruled = [node for node in found[name] if node.op.name in RULES]
@@ -110,15 +113,19 @@ class Legalize(Pass):
                     widened += 1
             for body in graph.all_graphs():
                 copied += copy_constants(body)
+                for node in croppings(body) if target == CPU else ():
+                    crop(node)
+                    cropped += 1
             replaced += _replace_writes(graph)
             name_results(program, graph)
         program.target = target
-        result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened
+        result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened + cropped
         result.statistics = {**lowered, "primitives taken on trust": len(unlisted)}
         what = [f"{name} x {n} replaced" for name, n in lowered.items()]
         what += [f"{counted(widened, 'node')} of float16 computed in float32"] if widened else []
         what += [f"{replaced} in-place operations given a result of their own"] if replaced else []
         what += [f"{counted(copied, 'constant')} copied before they are written"] if copied else []
+        what += [f"{counted(cropped, 'padding')} by negative widths sliced"] if cropped else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
 

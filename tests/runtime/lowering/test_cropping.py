@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
-from mindspore import nn, ops
 
 import boost_compile as bc
 
@@ -64,36 +60,3 @@ def test_what_is_left(target: str, widths: str) -> None:
     made = "float32[3,4,4]" if "-" in widths else "float32[3,4,12]"
     program = parse_program(TEXT.format(widths=widths, pairs="true", made=made))
     assert "cropping" not in dict(lower(program.graphs["step"], Context(program, target)).steps)
-
-
-class Padded(nn.Cell):
-    """A convolution behind a padding, by ``ops.pad``, whose gradient takes elements away, or by ``nn.Pad``."""
-
-    def __init__(self, by_ops: bool) -> None:
-        super().__init__()
-        self.by_ops = by_ops
-        self.pad = nn.Pad(((0, 0), (0, 0), (0, 1), (1, 0)))
-        self.first = nn.Conv2d(1, 2, 3, weight_init=0.1)
-        self.second = nn.Conv2d(2, 1, 2, pad_mode="valid", weight_init=0.2)
-
-    def construct(self, x):
-        x = self.first(x)
-        x = ops.pad(x, (1, 0, 0, 1)) if self.by_ops else self.pad(x)
-        return ops.reduce_mean(ops.square(self.second(x)))
-
-
-def test_training_through_a_padding(tmp_path: Path) -> None:
-    """MindSpore itself does not get through these steps (2.10)."""
-    trained = []
-    rng = np.random.default_rng(5)
-    images = [rng.standard_normal((2, 1, 6, 6)).astype(np.float32) for _ in range(8)]
-    for by_ops in (True, False):
-        network = Padded(by_ops)
-        cell = nn.TrainOneStepCell(network, nn.Momentum(network.trainable_params(), 0.1, 0.9)).set_train()
-        ms.export(cell, ms.Tensor(images[0]), file_name=str(tmp_path / f"{by_ops}"), file_format="MINDIR")
-        session = bc.Session(bc.load(tmp_path / f"{by_ops}.mindir"))
-        for image in images:
-            session.step(image)
-        trained.append({name: session.state()[name] for name in ("first.weight", "second.weight")})
-    for name, value in trained[0].items():
-        np.testing.assert_array_equal(value, trained[1][name])
