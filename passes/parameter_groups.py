@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
+from ..ir.analysis.training.anatomy import anatomy
 from ..ir.analysis.training.gradient_path import PASSING, gradient_paths, updating_graphs
 from ..ir.analysis.training.own_writes import own_writes
 from ..ir.analysis.training.stages import GradientPath
@@ -81,6 +82,9 @@ class ParameterGroups(Pass):
     def run(self, program: Program) -> PassResult:
         result = self.result()
         weights = [name for name, v in program.state.items() if v.role == "weight" and v.trainable is not False]
+        if not weights:
+            for graph in updating_graphs(program):
+                anatomy(graph)  # says why no weight is known
         group = [name for name in weights if self._matches(name, len(program.state[name].shape))]
         for glob in self.match:
             if not any(fnmatchcase(name, glob) for name in weights):

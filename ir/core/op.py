@@ -60,4 +60,6 @@ class Op:
 
 CALL = Op("call")
 """Calls operand 0, a function or a closure, with the remaining operands."""
+MAKE_TUPLE = frozenset({"MakeTuple", "MakeList", "make_list"})
+"""The primitives that make a tuple, or a list, of their operands."""
 RETURN = Op("Return")

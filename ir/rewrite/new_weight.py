@@ -11,11 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.effects.state_access import Effect, Summary, describe, summarize
+from ..analysis.training.anatomy import TrainingAnatomy
+from ..analysis.training.network import BACKWARD, FORWARD
 from ..analysis.training.weights import WeightInfo
 from ..core.attributes import TensorValue
 from ..core.data import Data, ZeroData, from_numpy
 from ..core.errors import PassError
-from ..core.graph import Constant, Graph, Input, Node, Value, tensor_type
+from ..core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
 from ..core.op import CALL
 from ..core.predicates import is_effect
 from ..core.program import Program, StateVariable
@@ -72,6 +74,24 @@ def plan_repeat(removal: Removal, model: WeightInfo, own: Collection[Node]) -> R
     if obstacle:
         raise PassError(f"the update of '{model.name}' cannot be repeated for another weight: {obstacle}")
     return Repeat(model, removal, plan)
+
+
+def refuse_second_look(found: TrainingAnatomy, models: Collection[WeightInfo]) -> None:
+    """PassError where the network reads one of ``models`` behind its update in the same step: new state beside it is
+    read once, before all updates. Linear in effects."""
+    names = {node: model.name for model in models for node in model.updates}
+    updated: set[str] = set()
+    for effect in found.effects.effects:
+        if effect.node in names:
+            updated.add(names[effect.node])
+        elif found.part(effect.node) in (FORWARD, BACKWARD):
+            for state in effect.reads:
+                if isinstance(state, State) and state.name in updated:
+                    raise PassError(
+                        f"the network reads '{state.name}' (by %{effect.node.name}) after the same step has updated "
+                        "it, and what stands beside it would be read before: export a training cell that takes all "
+                        "gradients before it updates"
+                    )
 
 
 def _depends_on_shape(plan: Plan, node: Node, shape: tuple[int, ...]) -> bool:

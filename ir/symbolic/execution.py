@@ -17,7 +17,7 @@ from ..analysis.training.network import BACKWARD
 from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
-from ..core.op import CALL
+from ..core.op import CALL, MAKE_TUPLE
 from ..core.predicates import is_effect, is_float_tensor, is_random, rests, written_operands
 from ..core.primitives import CPU, Family, facts, make_op
 from ..core.primitives.calls import CODES, names_type
@@ -230,7 +230,7 @@ class _Run:
             return things[0]
         if name == "Load":
             return self._read(things[0], memory) if isinstance(things[0], Ref) else things[0]
-        if name in ("MakeTuple", "MakeList", "make_list"):
+        if name in MAKE_TUPLE:
             return tuple(things)
         if name in ("TupleGetItem", "list_getitem"):
             return self._item(node, things)

@@ -26,6 +26,9 @@ def parse_pipeline(text: str) -> list[Pass]:
         passes.append(_read_pass(reader))
         if reader.kind == "end":
             break
+        if reader.kind == "word" and reader.token == "?":
+            name = passes[-1].name
+            reader.fail(f"the question mark of an optional pass stands behind its name: write '{name}?{{…}}'")
         reader.expect(",", f"pass '{passes[-1].name}'")
     return passes
 

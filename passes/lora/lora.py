@@ -17,7 +17,7 @@ from ...ir.core.report import PassResult
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted, print_bytes
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.new_weight import NewWeight, Repeat, plan_repeat, repeat_updates
+from ...ir.rewrite.new_weight import NewWeight, Repeat, plan_repeat, refuse_second_look, repeat_updates
 from ...ir.rewrite.removal import Removal
 from ..framework.base import Pass
 from ..framework.options import option
@@ -157,6 +157,7 @@ class LoRA(Pass):
 
     def _planned(self, program: Program, found: TrainingAnatomy, adapted: Sequence[Adapted]) -> list[Repeat]:
         """How the adapters of each weight are to be trained; PassError where its update cannot be repeated."""
+        refuse_second_look(found, [a.info for a in adapted])
         removal = Removal(found.graph, found.parts, found.weights)
         for a in adapted:
             taken = next((name for name in _states(a) if name in program.state), None)

@@ -17,7 +17,7 @@ from ...ir.core.op import Op
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType, Type, tensor
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.new_weight import NewWeight, new_name, plan_repeat, repeat_updates
+from ...ir.rewrite.new_weight import NewWeight, new_name, plan_repeat, refuse_second_look, repeat_updates
 from ...ir.rewrite.removal import Removal
 from ..framework.pattern import Match, Rewrite, any_value, op
 from .head import Head, product_of
@@ -30,6 +30,7 @@ EPSILON = 9.999999747378752e-05
 
 def normalise(program: Program, found: TrainingAnatomy, head: Head) -> list[str]:
     """Rewrites a layer with its update; the names of the state that is added."""
+    refuse_second_look(found, [head.info])
     own = (head.product, head.dweight, *head.dx)
     repeat = plan_repeat(Removal(found.graph, found.parts, found.weights), head.info, own)
     name = f"{head.info.name.rpartition('.')[0]}.multiplier".lstrip(".")

@@ -10,7 +10,7 @@ from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, weight
 from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value
-from ...ir.core.op import CALL
+from ...ir.core.op import CALL, MAKE_TUPLE
 from ...ir.core.program import Program
 from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
@@ -86,7 +86,7 @@ def _only_orders(node: Node) -> bool:
     return all(
         user.op.name == "UpdateState"
         or (user.op.name == "Depend" and i == 1)
-        or (user.op.name == "MakeTuple" and _only_orders(user))
+        or (user.op.name in MAKE_TUPLE and _only_orders(user))
         for user, i in node.use_sites()
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ...ir.analysis.effects.state_access import location, states_behind
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.functions.closures import Closures
+from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.gradient_path import PASSING
 from ...ir.builders.nodes import Nodes
 from ...ir.core.attributes import TensorValue
@@ -82,6 +83,10 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
                             "with a number for it"
                         )
                     rate.sites[site] = None
+    if not found:
+        for graph in graphs:
+            anatomy(graph)  # says why no weight is known
+        raise PassError("nothing updates a weight, so there is no learning rate")
     return list(found.values())
 
 

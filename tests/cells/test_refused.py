@@ -20,6 +20,8 @@ ACCUMULATE, CLIP, CHECK = "gradient-accumulation{steps=2}", "clip-gradients{limi
     [
         *((name, p, "accumulates already") for name in ("own", "own_mapped", "own_scaled") for p in (ACCUMULATE, CLIP)),
         ("own", CHECK, "accumulates already"),
+        ("own", "parameter-groups{match=*,lr_factor=0.5}", "accumulates already"),
+        ("own", "schedule{total=9}", "accumulates already"),
         ("constant", ACCUMULATE, "updates 'weight' (by <"),
         ("constant", CHECK, "what it updates from is a constant of the file"),
         ("given", ACCUMULATE, "what it updates from is the input 'gradient'"),

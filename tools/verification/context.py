@@ -22,6 +22,9 @@ from .schedule import rates_of, scheduled
 from .subject import Ran, Subject
 from .tolerance import compare
 
+WARM_UP = 4
+"""After so many steps at most, weights must move."""
+
 
 class NotApplicable(Exception):
     """A property says that it does not apply, and why."""
@@ -212,6 +215,20 @@ class Context:
     def first(self) -> Cycle:
         """The expected outcome of the first of them."""
         return self.training[0][2]
+
+    def moving(self, weights: Collection[str]) -> tuple[Values, list[str]]:
+        """A state of the original, few steps from its first, from which a cycle moves the most of ``weights``; and
+        these. A warm-up begins with a rate of zero, and a factor has no gradient while the other one is zero."""
+        state = best = self.reference.initial
+        movers = differing(best, self.first.expected.state, weights)
+        for batch in self.batches[:WARM_UP]:
+            if len(movers) == len(weights):
+                break
+            _, state = self.reference.step(state, batch)
+            found = differing(state, self.expected(state, self.micro_batches(0)).expected.state, weights)
+            if len(found) > len(movers):
+                best, movers = state, found
+        return best, movers
 
     def _settle(self, subject: Subject) -> None:
         """A dynamic loss scale that is too large for half precision shrinks first, as it would in training."""

@@ -41,8 +41,9 @@ class ParameterGroups(Property):
         proximal = proximal_update(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
         if proximal is not None:
             raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
-        start = c.scheduled(c.reference.initial)
-        if c.promises.having(SCHEDULE) and not any(start[name].any() for name in rates_of(c.base)):
+        scheduled = bool(c.promises.having(SCHEDULE))
+        start = c.scheduled(c.reference.initial) if scheduled else c.moving(sorted(c.grouped))[0]
+        if scheduled and not any(start[name].any() for name in rates_of(c.base)):
             raise NotApplicable("the learning rate of the first update is zero")
         batches = c.micro_batches(0)
         plain = c.expected(start, batches)
@@ -70,6 +71,8 @@ class ParameterGroups(Property):
 
         wanted = c.reference.cycle(start, batches, reduction=c.promises.reduction, change=change)
         c.subject.restart()
+        if not scheduled:
+            c.subject.load(start)
         ran = c.subject.cycle(batches)
         if not ran.last.updated:
             raise NotApplicable("the cycle overflows with this data")

@@ -3,6 +3,7 @@ MindSpore; what stands between them (averages, clipping) is plain arithmetic her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,10 +168,16 @@ class Reference:
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
         changes = self._near.get(state, batch, lambda: self._changes(state, batch))
         floor = floors(magnitudes, owners, self.probe.unit, changes, self.probe.vanishing)
-        # The same signs for all summands of a weight's gradient, which would else cancel.
-        drawn = {w: np.random.default_rng(i) for i, w in enumerate(self.probe.weights)}
-        patterns = {w: signs(self.initial[w].shape, drawn[w]) for w in drawn}
-        return {n: patterns[owners[n]].reshape(m.shape) * floor[n] for n, m in magnitudes.items()}
+        seeds = {weight: i for i, weight in enumerate(self.probe.weights)}
+
+        def pattern(gradient: str, shape: tuple[int, ...]) -> np.ndarray:
+            """The same signs for all summands of a weight's gradient, which would else cancel. A sparse gradient has
+            other rows than the weight."""
+            whole = self.initial[owners[gradient]]
+            rows = whole.shape if whole.size == math.prod(shape) else shape
+            return signs(rows, np.random.default_rng(seeds[owners[gradient]])).reshape(shape)
+
+        return {n: pattern(n, m.shape) * floor[n] for n, m in magnitudes.items()}
 
     def _changes(self, state: Mapping[str, np.ndarray], batch: Batch) -> list[Values]:
         """By how much gradients change when weights and inputs are moved by a rounding unit, twice at random."""

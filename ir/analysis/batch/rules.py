@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...core.graph import Constant, Graph, Node, State
-from ...core.op import CALL
+from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect
 from ...core.primitives import BINDING, PRIMITIVES, Family, named
 from ...core.types import TensorType, TupleType
@@ -57,7 +57,6 @@ ROWS = frozenset({
 })  # fmt: skip
 """Writes some rows of a state: their number is free."""
 
-MAKE_TUPLE = frozenset({"MakeTuple", "MakeList", "make_list"})
 _AT_AXIS: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[str, ...]] = {
     # (axis, operands that have the batch there, elements of the result that have it)
     (0, (0,), (0,)): (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.graph import Node
-from ...core.op import CALL
+from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import has_token
 from ...core.types import is_monad
 from ..functions.calls import targets
@@ -30,7 +30,7 @@ def token_slots(node: Node) -> list[tuple[Node, int]]:
 def orders_only(user: Node, i: int) -> bool:
     """Whether a use of a value merely waits for it: in a token, in what a Depend waits for, or in a tuple of these."""
     name = user.op.name
-    if name == "MakeTuple":
+    if name in MAKE_TUPLE:
         return all(_waits(u, at) for u, at in user.use_sites())
     return _waits(user, i)
 

@@ -110,7 +110,7 @@ class _Weights:
                 if adding and len(writes) > 1:
                     raise AnatomyError(
                         f"graph '{self.side.graph.name}' accumulates already: it adds gradients up in state "
-                        f"'{value.name}' (by {adding[0]!r}) and updates '{weight}' from there. Export the training "
+                        f"'{value.name}' (by %{adding[0].name}) and updates '{weight}' from there. Export the training "
                         "cell without accumulation of its own, and ask for gradient-accumulation; or leave out "
                         "the passes that work on gradients."
                     )

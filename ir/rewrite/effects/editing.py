@@ -19,7 +19,7 @@ from ...analysis.functions.calls import called_functions
 from ...core.attributes import MonadValue
 from ...core.errors import VerifyError
 from ...core.graph import Graph, Node, Value
-from ...core.op import CALL
+from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect, may_act
 from ...core.types import IOMONAD, UMONAD, Type
 from ...core.walk import live_nodes, result_value
@@ -70,7 +70,7 @@ class Effects:
                 user.replace_uses(user.operand(0))
                 if self.graph.result is user:
                     self.graph.result = user.operand(0)
-            elif user.op.name == "MakeTuple" and orders_only(user, i):
+            elif user.op.name in MAKE_TUPLE and orders_only(user, i):
                 user.set_operand(i, self.graph.constant(True))
 
     def append(self, op: str, operands: list[Value], *, scope: str = "", sources: Iterable[Value] = ()) -> Node:

@@ -164,6 +164,7 @@ def test_printing_and_parsing_are_inverse(**values: object) -> None:
         ("sample{label=a{b=1}", 19, "expected ',' after option 'label' (or '}'), found the end"),
         ("sample{label=a{b=c{d=e{f=1}}}}", 22, "options are nested too deeply"),
         ("sample{count=4{a=1}}", 13, "must be of type int, not '4{a=1}'"),
+        ("sample{count=1}?", 15, "the question mark of an optional pass stands behind its name: write 'sample?{…}'"),
         ("sample sample", 7, "expected ',' after pass 'sample', found 'sample'"),
         ("sample,", 7, "expected the name of a pass, found the end"),
         (",sample", 0, "expected the name of a pass, found ','"),

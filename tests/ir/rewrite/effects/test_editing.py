@@ -60,13 +60,14 @@ def test_a_dropped_effect_does_not_happen() -> None:
     computes(g, [-3, -5], a=[3, 5], b=[4, 6])
 
 
-def test_what_only_waited_for_a_dropped_effect_waits_no_longer() -> None:
+@pytest.mark.parametrize("making", ["MakeTuple", "make_list"])
+def test_what_only_waited_for_a_dropped_effect_waits_no_longer(making: str) -> None:
     """In a Depend, in a tuple of what a token waits for, and where the graph's result is that Depend."""
     g = graph(
         HEAD
         + """
   %w1 = AssignAdd(%a, %x, umonad)
-  %pair = MakeTuple(%w1, %x)
+  %pair = MakeTuple(%w1, %x) : (float32[2]@a, float32[2])
   %u2 = UpdateState(umonad, %pair)
   %w2 = AssignAdd(%b, %x, %u2)
   %d = Depend(%x, %w1)
@@ -74,7 +75,7 @@ def test_what_only_waited_for_a_dropped_effect_waits_no_longer() -> None:
   %u3 = UpdateState(%u2, %w2)
   %m = Depend(%n, %u3)
   %r = Depend(%m, %w1)
-  return %r"""
+  return %r""".replace("MakeTuple", making)
     )
     fx = Effects(g)
     fx.drop(by_name(fx, "w1"))
