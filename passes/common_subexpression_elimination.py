@@ -68,29 +68,31 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
     anywhere: dict[Hashable, Node] = {}
     merged: dict[Node, list[Node]] = {}
     operands = _Operands(graph)
-    ops: dict[Op, tuple[bool, int]] = {}
+    met, undated = operands.met, operands.undated
+    ops: dict[Op, int] = {}
     types: dict[int, tuple[Type, int]] = {}
     numbers: dict[Hashable, int] = {}  # the same for primitives, and for types, that are equal
     for node in graph:
         op, type_ = node.op, node.type
-        if not operands.met.issuperset(node._operands):
+        if not met.issuperset(node._operands):
             operands.meet(node)
-        operands.met.add(node)
-        if isinstance(type_, TensorType) and type_.ref:
-            operands.undated.add(node)
-        if op not in ops:
-            ops[op] = op.name == "Load" or _may_merge(node), numbers.setdefault(op.key, len(numbers))
-        mergeable, number = ops[op]
-        if not mergeable or isinstance(type_, FunctionType):
+        met.add(node)
+        if type_.__class__ is TensorType and type_.ref:
+            undated.add(node)
+        number = ops.get(op)
+        if number is None:
+            number = ops[op] = numbers.setdefault(op.key, len(numbers)) if _may_merge(node) else _NEVER
+        if number == _NEVER or type_.__class__ is FunctionType:
             continue
         if op.name != "Load":
-            if may_act(node) and (is_ordering(node) or not is_pure(node)):
+            if may_act(node) and not is_pure(node):
                 continue
-            if not operands.undated.isdisjoint(node._operands):
+            if not undated.isdisjoint(node._operands):
                 continue
-        if id(type_) not in types:
-            types[id(type_)] = type_, numbers.setdefault(type_, len(numbers))
-        key = (number, types[id(type_)][1], *node._operands)
+        known = types.get(id(type_))
+        if known is None:
+            known = types[id(type_)] = type_, numbers.setdefault(type_, len(numbers))
+        key = (number, known[1], *node._operands)
         equal = anywhere.setdefault(key, node)
         if equal is node:
             continue
@@ -110,6 +112,10 @@ def _merge_equal_nodes(graph: Graph, editor: str, result: PassResult) -> int:
     for first, others in merged.items():
         first.origin = _merged_origin([first, *others], editor)
     return operands.merged
+
+
+_NEVER = -1
+"""In the place of a primitive's number: its nodes never merge."""
 
 
 class _Operands:
@@ -142,9 +148,11 @@ class _Operands:
 
 
 def _may_merge(node: Node) -> bool:
-    """Whether nodes of this primitive may merge if they take no token. The user's own communication primitives name a
-    group of ranks (a convolution's ``group`` is a number)."""
-    return not (is_random(node) or is_collective(node) or isinstance(node.op.attributes.get("group"), str))
+    """Whether Loads, or nodes of this primitive that take no token, may merge. The user's own communication primitives
+    name a group of ranks (a convolution's ``group`` is a number)."""
+    if is_ordering(node) or is_random(node) or is_collective(node):
+        return False
+    return not isinstance(node.op.attributes.get("group"), str)
 
 
 def _agree(a: Node, b: Node) -> bool:

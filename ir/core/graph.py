@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from .attributes import Attribute, TensorValue, bits, type_of
@@ -562,15 +562,13 @@ class Graph(Displayed):
         self._relink(nodes)
 
     def _relink(self, nodes: Sequence[Node]) -> None:
-        previous: Node | None = None
-        for node in nodes:
+        for previous, node in pairwise(nodes):
+            previous._next = node
             node._prev = previous
-            node._next = None
-            if previous is not None:
-                previous._next = node
-            previous = node
         self._first = nodes[0] if nodes else None
-        self._last = previous
+        self._last = nodes[-1] if nodes else None
+        if nodes:
+            nodes[0]._prev = nodes[-1]._next = None
 
     def sort(self) -> None:
         """Restores a valid order after operands were rewired: stable, linear. Of a cycle, an error names a node."""
@@ -601,7 +599,7 @@ class Graph(Displayed):
                 while i < width:
                     operand = operands[i]
                     i += 1
-                    if isinstance(operand, Node) and operand not in done and operand.graph is self:
+                    if operand not in done and isinstance(operand, Node) and operand.graph is self:
                         if operand in open_:
                             raise VerifyError(f"graph '{self.name}': {operand!r} depends on itself")
                         stack.append((node, i))

@@ -116,10 +116,11 @@ def _in_place(op: Op, operands: Sequence[Operand]) -> Type:
 
 def _item(op: Op, operands: Sequence[Operand]) -> Type:
     source, index = operands
-    if isinstance(source.type, TupleType) and isinstance(index.literal, int):
-        n = len(source.type.elements)
-        if -n <= index.literal < n:
-            return source.type.elements[index.literal]
+    type_, at = source.type, index.literal
+    if isinstance(type_, TupleType) and isinstance(at, int):
+        elements = type_.elements
+        if -len(elements) <= at < len(elements):
+            return elements[at]
     raise VerifyError(f"TupleGetItem({source!r}, {index!r}): not a tuple and a constant index inside it")
 
 

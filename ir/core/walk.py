@@ -66,10 +66,37 @@ def untied_operands(node: Node) -> list[Node]:
     return [v for v in node._operands if isinstance(v, Node) and v.op.name != "UpdateState"]
 
 
-def live_nodes(roots: Iterable[Value], *, tokens: bool = True, known: Iterable[Node] = ()) -> set[Node]:
-    """Nodes that the roots need, themselves included; one sweep. ``tokens``: also what comes before them by tokens.
-    ``known``: nodes that are needed too, and that the sweep need not go through."""
-    live = set(known)
+def dead_nodes(backwards: Iterable[Node]) -> list[Node]:
+    """The nodes that the result does not need, in order: all users of each are dead. ``backwards``: all, from the last
+    to the first, users before what they take."""
+    dead: dict[Node, None] = {}
+    taken: set[Value] = set()  # by one of them at least
+    for node in backwards:
+        if not node.uses or (node in taken and dead.keys() >= node.uses.keys()):
+            dead[node] = None
+            taken.update(node._operands)
+    return list(dead)[::-1]
+
+
+def needed_nodes(graph: Graph) -> list[Node]:
+    """The nodes that the result needs, in order. Most graphs have few others, which are told by their users."""
+    dead = set(dead_nodes(reversed(graph)))
+    for node in dead:
+        if any(v not in dead and isinstance(v, Node) and dead.issuperset(v.uses) for v in node._operands):
+            live = live_nodes([graph.result])  # this one stands behind a user
+            return [node for node in graph if node in live]
+    return [node for node in graph if node not in dead] if dead else list(graph)
+
+
+def live_nodes(roots: Iterable[Value], *, tokens: bool = True) -> set[Node]:
+    """Nodes that the roots need, themselves included; one sweep. ``tokens``: also what comes before them by tokens."""
+    live: set[Node] = set()
+    add_live(live, roots, tokens=tokens)
+    return live
+
+
+def add_live(live: set[Node], roots: Iterable[Value], *, tokens: bool = True) -> None:
+    """Adds the nodes that the roots need to those that are needed already, through which the sweep need not go."""
     stack = [v for v in roots if isinstance(v, Node) and v not in live]
     live.update(stack)
     while stack:
@@ -77,4 +104,3 @@ def live_nodes(roots: Iterable[Value], *, tokens: bool = True, known: Iterable[N
             if operand not in live and isinstance(operand, Node) and (tokens or operand.op.name != "UpdateState"):
                 live.add(operand)
                 stack.append(operand)
-    return live

@@ -31,7 +31,7 @@ def written_constants(graph: Graph) -> list[tuple[Node, int]]:
     return [
         (node, i)
         for node in graph
-        if may_act(node) and is_effect(node) and node.op is not CALL
+        if not node.op.deals_in_tokens and may_act(node) and is_effect(node) and node.op is not CALL
         for i in written_operands(node)
         if isinstance(node.operand(i), Constant)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import attrgetter, is_
@@ -25,6 +25,7 @@ from ..core.types import (
     Type,
     is_monad,
 )
+from ..core.walk import dead_nodes
 from ..core.wording import counted
 from .problems import Problems, Rank, short, shown
 
@@ -58,6 +59,8 @@ class _Profile:
     check: Callable[[_Sweeper, Node], None] | None
     writes: tuple[int, ...]
     """The operands that it writes in place, where these must be state."""
+    ends_in_token: bool
+    """Whether a token that it takes is its last operand."""
 
 
 def check_graph(graph: Graph, problems: Problems) -> Sweep | None:
@@ -119,19 +122,26 @@ class _Sweeper:
         graph, sweep = self.graph, self.sweep
         known, tokens, profiles = sweep.values, self._tokens, self._profiles
         end = graph._return
+        num_operands = 0
         for node in (*nodes, end) if graph.has_result else nodes:
             operands = node._operands
-            sweep.num_operands += len(operands)
             if not known.issuperset(operands):
                 self._first_uses(node)
-            if node is self._broken:
-                known.add(node)
-                continue
-            for i, value in enumerate(operands):
+                if node is self._broken:
+                    known.add(node)
+                    continue
+            i = 0
+            for value in operands:
                 at = value.uses.get(node)
                 if at != i:
                     self._repeated(node, i, value, at)
-            token = not tokens.isdisjoint(operands) and self._token_last(node)
+                i += 1
+            num_operands += i
+            op = node.op
+            profile = profiles.get(op)
+            if profile is None:
+                profile = profiles[op] = _profile(op)
+            token = profile.ends_in_token and not tokens.isdisjoint(operands) and self._token_last(node)
             if node is end:
                 break
             known.add(node)
@@ -141,12 +151,8 @@ class _Sweeper:
                     tokens.add(node)
                 elif type_ is UNKNOWN:
                     self._unknown_type(node)
-            elif not isinstance(type_, Type):
+            elif type_.__class__ is not TensorType and not isinstance(type_, Type):
                 self._unknown_type(node)
-            op = node.op
-            profile = profiles.get(op)
-            if profile is None:
-                profile = profiles[op] = _profile(op)
             if profile.writes:
                 self._writes(node, profile.writes, token)
             if profile.rule is not None:
@@ -159,6 +165,7 @@ class _Sweeper:
                         self._disagrees(node, expected)
             if profile.check is not None:
                 profile.check(self, node)
+        sweep.num_operands = num_operands
         if not graph.has_result:
             self.problems.add(
                 Rank.STRUCTURE, graph, None, "it has no result", "set graph.result to the value that it returns"
@@ -171,8 +178,13 @@ class _Sweeper:
 
     def _first_uses(self, node: Node) -> None:
         """Definitions of what is not known so far."""
+        known = self.sweep.values
         for i, value in enumerate(node._operands):
-            if value not in self.sweep.values:
+            if value in known:
+                continue
+            if value.__class__ is Constant and value.type.__class__ is not SimpleType:  # as nearly all are
+                known.add(value)
+            else:
                 self._first_use(node, i, value)
 
     def _repeated(self, node: Node, i: int, value: Value, at: int | set[int] | None) -> None:
@@ -187,10 +199,8 @@ class _Sweeper:
             )  # fmt: skip
 
     def _token_last(self, node: Node) -> bool:
-        """Whether a token is the last operand of a node that takes one, where it belongs but for a few primitives."""
+        """Whether a token is the last operand of a node that takes one, where it belongs."""
         operands = node._operands
-        if node.op.name in _TOKEN_FIRST:
-            return operands[-1] in self._tokens
         if operands[-1] in self._tokens and self._tokens.isdisjoint(operands[:-1]):
             return True
         token = False
@@ -300,17 +310,27 @@ class _Sweeper:
                 Rank.TYPE, node, f"the condition, {shown(node.operand(0))}, is not one bool", "reduce it with ReduceAll"
             )
 
+    def tuple_(self, node: Node) -> None:
+        """MakeTuple: the types of its elements, told without a type made of them."""
+        types = tuple([value.type for value in node._operands])
+        if not isinstance(node.type, TupleType) or node.type.elements != types:
+            expected = TupleType(types, dynamic=False)
+            if not agree(expected, node.type):
+                self._disagrees(node, expected)
+
     # -- effects ---------------------------------------------------------------------------------------------
 
     def load(self, node: Node) -> None:
-        if node.num_operands != 2 or not is_monad(node.operand(1).type):
+        operands = node._operands
+        if len(operands) != 2 or operands[1] not in self._tokens:
             self.report(Rank.EFFECT, node, "Load takes what it reads and a token", "give it both: Load(state, token)")
 
     def update_state(self, node: Node) -> None:
-        if not node.num_operands or not is_monad(node.operand(0).type):
+        operands = node._operands
+        if not operands or operands[0] not in self._tokens:
             what = "the first operand of UpdateState is not a token"
             self.report(Rank.EFFECT, node, what, "give it the token that it follows")
-        elif not is_monad(node.type):
+        elif node not in self._tokens:
             self.report(Rank.EFFECT, node, f"UpdateState is of type {node.type}", "it makes a token: umonad or iomonad")
 
     def call(self, node: Node) -> None:
@@ -321,19 +341,21 @@ class _Sweeper:
 
     def _writes(self, node: Node, writes: tuple[int, ...], token: bool) -> None:
         """In-place writes go to state, and a token says when."""
-        if rests(node) and not has_token(node):
+        if not token and rests(node) and not has_token(node):
             return  # a BatchNorm that was told to leave its statistics alone
         operands = node._operands
         for i in writes:
             if i >= len(operands):
                 continue
             value = operands[i]
+            if value.__class__ is State:
+                continue
             if isinstance(value, Input):
                 if self.graph.owner is None:
                     self._bad_write(node, i, value)
                 else:
                     self.sweep.written.setdefault(value, node)
-            elif not isinstance(value, State) and not (isinstance(value.type, TensorType) and value.type.ref):
+            elif not (isinstance(value.type, TensorType) and value.type.ref):
                 self._bad_write(node, i, value)
         if not token:
             self.report(
@@ -354,18 +376,6 @@ class _Sweeper:
                 self.sweep.dead_calls.append(node)
             elif is_effect(node):
                 unreached(self.problems, self.graph, node)
-
-
-def dead_nodes(backwards: Iterable[Node]) -> list[Node]:
-    """The nodes that the result does not need, in order: all users of each are dead. ``backwards``: all, from the last
-    to the first."""
-    dead: dict[Node, None] = {}
-    taken: set[Value] = set()  # by one of them at least
-    for node in backwards:
-        if not node.uses or (node in taken and dead.keys() >= node.uses.keys()):
-            dead[node] = None
-            taken.update(node._operands)
-    return list(dead)[::-1]
 
 
 def unreached(problems: Problems, graph: Graph, node: Node) -> None:
@@ -398,9 +408,11 @@ def check_use_counts(sweeps: list[Sweep], problems: Problems) -> None:
                 )  # fmt: skip
 
 
-_TOKEN_FIRST = frozenset({"UpdateState", "Depend", "MakeTuple"})
+_TOKEN_ELSEWHERE = frozenset({"UpdateState", "Depend", "MakeTuple", "Load"})
+"""Primitives whose tokens need not stand last, or are looked at by their own check."""
 _CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
     "Load": _Sweeper.load,
+    "MakeTuple": _Sweeper.tuple_,
     "UpdateState": _Sweeper.update_state,
     "Switch": _Sweeper.condition,
     "Partial": _Sweeper.partial,
@@ -409,12 +421,16 @@ _CHECKS: dict[str, Callable[[_Sweeper, Node], None]] = {
 
 def _profile(op: Op) -> _Profile:
     writes = () if facts(op).any_tensor else facts(op).writes
-    return _Profile(RULES.get(op.name), _Sweeper.call if op is CALL else _CHECKS.get(op.name), writes)
+    rule = RULES.get(op.name) if op.name != "MakeTuple" else None
+    check = _Sweeper.call if op is CALL else _CHECKS.get(op.name)
+    return _Profile(rule, check, writes, op.name not in _TOKEN_ELSEWHERE)
 
 
 def agree(expected: Type, found: Type) -> bool:
     """Whether two types say the same of element type and shape. Dimensions known only at run time, what a tensor
     aliases, and marks on tuples are not compared; what is not known agrees with anything."""
+    if expected.__class__ is TensorType is found.__class__:  # as nearly all are
+        return expected.dtype is found.dtype and _shapes_agree(expected.shape, found.shape)
     if expected is found or expected == found:
         return True
     if UNKNOWN in (expected, found) or OpaqueType in (type(expected), type(found)):
@@ -434,6 +450,6 @@ def agree(expected: Type, found: Type) -> bool:
 
 
 def _shapes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    if -2 in a or -2 in b:
+    if a == b or -2 in a or -2 in b:
         return True
     return len(a) == len(b) and all(x == y or x < 0 or y < 0 for x, y in zip(a, b, strict=True))

@@ -14,8 +14,9 @@ from ..core.op import CALL, Op
 from ..core.predicates import has_token, is_effect, rests
 from ..core.primitives import facts
 from ..core.program import Program
+from ..core.walk import dead_nodes
 from .calls import call_acts, check_calls
-from .graph import check_graph, check_use_counts, dead_nodes
+from .graph import check_graph, check_use_counts
 from .problems import Problems
 from .program import check_outputs, check_program, check_states
 

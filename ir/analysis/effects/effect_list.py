@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from ...core.graph import Graph, Node, Value
 from ...core.predicates import may_act
-from ...core.walk import live_nodes
+from ...core.walk import needed_nodes
 from .state_access import Effect, Summary, describe, summarize
 
 
 @dataclass(frozen=True, eq=False)
 class EffectList:
-    """``place``: where each live node stood. ``known``: what the functions do (:func:`.state_access.summarize`)."""
+    """``place``: where each live node stood among these. ``known``: what the functions do
+    (:func:`.state_access.summarize`)."""
 
     graph: Graph
     effects: tuple[Effect, ...]
@@ -60,24 +62,24 @@ def list_effects(graph: Graph, known: dict[str, Summary] | None = None) -> Effec
     while isinstance(value, Node) and value.op.name == "Depend":
         tail.add(value)
         value = value.operand(0)
-    live = live_nodes([graph.result])
+    nodes = needed_nodes(graph)
     tokens: dict[Value, int] = {}  # what has no token before it stands for zero
-    place: dict[Node, int] = {}
     effects: list[Effect] = []
-    for i, node in enumerate(graph):
-        if node not in live:
-            continue
-        place[node] = i
+    before_it = tokens.get
+    for node in nodes:
         before = 0
         for operand in node._operands if tokens else ():
-            if operand in tokens and tokens[operand] > before:
-                before = tokens[operand]
-        if node.op.name == "UpdateState":
+            if (at := before_it(operand, 0)) > before:
+                before = at
+        if not may_act(node):
+            if before:
+                tokens[node] = before
+        elif node.op.name == "UpdateState":
             tokens[node] = before + 1
-            continue
-        if before:
-            tokens[node] = before
-        if may_act(node) and node not in tail and (effect := describe(node, known)) is not None:
-            effects.append(effect)
+        else:
+            if before:
+                tokens[node] = before
+            if node not in tail and (effect := describe(node, known)) is not None:
+                effects.append(effect)
     effects.sort(key=lambda e: tokens.get(e.node, 0))  # stable: by place where the tokens are as many
-    return EffectList(graph, tuple(effects), place, known)
+    return EffectList(graph, tuple(effects), dict(zip(nodes, count())), known)

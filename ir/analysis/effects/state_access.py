@@ -135,29 +135,33 @@ def _summary(function: Graph, known: dict[str, Summary]) -> Summary:
 
 def describe(node: Node, known: Mapping[str, Summary]) -> Effect | None:
     """The effect of a node on state; None for a pure node. ``known``: :func:`summarize` of the main graph."""
-    name = node.op.name
-    if name == "Load":
-        where = place(node.operand(0))
-        return Effect(node, _NOTHING if where is None else frozenset((where,)), passive=True)
-    if name == "Depend":
-        # In mid-graph, a Depend on a token waits for all that came before it.
-        return Effect(node, everything=True, passive=True) if is_monad(node.operand(1).type) else None
-    if not is_effect(node):
-        return None
-    if node.op is CALL:
-        return _describe_call(node, known)
     op, operands = node.op, node._operands
+    if op.deals_in_tokens:
+        if op.name == "Load":
+            where = place(node.operand(0))
+            return Effect(node, _NOTHING if where is None else frozenset((where,)), passive=True)
+        # In mid-graph, a Depend on a token waits for all that came before it.
+        waits = op.name == "Depend" and is_monad(node.operand(1).type)
+        return Effect(node, everything=True, passive=True) if waits else None
+    if op is CALL:
+        return _describe_call(node, known)
     token = operands[-1].type if has_token(node) else None
-    reads = [
-        where
-        for value in (operands if token is None else operands[:-1])
-        if not isinstance(value, Constant)
-        and (where := value if isinstance(value, State) else location(value)) is not None
-    ]
-    at = written_operands(node)
-    writes = frozenset([where for i in at if (where := place(operands[i])) is not None]) if at else _NOTHING
+    if token is None and not op.acts:
+        return None
+    reads: list[Value] = []
+    for value in operands if token is None else operands[:-1]:
+        if value.__class__ is State:  # as most are
+            reads.append(value)
+        elif value.__class__ is not Constant and (where := location(value)) is not None:
+            reads.append(where)
+    writes: list[Value] = []
+    for i in written_operands(node):
+        value = operands[i]
+        where = value if value.__class__ is State else place(value)
+        if where is not None:
+            writes.append(where)
     io = (token is not UMONAD and token == IOMONAD) or (op.acts and bool(op.attributes.get("side_effect_io")))
-    return Effect(node, frozenset(reads), writes, io=io)
+    return Effect(node, frozenset(reads), frozenset(writes), io=io)
 
 
 def _describe_call(node: Node, known: Mapping[str, Summary]) -> Effect | None:

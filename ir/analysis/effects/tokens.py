@@ -17,6 +17,8 @@ def token_slots(node: Node) -> list[tuple[Node, int]]:
     reached = targets(node) if node.op is CALL else None
     if reached is None and not has_token(node):
         return []
+    if reached is None and (len(node._operands) == 1 or not is_monad(node._operands[-2].type)):
+        return [(node, len(node._operands) - 1)]  # as nearly all have it
     holders = [node] if reached is None else [t.binder for t in reached]
     slots: dict[tuple[Node, int], None] = {}
     for holder in holders:

@@ -22,7 +22,7 @@ from ...core.graph import Graph, Node, Value
 from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect, may_act
 from ...core.types import IOMONAD, UMONAD, Type
-from ...core.walk import live_nodes, result_value
+from ...core.walk import add_live, live_nodes, result_value
 from .token_chain import TokenChain
 
 
@@ -40,7 +40,7 @@ class Effects:
         self.graph = graph
         self._known = listed.known
         self._first: dict[bool, Value] = {}
-        self._place = listed.place
+        self._listed = listed
         self.list: list[Effect] = list(listed.effects)
 
     def writes(self) -> list[Effect]:
@@ -109,14 +109,16 @@ class Effects:
         kept = [e for e in self.list if not e.passive]
         live = live_nodes([value, *(e.node for e in kept)], tokens=False)
         effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
-        present = {e.node for e in effects}
-        for node in [node for node in graph if node in live and may_act(node) and node not in present]:
+        # Besides what was listed, only nodes that were made since can act.
+        strange = live.difference(self._listed.place).union([e.node for e in self._listed.effects])
+        strange.difference_update([e.node for e in effects])
+        for node in [node for node in graph if node in strange and node in live and may_act(node)] if strange else ():
             if (node.op.name == "Load" or is_effect(node)) and describe(node, self._known) is not None:
                 users = ", ".join("%" + u.name for u in node.users[:3])
                 raise VerifyError(
                     f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
                 )
-        end = TokenChain(graph, effects, live, self._place).build(self.first_token)
+        end = TokenChain(graph, effects, live, self._listed.place).build(self.first_token)
         for io in (False, True):
             token = end[io]
             if token is not None:
@@ -129,13 +131,13 @@ class Effects:
     def _erase_dead(self, live: set[Node], effects: Iterable[Node]) -> None:
         """Removes what the result does not need. If it needs the ``effects``, it needs all that is ``live``, and few
         nodes are left to be looked at: tokens."""
-        graph = self.graph
-        keep = live_nodes([graph.result], known=live)
+        graph, keep = self.graph, live
+        add_live(keep, [graph.result])
         if any(keep.isdisjoint(effect.uses) for effect in effects):  # nothing ties this one to the result
             keep = live_nodes([graph.result])
         dead = [node for node in graph if node not in keep]
         taken = [node for node in dead if not keep.isdisjoint(node.uses)]  # tokens that only live nodes take
         if taken:
-            keep = live_nodes(taken, known=keep)
+            add_live(keep, taken)
             dead = [node for node in dead if node not in keep]
         graph.erase_all(dead)

@@ -30,6 +30,9 @@ from ...core.types import IOMONAD, UMONAD, TensorType, holds_function
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
 
+NONE_YET = -1
+"""The level of what has none yet."""
+
 Before = tuple[Sequence[Node], Sequence[Node], Sequence[Node]]
 """What comes before an effect: the effects that it conflicts with, the readers of what it overwrites, and the write
 before it in the sequence."""
@@ -51,15 +54,16 @@ class TokenChain:
         self.effects = effects
         self.live = live
         self._order = order
-        self._of = {e.node: e for e in effects}
+        self._nodes = {e.node for e in effects}
         self._slots: dict[bool, dict[Node, list[tuple[Node, int]]]] = {False: {}, True: {}}
         """Where the memory (False) and IO (True) tokens of an effect stand."""
         for e in effects:
-            for holder, i in token_slots(e.node):
-                kind = holder.operand(i).type
-                self._slots[kind is not UMONAD and kind == IOMONAD].setdefault(e.node, []).append((holder, i))
+            for slot in token_slots(e.node):
+                kind = slot[0].operand(slot[1]).type
+                self._slots[kind is not UMONAD and kind == IOMONAD].setdefault(e.node, []).append(slot)
         self._before: dict[Node, Before] = {}
-        self._level: dict[Value, int] = {}
+        """Of effects that something comes before."""
+        self._level: dict[Value, int] = dict.fromkeys(live, NONE_YET)
         self._fence: dict[Node, int] = {}
         """What an effect waits for, and the level whose token does: the last one before the first such effect."""
 
@@ -73,7 +77,9 @@ class TokenChain:
     # -- what comes before what ------------------------------------------------------------------------------
 
     def _find_order(self) -> None:
+        memory, io = self._slots[False], self._slots[True]
         last_write: dict[Value, Node] = {}
+        written = last_write.keys()
         reads_since: dict[Value, list[Effect]] = {}
         direct = self._direct_readers()
         last_barrier: Node | None = None
@@ -92,9 +98,9 @@ class TokenChain:
                 for p in so_far:
                     if p.passive:
                         readers.extend(self._readers_of(p))
-            if not e.passive and (e.node in self._slots[False] or e.node in self._slots[True]):
+            if not e.passive and (e.node in memory or e.node in io):
                 sequence, previous = previous, (e.node,)
-            if last_write and not last_write.keys().isdisjoint(e.touched):
+            if not (written.isdisjoint(e.reads) and written.isdisjoint(e.writes)):
                 musts += [last_write[state] for state in _by_name(e.touched) if state in last_write]
             for state in _by_name(e.writes):
                 still_read: list[Effect] = []
@@ -114,8 +120,9 @@ class TokenChain:
                     readers.extend(self._users_of_memory(version))
                 reads_since[state] = still_read
                 last_write[state] = e.node
-            for state in e.reads - e.writes if e.writes else e.reads:
-                reads_since.setdefault(state, []).append(e)
+            for state in e.reads:
+                if state not in e.writes:
+                    reads_since.setdefault(state, []).append(e)
             if e.io:
                 if last_io is not None:
                     musts.append(last_io)
@@ -124,8 +131,10 @@ class TokenChain:
                 last_barrier, so_far = e.node, []
             else:
                 so_far.append(e)
-            readers = [n for n in readers if n in self.live and n is not e.node]
-            self._before[e.node] = musts, readers, sequence
+            if readers:
+                readers = [n for n in readers if n in self.live and n is not e.node]
+            if musts or readers or sequence:
+                self._before[e.node] = musts, readers, sequence
 
     def _readers_of(self, effect: Effect) -> list[Node]:
         """Nodes that may read, through memory shared with it, the state that a Load names."""
@@ -164,6 +173,7 @@ class TokenChain:
                 for user, i in uses:
                     user.set_operand(i, waiting)
                 self.live.add(waiting)
+                self._level[waiting] = NONE_YET
 
     def _users_of_memory(self, value: Value, but: Container[Node] = ()) -> list[Node]:
         """Who reads, itself or through a view, the memory that a write is about to change: an activation, the result of
@@ -190,64 +200,83 @@ class TokenChain:
         """Pure nodes that take a state without a Load (BatchNormGrad takes gamma so), or a view of one: they read it
         whenever they run."""
         sources: list[Value] = [*self.graph.states.values(), *self.graph.inputs]
-        taken = [state for state in sources if not state.uses.keys() <= self._of.keys()]
-        return {state: self._users_of_memory(state, but=self._of) for state in taken}
+        taken = [state for state in sources if not self._nodes.issuperset(state.uses)]
+        return {state: self._users_of_memory(state, but=self._nodes) for state in taken}
 
     # -- levels ----------------------------------------------------------------------------------------------
 
     def _assign_levels(self) -> None:
         """Levels in dependence order: of effects one above what comes before them, of pure nodes the highest among
         what they take values from."""
-        open_: set[Node] = set()
-        level, live = self._level, self.live
+        level, settle = self._level, self._settle
         for node in self.graph:
-            if node in live:
-                self._settle(node)
+            if node in level:
+                settle(node)
         # What is left was rewired to nodes that stand behind it, or is on cycles of requirements, or behind these.
-        for root in self._before:
-            if root in level or self._settle(root):
+        for root in [e.node for e in self.effects if level[e.node] == NONE_YET]:
+            if level[root] != NONE_YET or self._settle(root):
                 continue
             stack: Path = [(root, MUST, self._requirements(root))]
-            open_.add(root)
+            on_way = {root}
             while stack:
                 node, _, rest = stack[-1]
                 for required, reason in rest:
-                    if required in level or required not in live:
+                    if level.get(required, 0) != NONE_YET:
                         continue
                     assert isinstance(required, Node)
-                    if required in open_:
-                        self._give_way(stack, open_, required, reason)
+                    if required in on_way:
+                        self._give_way(stack, on_way, required, reason)
                         break
                     if self._settle(required):
                         continue
-                    open_.add(required)
+                    on_way.add(required)
                     stack.append((required, reason, self._requirements(required)))
                     break
                 else:
                     stack.pop()
-                    open_.discard(node)
+                    on_way.discard(node)
                     level[node] = self._level_of(node)
 
     def _settle(self, node: Node) -> bool:
         """Gives a node its level if all that comes before it has one."""
-        level, live = self._level, self.live
-        at = 0
+        level_of, at = self._level.get, 0
         for operand in node._operands:
-            if operand in level:
-                if level[operand] > at:
-                    at = level[operand]
-            elif operand in live:
+            below = level_of(operand, 0)
+            if below > at:
+                at = below
+            elif below == NONE_YET:
                 return False
         before = self._before.get(node)
         if before is not None:
-            waited = list(chain.from_iterable(before))
-            if not all(map(level.__contains__, waited)):
+            musts, readers, sequence = before
+            waited = [*musts, *readers, *sequence]
+            if NONE_YET in map(level_of, waited):
                 return False
             at = self._level_behind(waited, at)
-        level[node] = at
+        self._level[node] = at
         return True
 
-    def _give_way(self, stack: Path, open_: set[Node], required: Node, reason: int) -> None:
+    def _level_of(self, node: Node) -> int:
+        at = max([self._level.get(operand, 0) for operand in node._operands], default=0)
+        if node not in self._before:
+            return max(at, 0)
+        # What gave way has no level yet.
+        waited = [other for others in self._before[node] for other in others if self._level[other] != NONE_YET]
+        return self._level_behind(waited, max(at, 0))
+
+    def _level_behind(self, waited: Sequence[Node], at: int) -> int:
+        """The level of an effect. ``at``: the highest level of what it takes."""
+        level, fence = self._level, self._fence
+        for other in waited:
+            if level[other] >= at:
+                at = level[other] + 1
+        for other in waited:
+            # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
+            if fence.setdefault(other, at) > at:
+                fence[other] = at
+        return at
+
+    def _give_way(self, stack: Path, on_way: set[Node], required: Node, reason: int) -> None:
         """The last node of ``stack`` requires one that requires it. Its requirement is left out, or the weaker one
         further up. A reader that itself needs the write reads a snapshot that the source graph took (MindSpore copies
         it). A cycle of musts is an error."""
@@ -260,35 +289,16 @@ class TokenChain:
         if weakest == MUST:
             node = stack[-1][0]
             raise VerifyError(f"graph '{self.graph.name}': {required!r} and {node!r} each must happen before the other")
-        open_.difference_update(abandoned for abandoned, _, _ in stack[at:])
+        on_way.difference_update(abandoned for abandoned, _, _ in stack[at:])
         del stack[at:]
 
     def _requirements(self, node: Node) -> Iterator[tuple[Value, int]]:
-        """What comes before a node, and why; among what it takes are values that are not ``live``."""
+        """What comes before a node, and why; among what it takes are values that need no level."""
         taken = zip(node._operands, repeat(MUST))
         if node not in self._before:
             return taken
         musts, readers, sequence = self._before[node]
         return chain(taken, zip(musts, repeat(MUST)), zip(readers, repeat(READER)), zip(sequence, repeat(SEQUENCE)))
-
-    def _level_of(self, node: Node) -> int:
-        at = max([self._level[operand] for operand in node._operands if operand in self._level], default=0)
-        if node not in self._before:
-            return at
-        # What gave way has no level yet.
-        waited = [other for others in self._before[node] for other in others if other in self._level]
-        return self._level_behind(waited, at)
-
-    def _level_behind(self, waited: Sequence[Node], at: int) -> int:
-        """The level of an effect. ``at``: the highest level of what it takes."""
-        level = self._level
-        for other in waited:
-            if level[other] >= at:
-                at = level[other] + 1
-        for other in waited:
-            # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
-            self._fence[other] = min(at, self._fence.get(other, at))
-        return at
 
     # -- tokens ----------------------------------------------------------------------------------------------
 
