@@ -9,10 +9,10 @@ asked for together. MindSpore's CPU kernels of IsFinite and ReduceAll take 7 ns 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 from ...ir.builders.nodes import Nodes
-from ...ir.builders.reduce import BIG
+from ...ir.builders.reduce import BIG, LONGEST_ROW
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Graph, Node, Value, tensor_type
@@ -54,7 +54,8 @@ def _product(graph: Graph, test: Node) -> Value:
     """What a test asks of, as a matrix with vectors of zeros on both sides: one number."""
     value = next(filter(_is_matrix, test.operand(0).users), test.operand(0))
     shape = tensor_type(value).shape
-    rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, shape[0])
+    columns = prod(shape[1:]) if len(shape) > 1 else gcd(shape[0], LONGEST_ROW)
+    rows = prod(shape) // columns
     n = Nodes(graph, "")
     if not _is_matrix(value):
         value = n.reshape(value, rows, columns)
@@ -76,7 +77,10 @@ def _are_zero(graph: Graph, products: Sequence[Value]) -> Value:
 
 def _is_matrix(value: Value) -> bool:
     """Whether a value is another's elements as a matrix already, as sums of rows take them."""
-    return isinstance(value, Node) and value.op.name == "Reshape" and len(tensor_type(value).shape) == 2
+    if not (isinstance(value, Node) and value.op.name == "Reshape"):
+        return False
+    shape = tensor_type(value).shape
+    return len(shape) == 2 and min(shape) > 1
 
 
 def _zeros(graph: Graph, shape: tuple[int, int]) -> Value:

@@ -30,6 +30,7 @@ from . import (
     predication,
     reciprocal,
     seeds,
+    self_products,
     shares,
     stacking,
     world,
@@ -44,7 +45,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
     reciprocal, predication, host_scalars, half_state, broadcasting, transposing, late_casts,
-    packing, stacking, norm_as_test, finite_test, clearing, staggering,
+    packing, stacking, norm_as_test, self_products, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"

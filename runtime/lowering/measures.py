@@ -35,6 +35,19 @@ def _joins_all(node: Node) -> bool:
 def square_sum_from(node: Node) -> tuple[Node, ...]:
     """The nodes from ``node`` to the sum of squares of its operand, which a clip of this compiler adds to others (see
     :func:`square_sum`); none where it begins no such sum. What the file adds up keeps its order."""
+    chain = _square_sum(node)
+    terms = _only_user(chain[-1]) if chain else None
+    added = _only_user(terms) if terms is not None and terms.op.name == "MakeTuple" else None
+    return chain if added is not None and SQUARES in added.marks else ()
+
+
+def whole_square_sum_from(node: Node) -> tuple[Node, ...]:
+    """As :func:`square_sum_from`, also where :func:`add_once` left nothing to add."""
+    chain = _square_sum(node)
+    return chain if chain and SQUARES in chain[-1].marks else square_sum_from(node)
+
+
+def _square_sum(node: Node) -> tuple[Node, ...]:
     before = node.operand(0) if node.op.name == "Square" else None
     if isinstance(before, Node) and before.op.name == "Reshape" and _only_user(before) is node:
         return ()  # it begins there
@@ -42,12 +55,12 @@ def square_sum_from(node: Node) -> tuple[Node, ...]:
     if squares is None or squares.op.name != "Square":
         return ()
     chain = list(dict.fromkeys((node, squares)))
-    while (total := _only_user(chain[-1])) is not None and total.op.name == "ReduceSum":
+    total = _only_user(squares)
+    while total is not None and total.op.name == "ReduceSum":
         chain.append(total)
         if tensor_type(total).shape == ():
-            terms = _only_user(total)
-            added = _only_user(terms) if terms is not None and terms.op.name == "MakeTuple" else None
-            return tuple(chain) if added is not None and SQUARES in added.marks else ()
+            return tuple(chain)
+        total = _only_user(total)
     return ()
 
 
@@ -98,7 +111,10 @@ def add_once(graph: Graph, terms: Node, sums: Mapping[Value, Value]) -> None:
     terms.type = infer(terms.op, terms.operands)
     if terms.num_operands == 1:
         (total,) = terms.uses
-        total.replace_uses(terms.operand(0))
+        whole = terms.operand(0)
+        if isinstance(whole, Node):
+            whole.marks = {**whole.marks, SQUARES: True}
+        total.replace_uses(whole)
         graph.erase_all([total, terms])
 
 

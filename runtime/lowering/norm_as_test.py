@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.branch import plain
 from ...ir.builders.nodes import Nodes
-from ...ir.builders.reduce import BIG, all_finite, square_sum
+from ...ir.builders.reduce import BIG, all_finite
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.inference import infer
@@ -34,6 +34,7 @@ from .measures import (
     square_sum_from,
 )
 from .reciprocal import is_reciprocal
+from .self_products import added_squares
 
 _STATE, _ELEMENT = 9.0, 0.0005
 """Microseconds of a state in a graph that a Switch divides, of an element that is unscaled and tested by itself."""
@@ -125,7 +126,7 @@ def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
 
 
 def _squares(graph: Graph, values: Sequence[Value], scope: str) -> Value:
-    terms = [square_sum(graph, value, scope=scope) for value in values]
+    terms = [added_squares(graph, value, scope=scope) for value in values]
     return terms[0] if len(terms) == 1 else graph.create("AddN", [graph.create("MakeTuple", terms)], scope=scope)
 
 
