@@ -134,8 +134,10 @@ def _rows(product: Node, i: int) -> Value:
 
 
 def _turns(product: Node, i: int) -> bool:
-    """Whether a product takes operand ``i`` transposed."""
-    return bool(i) if product.op.name == _DENSE else bool(product.operand(2 + i).literal)
+    """Whether a product takes operand ``i`` transposed. Some products never do (MatMulExt)."""
+    if product.op.name == _DENSE:
+        return bool(i)
+    return 2 + i < product.num_operands and bool(product.operand(2 + i).literal)
 
 
 def _with_bias(found: TrainingAnatomy, product: Node) -> Node:

@@ -319,6 +319,17 @@ def test_products_that_read_a_matrix_as_it_lies_are_proved_and_others_are_not() 
     assert {v.name for v in proof_of(original, program).failures} == {"w"}
 
 
+def test_adapters_beside_products_that_transpose_nothing_are_proved() -> None:
+    flat = STACKED.replace("[2,4,4]", "[4,4]").replace("(0, 2, 1)", "(1, 0)").replace("(0, 1, 2)", "(0, 1)")
+    original = parse_program(flat)
+    program = bc.compile(original, "lora{match=w,rank=1}")
+    found = bc.prove(original, program)
+    assert found.proved, show(found.proof) or found.objection
+    scaled = next(n for n in program.all_nodes() if n.op.name == "Mul" and n.scope == "net/MatMulExt-op0")
+    scaled.set_operand(1, scaled.home.constant(scalar_tensor("float32", 3.0)))
+    assert proof_of(original, program).failures
+
+
 ROUNDED = """
 state %w: float32[2,4] role=weight
 state %b: float32[2] role=weight
