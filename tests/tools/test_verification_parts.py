@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import mindspore as ms
 import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.verification.centralization import _mean
 from boost_compile.tools.verification.changes import make_change
 from boost_compile.tools.verification.context import differing
 from boost_compile.tools.verification.derivative import measure
+from boost_compile.tools.verification.gradient_error import Exact
 from boost_compile.tools.verification.promises import Promises
 from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
@@ -20,10 +22,11 @@ from boost_compile.tools.verification.report import PASSED
 from boost_compile.tools.verification.states import draws_of
 from boost_compile.tools.verification.subject import Subject
 from boost_compile.tools.verification.tolerance import floors, signs
+from mindspore import nn, ops
 
 import boost_compile as bc
 from tests.graphs import graph
-from tests.networks import CASES
+from tests.networks import CASES, Case, export
 
 
 def test_a_sequence_need_not_hold_the_whole_network(exported: Callable[[str], Path]) -> None:
@@ -180,3 +183,32 @@ def test_a_zero_that_lost_its_sign_is_no_other_value() -> None:
     }
     assert differing(was, now, list(was)) == ["moved"]
     assert differing({"w": np.float32([1.0])}, {"w": np.float64([1.0])}, ["w"]) == ["w"]
+
+
+class Equilibrium(nn.Cell):
+    """A fixed point, found by a loop without gradients, and one step from there that has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Dense(4, 4)
+        self.again = nn.Dense(4, 4)
+
+    def construct(self, x, y):
+        first = self.first(x)
+        still = ops.stop_gradient(first)
+        z, count = ops.zeros_like(still), ms.Tensor(0, ms.int32)
+        while count < 3:
+            z, count = ops.tanh(self.again(z) + still), count + 1
+        return ((ops.tanh(self.again(ops.stop_gradient(z)) + first) - y) ** 2).mean()
+
+
+def test_a_loss_scale_behind_a_function_is_no_error_of_half_precision(tmp_path: Path) -> None:
+    """The scale stands behind the call, where the gradient that the function returns has none yet."""
+
+    def rows(rng: np.random.Generator, size: int) -> tuple[np.ndarray, ...]:
+        return tuple(rng.standard_normal((size, 4)).astype(np.float32) for _ in range(2))
+
+    case = Case("equilibrium", Equilibrium, lambda p: nn.SGD(p, 0.1), rows)
+    errors = Exact(bc.load(export(case, tmp_path)), case.batches(1)).errors(parse_pipeline("mixed-precision{level=O2}"))
+    assert len(errors) == 4
+    assert max(errors.values()) < 0.05

@@ -9,11 +9,12 @@ import numpy as np
 from ...ir.core.errors import Error
 from ...ir.core.graph import tensor_type
 from ...ir.core.wording import counted
+from ...ir.rewrite.evaluation import adapters_of
 from .base import runnable
 from .changes import totals
 from .context import Context, NotApplicable, Property, worst
 from .deterministic import without_dropout
-from .promises import REPLACE, print_names
+from .promises import LORA, REPLACE, print_names
 from .reference import Batch, Reference
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 
@@ -29,7 +30,8 @@ WEIGHTS = 16
 class Derivative(Property):
     """Where a pass makes another network (less BatchNorm, a normalised head), the original cannot judge its gradients.
     So the loss itself is asked: weights are moved to and fro along random directions, one weight at a time, and the
-    difference of the losses compared with what the gradient says. For losses of one number and float32."""
+    difference of the losses compared with what the gradient says. For losses of one number and float32. Adapters are
+    judged by the original's gradients, which need be no derivative."""
 
     name = "derivative"
     promise = "the gradients of the changed network are the derivative of its loss"
@@ -47,6 +49,11 @@ class Derivative(Property):
         slopes = measure(c.reference, batch, c.seed)
         if slopes is None:
             raise NotApplicable("the loss is not one number")
+        adapters = adapters_of(c.base).values() if c.promises.one(LORA) else ()
+        beside = {name for adapter in adapters for name in (adapter.a, adapter.b)}
+        if slopes and beside.issuperset(s.weight for s in slopes):
+            raise NotApplicable("the gradients of adapters are compared with those of the weights that they change")
+        slopes = [s for s in slopes if s.weight not in beside]
         if not slopes:
             return self.result(VACUOUS, "no gradient to speak of")
         off = worst([s.deviation() for s in slopes])

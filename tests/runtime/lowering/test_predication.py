@@ -21,7 +21,7 @@ UPDATES = {
     "AssignAdd": "AssignAdd({s[0]}, {g}, {u}) : float32[64]",
     "AssignSub": "AssignSub({s[0]}, {g}, {u}) : float32[64]",
     "ApplyMomentum": "ApplyMomentum({s[0]}, {s[1]}, %rate, {g}, 0.9, {u}) {{use_nesterov = true}} : float32[64]",
-    "Adam": "Adam({s[0]}, {s[1]}, {s[2]}, 0.9, 0.999, %rate, 0.9, 0.999, 1e-08, {g}, {u}) "
+    "Adam": "Adam({s[0]}, {s[1]}, {s[2]}, %rate, %rate, %rate, 0.9, 0.999, 1e-08, {g}, {u}) "
     "{{use_nesterov = true}} : (float32[64], float32[64], float32[64])",
     "AdamWeightDecay": "AdamWeightDecay({s[0]}, {s[1]}, {s[2]}, %rate, 0.9, 0.999, 1e-06, 0.01, {g}, false, {u})"
     " : (float32[64], float32[64], float32[64])",
@@ -77,7 +77,8 @@ def predicated(program: Program, graph: str = "step") -> Graph:
 
 
 def test_each_primitive_keeps_every_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a gradient of infinities and NaN too; and it updates as behind a Switch where it is not skipped."""
+    """Of a gradient of infinities and NaN too; and it updates as behind a Switch where it is not skipped. The powers of
+    Adam's moments are one before the first update, where a count of updates makes them."""
     assert UPDATES.keys() == predication.STILL.keys()
     program = conditional(list(UPDATES.values()))
     assert not predicated(program).functions
@@ -96,7 +97,7 @@ def test_each_primitive_keeps_every_bit(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(np.any(before[f"s{i}"]) for i in (0, 3, 6, 9, 10, 12, 13, 14, 15, 16, 17))
     gradient[::3], gradient[1::3] = np.inf, np.nan
     for scale in (np.float32(0.5), np.float32(np.nan), np.float32(np.inf)):
-        session.step(gradient, scale, rate, yes)
+        session.step(gradient, scale, np.float32(1), yes)
     for name, value in session.state().items():
         assert value.tobytes() == before[name].tobytes(), name
 
