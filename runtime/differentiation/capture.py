@@ -134,6 +134,7 @@ def _refuse_parts(inputs: Sequence[Any]) -> None:
                 f"{_spelled(value)} is an optimizer that MindSpore cannot export.",
                 python="Use one of mindspore.nn, such as nn.Momentum(network.trainable_params(), 0.01, 0.9).",
             )
+    for value in inputs:
         if callable(value):
             raise RuntimeFailure(f"{_spelled(value)} is no input, and no optimizer stands behind it.", python=f"{HOW}.")
 
@@ -211,6 +212,12 @@ def _export(name: str, cell: Any, inputs: Sequence[Any], path: Path) -> None:
         if _lacks_sens(text):
             sentence = "a gradient function with sens_param=True lacks its sens, the derivative of the loss."
             remedy = "Pass it behind the other arguments, ops.ones_like(loss), or make the function without sens_param."
+        elif (found := re.search(r"wasn't created in nn\.Cell.*The parameter name is: (.+?)\.", text)) is not None:
+            sentence = f"Parameter '{found[1]}' is part of no Cell, and MindSpore exports no such Parameter."
+            remedy = (
+                "Make it part of one: cell.insert_param_to_cell(name, parameter). The learning rates of an optimizer "
+                "of mindspore.mint or mindspore.experimental are group['lr'] of each group in optimizer.param_groups."
+            )
         elif next(optimizers, None) is None:
             remedy = f"{HOW}."
         elif any(tensor.dtype == mindspore.float64 for tensor in inputs):

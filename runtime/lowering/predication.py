@@ -40,8 +40,8 @@ STILL: Mapping[str, Mapping[int, float]] = {
     "AdamWeightDecay": {3: 0.0, 4: 1.0, 5: 1.0, 6: 1.0, 8: 0.0},
 }
 """Operands by which a kernel changes nothing: a rate of 0, moments that keep all of themselves, a gradient of zeros. An
-epsilon of 1 keeps the quotient finite that the rate multiplies, and powers of zero the divisor from being zero: those of
-a step count that was not advanced are one. What is assigned becomes what is there."""
+epsilon of 1 keeps the quotient finite that the rate multiplies, and powers of 0 keep the divisor from being zero: those
+of a step count that was not advanced are 1. What is assigned becomes what is there."""
 _ARGUMENT, _KERNEL, _ELEMENT = 7.0, 4.0, 0.0006
 """Microseconds of an argument of a Switch, of a kernel, of an element of a product (docs/mindir.md)."""
 _SELECTED = BIG

@@ -12,7 +12,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import nn
+from mindspore import nn, ops
+from mindspore.experimental import optim as experimental
 from mindspore.train import Model
 
 import boost_compile as bc
@@ -239,6 +240,33 @@ def test_batch_norms_that_a_pass_removed_stay_as_they_were(caplog: Any) -> None:
     assert "the session lacks" in caplog.text
 
 
+class OwnStep(nn.Cell):
+    """A training cell with an optimizer that keeps its learning rate in no Cell."""
+
+    def __init__(self, network: nn.Cell, loss: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = nn.WithLossCell(network, loss)
+        self.optimizer = experimental.SGD(network.trainable_params(), lr=0.1)
+        self.weights = ms.ParameterTuple(network.trainable_params())
+        self.gradients = ops.value_and_grad(self.network, None, self.weights)
+
+    def construct(self, x, y):
+        loss, gradients = self.gradients(x, y)
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+def test_a_parameter_of_no_cell_is_named_and_the_advice_helps() -> None:
+    network, loss, _ = parts()
+    cell = OwnStep(network, loss)
+    with pytest.raises(bc.Error, match=r"'learning_rate_group_0' is part of no Cell.*insert_param_to_cell"):
+        bc.capture(cell, *MLP_BATCH)
+    for group in cell.optimizer.param_groups:
+        cell.optimizer.insert_param_to_cell(group["lr"].name, group["lr"])
+    before = network.output.weight.asnumpy().copy()
+    bc.Session(bc.compile(bc.capture(cell, *MLP_BATCH), "overflow-check")).step(*MLP_BATCH)
+    assert np.any(network.output.weight.asnumpy() != before)
+
+
 def wrong() -> dict[str, tuple[tuple[Any, ...], str]]:
     network, loss, optimizer = parts()
     x, y = MLP_BATCH
@@ -255,6 +283,10 @@ def wrong() -> dict[str, tuple[tuple[Any, ...], str]]:
         "the class of a loss": ((network, nn.MSELoss, optimizer, x, y), "the class MSELoss is no loss"),
         "another order": ((network, optimizer, loss, x, y), "optimizer is argument 2, but the order is network, loss"),
         "an optimizer first": ((optimizer, network, loss, x, y), "The order is network, loss, optimizer"),
+        "an optimizer of experimental": (
+            (network, loss, experimental.SGD(network.trainable_params(), lr=0.1), x, y),
+            "SGD is an optimizer that MindSpore cannot export",
+        ),
         "no optimizer": ((network, loss, x, y), "no optimizer stands behind it"),
         "another network's": ((network, loss, parts()[2], x, y), "updates no Parameter of MLP"),
         "a Model": ((Model(network, loss, optimizer),), r"model\.train_network"),
