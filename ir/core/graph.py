@@ -527,9 +527,9 @@ class Graph(Displayed):
                 if user not in doomed:
                     raise VerifyError(f"cannot erase {node!r}: used by %{user.name}, which stays")
         for node in doomed:
-            for i, operand in enumerate(node._operands):
+            for operand in node._operands:
                 if operand not in doomed:
-                    operand._drop_use(node, i)
+                    operand.uses.pop(node, None)  # all at once: it may take the value several times
             self._unlink(node)
             node._operands = []
         for node in doomed:

@@ -9,6 +9,7 @@ from boost_compile.ir.core.types import tensor
 from boost_compile.ir.core.walk import (
     carried_operands,
     live_nodes,
+    needed_nodes,
     result_value,
     through,
     unpacked,
@@ -56,6 +57,18 @@ def test_a_deep_graph() -> None:
     graph.result = value
     assert len(live_nodes([value])) == 20_000
     assert sum(1 for _ in walk([value], carried_operands)) == 20_001
+
+
+def test_needed_nodes_are_those_that_the_result_leads_to() -> None:
+    graph, v = step()
+    assert [n.name for n in needed_nodes(graph)] == ["old", "new", "t", "late", "held", "result"]
+    x = v["x"]
+    first = graph.create("Neg", [x])
+    unused = graph.create("Exp", [first])
+    assert needed_nodes(graph) == [n for n in graph if n in live_nodes([graph.result])]
+    first.set_operand(0, graph.create("Abs", [x]))  # stands behind its user, which nothing needs
+    assert unused.operand(0) is first
+    assert [n.name for n in needed_nodes(graph)] == ["old", "new", "t", "late", "held", "result"]
 
 
 def test_the_result_without_what_only_orders() -> None:
