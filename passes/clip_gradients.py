@@ -103,8 +103,8 @@ class ClipGradients(Pass):
             if not path.is_sum:
                 raise PassError(
                     f"graph '{graph.name}' updates weight '{path.weight}' from several gradients "
-                    f"({', '.join('%' + v.name for v in path.points[-1].values)}) one after the other: which of them "
-                    "to clip cannot be told"
+                    f"({', '.join('%' + v.name for v in path.points[-1].values)}) one after the other, or joined by "
+                    "the cell itself: which of them to clip cannot be told"
                 )
         if not paths or (self.by != "global-norm" and not self.report_norm):
             return

@@ -55,8 +55,9 @@ class LowerGradientCentralization(Pass):
             for path in gradient_paths(graph):
                 if path.weight not in tags:
                     continue
-                met.add(path.weight)
                 reason = _reason_against(path)
+                if path.is_sum:
+                    met.add(path.weight)
                 if reason is None:
                     chosen.append(path)
                 else:
@@ -90,7 +91,7 @@ def _reason_against(path: GradientPath) -> str | None:
     if path.has("centralize"):
         return "its gradient is centralized already"
     if not path.is_sum:
-        return "updated from several gradients one after the other"
+        return "updated from several gradients one after the other, or joined by the cell itself"
     return None
 
 

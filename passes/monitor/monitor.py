@@ -103,7 +103,10 @@ class Monitor(Pass):
         trained = [n for n in weights if n not in several | hidden and any(p.weight == n for p in followed)]
         for name in weights if of_gradients else ():
             if name in several:
-                result.miss(name, "several gradients update it one after the other: none of them is measured")
+                result.miss(
+                    name,
+                    "several gradients update it, in turn or joined by the cell: none is measured",
+                )
             elif name in hidden:
                 result.miss(name, "its gradient is computed inside a function: it is not measured")
             elif name not in trained:
