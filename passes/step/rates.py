@@ -37,7 +37,7 @@ SCOPE = "schedule"
 DIVIDE_BY_RATE = frozenset({"ApplyFtrl"})
 """Optimizers that make NaN of a learning rate of zero."""
 _PRODUCT = named(Family.PRODUCT)
-_PASSING = PASSING | {"Load", "Reshape"}
+_PASSING = PASSING | {"Load", "Reshape", "TensorToScalar"}
 
 
 @dataclass(slots=True)
@@ -68,10 +68,7 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
             at = facts(node.op).rate
             taken = [] if at is None else list(_sources((node, at), closures))
             if at is None and not by_name:
-                raise PassError(
-                    f"graph '{graph.name}' updates weight '{weight}' by {node!r}, and nothing there is a learning rate "
-                    "that can be recognised: export an optimizer of mindspore.nn that takes one"
-                )
+                raise PassError(_no_rate(program, graph, node, weight))
             for source, site in [*taken, *((state, None) for state in by_name if at is None)]:
                 rate = found.setdefault(_key(source), _rate(program, source))
                 rate.weights[weight] = None
@@ -88,6 +85,17 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
             anatomy(graph)  # says why no weight is known
         raise PassError("nothing updates a weight, so there is no learning rate")
     return list(found.values())
+
+
+def _no_rate(program: Program, graph: Graph, node: Node, weight: str) -> str:
+    idle = next((name for name in program.state if _is_rate(program, name)), None)
+    why = "nothing there is a learning rate that can be recognised"
+    if idle is not None:
+        why = f"nothing takes '{idle}' (the graph holds its value at the time of the export as a constant)"
+    return (
+        f"graph '{graph.name}' updates weight '{weight}' by {node.op.name}, and {why}: export an optimizer of mindspore.nn"
+        " that takes one, or ask for replace-optimizer before"
+    )
 
 
 def _is_rate(program: Program, name: str) -> bool:

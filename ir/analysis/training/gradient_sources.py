@@ -22,17 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.graph import Input, Node, Value
+from ...core.graph import Input, Node, State, Value
 from ...core.op import CALL
 from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, TupleType
 from ...core.walk import walk
-from ..effects.state_access import states_behind
+from ..effects.state_access import location, states_behind
 from ..functions.calls import Calls, actuals, entered, picked_within, targets
 from .network import BACKWARD, OPTIMIZER
 from .update_side import UpdateSide
 
-DIVIDING = named(Family.QUOTIENT)
+DIVIDING = named(Family.QUOTIENT, in_place=True)
 ASSIGNING = frozenset({"Assign", "AssignAdd", "AssignSub"})
 RESHAPING = named(Family.RESHAPE, Family.TRANSPOSE, Family.TUPLE) | {"Depend", "call"}
 LINEAR = (
@@ -40,7 +40,9 @@ LINEAR = (
     | DIVIDING
     | ASSIGNING
     | named(Family.COPY, Family.CAST, Family.SUM, Family.DIFFERENCE, Family.PRODUCT, Family.CLAMP, Family.CHOICE)
+    | named(Family.SUM, Family.DIFFERENCE, Family.PRODUCT, in_place=True)
     | {"Neg", "MatMul", "AllReduce", "ReduceScatter", "AllGather", "LARSUpdate", "Centralization", "Load"}
+    | {"InplaceCopy"}
 )
 """Ops through which a gradient passes as a gradient; others (squares, norms, signs) make something else of it."""
 JUDGING = named(*(Family.FINITE, Family.OVERFLOWED, Family.STATUS, Family.LOGICAL, Family.TOTAL, Family.NORM)) | {
@@ -76,15 +78,16 @@ class GradientSources:
             return []
         return self.upward(value, calls, linear)
 
-    def _written_before(self, load: Node) -> Node | None:
-        """The write whose value a Load sees, where this step's update side wrote it: a slot that is updated first
-        and then used (a hand-written momentum). A weight's own value is no gradient, whoever wrote it."""
+    def _written_before(self, reader: Node, value: State | Input) -> Node | None:
+        """The write whose value ``reader`` sees in a state, or in the input of a function that stands for one, where
+        this step's update side wrote it: a slot that is updated first and then used (a hand-written momentum). A
+        weight's own value is no gradient, whoever wrote it."""
         found: Node | None = None
-        for state in states_behind(load.operand(0), self.side.bound):
+        for state in states_behind(value, self.side.bound):
             if state.name in self.side.read:
                 continue
             for node in self.side.written.get(state.name, ()):
-                if node.graph is load.graph and self.side.depth[node] < self.side.depth[load]:
+                if node.graph is reader.graph and self.side.depth[node] < self.side.depth[reader]:
                     found = node if found is None or self.side.depth[node] > self.side.depth[found] else found
         return found
 
@@ -112,12 +115,19 @@ class GradientSources:
     def _carrying(self, node: Node, linear: bool) -> list[Value]:
         """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a
         gradient still, in a float type; else in any form (a sign, a comparison)."""
+        return [self._seen_by(node, operand) for operand in self._carrying_operands(node, linear)]
+
+    def _seen_by(self, node: Node, operand: Value) -> Value:
+        """An operand, or, for one that is memory, the write of this step whose value stands there."""
+        memory = isinstance(operand, (State, Input)) or node.op.name == "Load"
+        where = location(operand) if memory else None
+        written = self._written_before(node, where) if isinstance(where, (State, Input)) else None
+        return operand if written is None else written
+
+    def _carrying_operands(self, node: Node, linear: bool) -> list[Value]:
         name = node.op.name
-        if name == "Depend":
+        if name in ("Depend", "Load"):
             return [node.operand(0)]
-        if name == "Load":
-            written = self._written_before(node)
-            return [] if written is None else [written]
         fact = facts(node.op)
         if fact.gradient is not None and fact.gradient < node.num_operands:
             return [node.operand(fact.gradient)]

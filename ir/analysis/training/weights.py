@@ -22,14 +22,16 @@ behind what is written: first one that is still a gradient, else anything that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...core.attributes import TensorValue
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.primitives import facts
+from ...core.types import TensorType
 from ...core.walk import walk
 from ..effects.state_access import states_behind
 from ..functions.calls import actuals
@@ -202,6 +204,7 @@ class _Weights:
         written = self.side.written
         owner_of_gradient = {g: name for name, found in hits.items() for g in found}
         owner_of_update = {node: name for name in hits for node in written[name]}
+        takers = _Takers(self.sources, written, hits)
         served: dict[str, list[str]] = {}
         for name, nodes in written.items():
             if name in hits:
@@ -216,6 +219,31 @@ class _Weights:
                             owners.update(
                                 s.name for s in states_behind(source.operand(0), self.side.bound) if s.name in hits
                             )
-            if len(owners) == 1:
-                served.setdefault(owners.pop(), []).append(name)
+            if len(owners or (owners := takers.of(name))) == 1:
+                served.setdefault(next(iter(owners)), []).append(name)
         return served
+
+
+class _Takers:
+    """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient by way
+    of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss scale)."""
+
+    def __init__(self, sources: GradientSources, written: Mapping[str, Sequence[Node]], weights: Iterable[str]):
+        self.sources, self.written, self.weights = sources, written, list(weights)
+
+    def of(self, name: str) -> set[str]:
+        type_ = self.sources.side.graph.states[name].type
+        if not isinstance(type_, TensorType) or type_.size == 1:
+            return set()
+        return self._found.get(name, set())
+
+    @cached_property
+    def _found(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for weight in self.weights:
+            for node in self.written[weight]:
+                for source in self.sources.sources(node, linear=False):
+                    if source.op.name == "Load":
+                        for state in states_behind(source.operand(0), self.sources.side.bound):
+                            found.setdefault(state.name, set()).add(weight)
+        return found
