@@ -15,6 +15,7 @@ from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.names import GRADIENT_NORM
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import merge, put, summed
@@ -97,14 +98,15 @@ class ClipGradients(Pass):
     def _check(self, graph: Graph, paths: Sequence[GradientPath]) -> None:
         if not is_fed(graph):
             for value, users in sparse_gradients(anatomy(graph)).items():
-                shown = ", ".join(f"%{user.name}" for user in users[:3])
+                shown = ", ".join(site(user) for user in users[:3])
                 refuse_sparse(value, shown, "has a norm that no sum of its elements gives: rows may come twice")
         for path in paths:
             if not path.is_sum:
                 raise PassError(
                     f"graph '{graph.name}' updates weight '{path.weight}' from several gradients "
-                    f"({', '.join('%' + v.name for v in path.points[-1].values)}) one after the other, or joined by "
-                    "the cell itself: which of them to clip cannot be told"
+                    f"({', '.join(map(site, path.points[-1].values))}) one after the other, or joined by the "
+                    "cell itself: which of them to clip cannot be told. Take one gradient of the sum of the losses, or "
+                    "clip in the cell what goes into the optimizer (ops.clip_by_global_norm)"
                 )
         if not paths or (self.by != "global-norm" and not self.report_norm):
             return

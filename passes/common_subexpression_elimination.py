@@ -12,6 +12,7 @@ from ..ir.core.op import Op
 from ..ir.core.predicates import is_ordering, is_pure, is_random, may_act
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.types import FunctionType, TensorType, Type
 from ..ir.core.wording import agreed, counted
 from ..ir.rewrite.ranks.collectives import is_collective
@@ -178,4 +179,4 @@ def _merged_origin(nodes: Sequence[Node], editor: str) -> Origin:
 
 
 def _site(node: Node) -> str:
-    return f"{node.home.name}: %{node.name} ({node.op.name}) {node.scope}".rstrip()
+    return f"{node.home.name}: {site(node)}"

@@ -18,6 +18,7 @@ from ..ir.core.names import LOSS, OVERFLOW, SKIPPED_CYCLES
 from ..ir.core.primitives import ASCEND
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.types import DType, tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
@@ -161,7 +162,8 @@ class OverflowCheck(Pass):
         for value, weight in gradients.items():
             if isinstance(value, Node) and value.graph is not graph:
                 raise PassError(
-                    f"the gradient {value!r} of weight '{weight}' is computed inside a function, and the check stands "
+                    f"the gradient {site(value)} of weight '{weight}' is computed inside a function, and the check "
+                    "stands "
                     "in front of all updates: only gradients of the main graph can be checked"
                 )
         zero = graph.constant(scalar_tensor("float32", 0.0))
@@ -202,13 +204,15 @@ class OverflowCheck(Pass):
         gradients it looks at."""
         if self.policy != "skip-cycle" or self.detect != "values":
             raise PassError(
-                f"graph '{graph.name}' skips its update by itself where gradients overflow (by {own.nodes[0]!r}): "
+                f"graph '{graph.name}' skips its update by itself where gradients overflow (by {site(own.nodes[0])}): "
                 "policy=skip-micro and detect=status need a training cell without a check of its own"
             )
         paths = gradient_paths(graph)
         unseen = look_at_all(graph, own, paths, scope=SCOPE)
         for weight in unseen:
-            result.miss(weight, f"the file's own check (by {own.nodes[0]!r}) cannot be made to look at its gradient")
+            result.miss(
+                weight, f"the file's own check (by {site(own.nodes[0])}) cannot be made to look at its gradient"
+            )
         skip = skips(graph, own, scope=SCOPE)
         fx = Effects(graph)
         in_a_row = self._count(fx, skip)

@@ -20,6 +20,7 @@ from ..ir.core.predicates import written_operands
 from ..ir.core.primitives import facts
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.types import DType, TensorType
 from ..ir.core.walk import walk
 from ..ir.core.wording import agreed, counted
@@ -170,7 +171,7 @@ class _Group:
                 if call.operand(at) not in places:
                     raise PassError(
                         f"graph '{self.graph.name}' updates weight '{name}' and others by one function "
-                        f"(by {call!r}), in which no weight has a learning rate or a decay of its own"
+                        f"(by {site(call)}), in which no weight has a learning rate or a decay of its own"
                     )
         return list(places)
 
@@ -285,7 +286,8 @@ class _Group:
             if not set(taken) & set(path.points[-1].values):
                 between = next((v for v in reversed(taken) if isinstance(v, Node)), update)
                 raise PassError(
-                    f"graph '{self.graph.name}': {between!r} stands between the gradient of weight '{name}' and its "
+                    f"graph '{self.graph.name}': {site(between)} stands between the gradient of weight '{name}' "
+                    "and its "
                     "optimizer, so a weight decay has no place there: set it when you build the optimizer"
                 )
 

@@ -9,6 +9,7 @@ from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.core.errors import OptionError, PassError
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.wording import counted
 from .framework.base import Pass
 from .framework.options import option, print_value
@@ -130,7 +131,8 @@ class RateSchedule(Pass):
         dividing = next((node for node in program.all_nodes() if node.op.name in DIVIDE_BY_RATE), None)
         if dividing is not None and any(0.0 in table for _, table in tables):
             raise PassError(
-                f"{dividing!r} divides by the learning rate, which would be zero in some updates: give start and end "
+                f"{site(dividing)} divides by the learning rate, which would be zero in some updates: give start "
+                "and end "
                 "above zero"
             )
 

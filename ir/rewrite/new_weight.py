@@ -21,6 +21,7 @@ from ..core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
 from ..core.op import CALL
 from ..core.predicates import is_effect
 from ..core.program import Program, StateVariable
+from ..core.sites import site
 from ..core.types import TensorType, TupleType, Type
 from .effects.editing import Effects
 from .removal import Plan, Removal
@@ -67,10 +68,10 @@ def plan_repeat(removal: Removal, model: WeightInfo, own: Collection[Node]) -> R
             obstacle = obstacle or f"%{node.name} passes its gradient on together with others"
     for value in (v for v, _ in plan.dead):
         if isinstance(value, Node) and (value.op is CALL or value.op.name in ("Partial", "Stack", "Concat")):
-            obstacle = obstacle or f"%{value.name} ({value.op.name}) serves it alone"
+            obstacle = obstacle or f"{site(value)} serves it alone"
     for node in _repeated(plan):
         if node not in model.gradient and _depends_on_shape(plan, node, shape):
-            obstacle = obstacle or f"%{node.name} ({node.op.name}) depends on its shape"
+            obstacle = obstacle or f"{site(node)} depends on its shape"
     if obstacle:
         raise PassError(f"the update of '{model.name}' cannot be repeated for another weight: {obstacle}")
     return Repeat(model, removal, plan)

@@ -28,6 +28,7 @@ from ..core.graph import Constant, Graph, Input, Node, State, Value
 from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect
 from ..core.primitives import Family, named
+from ..core.sites import site
 from ..core.types import IOMONAD, TensorType, TupleType, Type, is_monad
 from ..core.walk import walk
 from .effects.editing import Effects
@@ -187,7 +188,7 @@ class Removal:
         elif name == "Depend":
             self._kill(plan, user, path)
         elif name == "Switch":
-            raise _Obstacle(f"{show(user)} decides by it")
+            raise _Obstacle(f"{site(user)} decides by it")
         elif user.op is CALL or name == "Partial":
             self._enter(plan, user, i, path)
         elif path:
@@ -218,13 +219,13 @@ class Removal:
                 plan.network[user] = None
             self._kill(plan, user, ())
         else:
-            raise _Obstacle(f"{show(user)} takes it together with other values")
+            raise _Obstacle(f"{site(user)} takes it together with other values")
 
     def _affect(self, plan: Plan, user: Node, i: int) -> None:
         effect = describe(user, self.known)
         written = self._written(user)
         if effect is None or effect.io or effect.everything:
-            raise _Obstacle(f"{show(user)} takes it out of the graph")
+            raise _Obstacle(f"{site(user)} takes it out of the graph")
         if written is not None and written <= plan.states:
             plan.dropped[user] = None
             self._kill(plan, user, ())
@@ -232,7 +233,7 @@ class Removal:
             plan.merges.setdefault(user, {})[i] = None
         else:
             what = f"'{min(written - plan.states)}'" if written else "a value"
-            raise _Obstacle(f"{show(user)} computes {what} from it")
+            raise _Obstacle(f"{site(user)} computes {what} from it")
 
     def _written(self, node: Node) -> set[str] | None:
         """Names of the states that an effect writes, through functions; None where it writes something else."""
@@ -279,7 +280,7 @@ class Removal:
             return
         formals = self.closures.formals.get((user, i), ())
         if not formals or any(call in self.closures.open for call in calls):
-            raise _Obstacle(f"{show(user)} passes it on to where it cannot be followed")
+            raise _Obstacle(f"{site(user)} passes it on to where it cannot be followed")
         for formal in formals:
             self._kill(plan, formal, path)
 
@@ -301,7 +302,7 @@ class Removal:
         for node in plan.network:
             for operand in node.operands:
                 if not (isinstance(operand, Constant) or is_monad(operand.type) or self._all_dead(plan, operand)):
-                    return f"{show(node)} of the {self.parts.get(node)} part takes it too"
+                    return f"{site(node)} of the {self.parts.get(node)} part takes it too"
         return ""
 
     def _check_inputs(self, plan: Plan) -> None:
@@ -429,8 +430,3 @@ def _is_positive(value: Value) -> bool:
     if isinstance(content, TensorValue) and content.type.size == 1:
         content = to_numpy(content.type, content.data).item()
     return isinstance(content, (int, float)) and content > 0
-
-
-def show(node: Node) -> str:
-    """A node in a message."""
-    return f"%{node.name} ({node.op.name})"

@@ -8,6 +8,7 @@ from ..analysis.derivative.linearity import Seed
 from ..builders.cast import cast
 from ..core.errors import AnatomyError
 from ..core.graph import Graph, Node, Value
+from ..core.sites import site
 from ..core.types import DType, TensorType
 
 
@@ -20,7 +21,7 @@ def scale_seeds(graph: Graph, seeds: Sequence[Seed], factor: Value, *, scope: st
     made: list[Node] = []
     for seed in seeds:
         if not isinstance(seed.value.type, TensorType):
-            raise AnatomyError(f"seed {seed.value!r} is no tensor: it cannot be multiplied")
+            raise AnatomyError(f"seed {site(seed.value)} is no tensor: it cannot be multiplied")
         dtype = seed.value.type.dtype
         # A constant stands nowhere: what it is multiplied with decides.
         with graph.inserting_after(seed.value if isinstance(seed.value, Node) else factor):

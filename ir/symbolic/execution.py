@@ -21,6 +21,7 @@ from ..core.op import CALL, MAKE_TUPLE
 from ..core.predicates import is_effect, is_float_tensor, is_random, rests, written_operands
 from ..core.primitives import CPU, Family, facts, make_op
 from ..core.primitives.calls import CODES, names_type
+from ..core.sites import site
 from ..core.types import IOMONAD, DType, TensorType, TupleType, is_monad
 from ..core.walk import live_nodes
 from ..rewrite.seeds import SEED_ATTRIBUTES
@@ -200,7 +201,7 @@ class _Run:
         assert self.side is not None
         if inside:
             if any(isinstance(t, int) and self.terms.traits[t] & AVERAGED for t in things):
-                raise Unproved(f"the network takes an averaged gradient (by {node!r})")
+                raise Unproved(f"the network takes an averaged gradient (by {site(node)})")
             return
         for i, v in enumerate(node._operands):
             backward = isinstance(v, Node) and self.side.parts.get(v) == BACKWARD and not is_monad(v.type)
@@ -218,9 +219,9 @@ class _Run:
             if not self.terms.traits[thing] & AVERAGED:
                 self.seams.setdefault(thing, node)
                 return self.side.mean(thing, node)
-            raise Unproved(f"an averaged gradient goes back into the backward part (at {node!r})")
+            raise Unproved(f"an averaged gradient goes back into the backward part (at {site(node)})")
         if isinstance(thing, (Closure, Choice)):
-            raise Unproved(f"the update side calls a function of the backward part ({node!r})")
+            raise Unproved(f"the update side calls a function of the backward part ({site(node)})")
         return thing
 
     # -- a node ------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class _Run:
         if name == "Partial":
             function = things[0]
             if not isinstance(function, Closure):
-                raise Unproved(f"a function that cannot be followed ({node!r})")
+                raise Unproved(f"a function that cannot be followed ({site(node)})")
             return Closure(function.function, (*function.bound, *things[1:]))
         if name == "Switch":
             return self._chosen(self._term(things[0], memory), things[1], things[2], memory)
@@ -249,20 +250,21 @@ class _Run:
         whole, at = things
         index = self.terms.values.get(at) if isinstance(at, int) else None
         if not isinstance(index, int):
-            raise Unproved(f"{node!r} takes an element that the graph does not name")
+            raise Unproved(f"{site(node)} takes an element that the graph does not name")
         return self._element(whole, index, node)
 
     def _element(self, whole: Thing, index: int, node: Node | None) -> Thing:
+        taker = "a choice" if node is None else site(node)
         if isinstance(whole, tuple):
             if not -len(whole) <= index < len(whole):
-                raise Unproved(f"{node!r} takes element {index} of {len(whole)}")
+                raise Unproved(f"{taker} takes element {index} of {len(whole)}")
             return whole[index]
         if isinstance(whole, Choice):
             return self._chosen(
                 whole.condition, self._element(whole.yes, index, node), self._element(whole.no, index, node), None
             )
         if not isinstance(whole, int):
-            raise Unproved(f"{node!r} takes an element of what is no tuple")
+            raise Unproved(f"{taker} takes an element of what is no tuple")
         terms = self.terms
         if terms.heads[whole][0] == "tuple":
             return terms.arguments[whole][index]
@@ -363,10 +365,10 @@ class _Run:
         for i in written:
             thing = things[i]
             if not isinstance(thing, Ref):
-                raise Unproved(f"{node!r} writes what is no state and no tensor of its own graph")
+                raise Unproved(f"{site(node)} writes what is no state and no tensor of its own graph")
             places.append(thing)
         if len({p.place for p in places}) < len(places):
-            raise Unproved(f"{node!r} writes one state as two of its operands")
+            raise Unproved(f"{site(node)} writes one state as two of its operands")
         head: tuple[object, ...] = (name, terms.op(node.op))
         outside = self._prints(node) or not places
         if outside:
@@ -415,10 +417,10 @@ class _Run:
         if isinstance(callee, int) and self.terms.name(callee) in ("item", "apply"):
             return self._apply(node, callee, extra, memory)  # a function that a loop made
         if not isinstance(callee, Closure):
-            raise Unproved(f"{node!r} calls a function that cannot be followed")
+            raise Unproved(f"{site(node)} calls a function that cannot be followed")
         function, given = callee.function, (*callee.bound, *extra)
         if len(function.inputs) != len(given):
-            raise Unproved(f"{node!r} calls '{function.name}' with {len(given)} arguments, and it takes "
+            raise Unproved(f"{site(node)} calls '{function.name}' with {len(given)} arguments, and it takes "
                            f"{len(function.inputs)}")  # fmt: skip
         if function.name in self.owner.recursive(self.main):
             return self._loop(node, function, given, memory)

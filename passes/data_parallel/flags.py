@@ -7,6 +7,7 @@ from ...ir.builders.cast import cast
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, rewire, tensor_type
 from ...ir.core.primitives import CPU
+from ...ir.core.sites import site
 from ...ir.core.types import DType
 from ...ir.rewrite.ranks.collectives import all_reduce, group_of, is_collective
 from ..step.crossings import taken
@@ -21,7 +22,8 @@ def sum_flags(graph: Graph, target: str, group: str) -> None:
     for node in list(graph):
         if node.op.name == "NPUGetFloatStatus" and not own:
             raise PassError(
-                f"graph '{graph.name}' asks this device alone for overflows (by {node!r}), so ranks would skip updates "
+                f"graph '{graph.name}' asks this device alone for overflows (by {site(node)}), so ranks would skip "
+                "updates "
                 "apart from each other: export the training cell in DATA_PARALLEL mode"
             )
         asked_by_file = node.op.name == "NPUGetFloatStatusV2" and node.origin is None

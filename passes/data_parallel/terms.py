@@ -13,6 +13,7 @@ from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Value, rewire, tensor_type
 from ...ir.core.names import LOCAL
 from ...ir.core.program import Program
+from ...ir.core.sites import site
 from ...ir.rewrite.ranks.collectives import SUMMED
 from ..step.clip_each_rank import clipped_by_rank
 from ..step.crossings import Start, leaving_backward, sums, taken, update_uses
@@ -45,7 +46,7 @@ def reduced_terms(program: Program, graph: Graph, *, mean: bool) -> tuple[list[S
         dtype = tensor_type(term.value).dtype
         if dtype not in SUMMED:
             raise PassError(
-                f"the gradient of weight '{term.weights[0]}' ({term.value!r}) is {dtype}, which AllReduce does not "
+                f"the gradient of weight '{term.weights[0]}' ({site(term.value)}) is {dtype}, which AllReduce does not "
                 "add up: train this weight in float32"
             )
     state = program.state
@@ -61,7 +62,7 @@ def _check_crossings(graph: Graph, found: TrainingAnatomy, gradients: Container[
             continue
         for user, _ in update_uses(node, found.parts):
             raise PassError(
-                f"the update side (by {user!r}) takes {node!r}, which is not the gradient of a weight and "
+                f"the update side (by {site(user)}) takes {site(node)}, which is not the gradient of a weight and "
                 "differs by rank: a sparse gradient has rows of its own on every rank; export the network with "
                 "sparse=False in its embeddings"
             )

@@ -16,6 +16,7 @@ from ...ir.core.line_search import Search
 from ...ir.core.names import average_of
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType, tensor
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
@@ -175,7 +176,7 @@ def _refuse_changes(
             for state in effect.writes:
                 if state.name in read and state.name not in trained:
                     raise PassError(
-                        f"the network reads state '{state.name}' (by {read[state.name]!r}), which the update side "
+                        f"the network reads state '{state.name}' (by {site(read[state.name])}), which the update side "
                         "changes (a dynamic loss scale?) and which would stay as it is: export nn.TrainOneStepCell, "
                         "and let loss-scale{mode=static} scale"
                     )
@@ -197,7 +198,9 @@ def _paths(graph: Graph) -> list[GradientPath]:
             raise PassError(f"weight '{path.weight}' is updated from several gradients: export one optimizer")
         for value in here.values:
             if tensor_type(value).shape != tensor_type(graph.state(path.weight)).shape:
-                raise PassError(f"the gradient {value!r} of weight '{path.weight}' has another shape than the weight")
+                raise PassError(
+                    f"the gradient {site(value)} of weight '{path.weight}' has another shape than the weight"
+                )
     return found
 
 

@@ -15,6 +15,7 @@ from ...ir.core.names import LOSS
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_random, rests, written_operands
 from ...ir.core.primitives import facts
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType, TupleType
 from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
@@ -115,8 +116,9 @@ def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
     for name, nodes in writers.items():
         if name in touched:
             raise PassError(
-                f"the loss depends (by {touched[name]!r}) on state '{name}', which the forward part itself changes (by "
-                f"{nodes[0]!r}): taken again at other weights it would see another value"
+                f"the loss depends (by {site(touched[name])}) on state '{name}', which the forward part itself "
+                "changes (by "
+                f"{site(nodes[0])}): taken again at other weights it would see another value"
             )
     return set(writers)
 
@@ -132,7 +134,8 @@ def _take_draws(graph: Graph, needed: Collection[Node], weights: Collection[str]
         drawing = next((n for n in function if is_random(n)), None)
         if drawing is not None:
             raise PassError(
-                f"{drawing!r} draws at random inside function '{function.name}', where a trial cannot be given what "
+                f"{site(drawing)} draws at random inside function '{function.name}', where a trial cannot be given "
+                "what "
                 "was drawn: move it out of the branch or loop"
             )
     prefix = f"{SHADOW}random."
@@ -150,7 +153,8 @@ def _take_draws(graph: Graph, needed: Collection[Node], weights: Collection[str]
             _replace_items(node, (output, drawn))
         elif _depends_on(node, weights):
             raise PassError(
-                f"{node!r} draws numbers that depend on the weights: a trial at other weights cannot take the same draw"
+                f"{site(node)} draws numbers that depend on the weights: a trial at other weights cannot take the "
+                "same draw"
             )
         else:
             drawn = graph.add_input(f"{prefix}{len(kept)}", node.type)
@@ -163,7 +167,7 @@ def _mask(dropout: Node) -> Node:
     for user in dropout.uses:
         if user.op.name == "TupleGetItem" and isinstance(user.operand(1), Constant) and user.operand(1).value == 1:  # type: ignore[attr-defined]
             return user
-    raise PassError(f"nothing takes the mask of {dropout!r}, so its gradient is not computed: leave it out")
+    raise PassError(f"nothing takes the mask of {site(dropout)}, so its gradient is not computed: leave it out")
 
 
 def _rate(dropout: Node) -> float:
@@ -172,7 +176,7 @@ def _rate(dropout: Node) -> float:
     if given is None and dropout.num_operands > 1 and isinstance(dropout.operand(1), Constant):
         given = dropout.operand(1).value  # type: ignore[attr-defined]
     if not isinstance(given, float):
-        raise PassError(f"{dropout!r} does not say which share it keeps")
+        raise PassError(f"{site(dropout)} does not say which share it keeps")
     return given
 
 
@@ -182,7 +186,7 @@ def _replace_items(node: Node, items: Sequence[Value]) -> None:
         if isinstance(index, Constant) and isinstance(index.value, int):
             user.replace_uses(items[index.value])
         elif isinstance(node.type, TupleType) and user.op.name not in ("UpdateState", "Depend"):
-            raise PassError(f"{user!r} takes the whole result of {node!r}, not its output or its mask")
+            raise PassError(f"{site(user)} takes the whole result of {site(node)}, not its output or its mask")
 
 
 def _depends_on(node: Node, weights: Collection[str]) -> bool:

@@ -32,6 +32,7 @@ from ...ir.core.op import NO_ATTRIBUTES
 from ...ir.core.predicates import is_effect
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 
 Condition = Callable[[Any], "str | None"]
 """Of a value: what speaks against it, None if nothing does."""
@@ -155,7 +156,7 @@ class OpPattern:
 
 def _only_use(node: Node) -> str | None:
     once = len(node.uses) == 1 and all(isinstance(at, int) for at in node.uses.values())
-    return None if once else f"%{node.name} ({node.op.name}) has other uses"
+    return None if once else f"{site(node)} has other uses"
 
 
 def any_value(name: str = "", where: Condition | None = None) -> ValuePattern:

@@ -11,6 +11,7 @@ from ...ir.core.errors import OptionError, PassError
 from ...ir.core.graph import Graph
 from ...ir.core.program import Entry, Program
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType
 from ...ir.core.wording import counted, print_bytes
 from ...ir.rewrite.settle_results import settle_results
@@ -92,7 +93,7 @@ class GradientAccumulation(Pass):
         carried = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]
         for k in carried:
             if not k.type.is_static:
-                raise PassError(f"{k.crossing.value!r} has no fixed shape: it cannot be kept for the update graph")
+                raise PassError(f"{site(k.crossing.value)} has no fixed shape: it cannot be kept for the update graph")
         weight = None if self.weight is None else find_weight(found, self.weight)
         for info in found.weights:
             # A constant is its own mean. Its sum over micro-batches is another constant, unless it is zero.
@@ -133,7 +134,7 @@ class GradientAccumulation(Pass):
             if not info.gradient:
                 result.miss(info.name, "the same for every batch: its update takes a constant for a gradient")
         for k in plan.carried:
-            users = ", ".join(f"%{user.name}" for user, _ in k.crossing.uses[:3])
+            users = ", ".join(site(user) for user, _ in k.crossing.uses[:3])
             result.miss(k.crossing.value.name, f"the update side (by {users}) sees the last micro-batch's value")
         nbytes = sum(k.type.nbytes for k in plan.gradients)
         result.statistics = {

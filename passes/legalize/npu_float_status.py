@@ -19,6 +19,7 @@ from ...ir.core.data import ZeroData
 from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.graph import Constant, Graph, Node, Value, tensor_type
 from ...ir.core.predicates import is_float_tensor
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType
 from ...ir.core.walk import unpacked, walk, without_order
 from .replacements import SCOPE
@@ -53,7 +54,8 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
         found = anatomy(main)
     except AnatomyError as error:
         raise PassError(
-            f"graph '{main.name}': {gets[0]!r} asks for an overflow status, which must become a test of the gradients, "
+            f"graph '{main.name}': {site(gets[0])} asks for an overflow status, which must become a test of the "
+            "gradients, "
             f"but they cannot be told: {error}\nLegalize the exported training graph, before any pass that splits it."
         ) from None
     gradients = {g: info.name for info in found.weights for g in info.gradient}
@@ -75,8 +77,8 @@ def _values_to_test(main: Graph, gets: list[Node]) -> dict[Node, list[Value]]:
         for value in values:
             if isinstance(value, Node) and value.graph is not get.graph:
                 raise PassError(
-                    f"{get!r} in function '{get.home.name}' asks for the overflow status, but "
-                    f"the function is not given the gradient {value!r} of weight '{gradients[value]}': ask for it "
+                    f"{site(get)} in function '{get.home.name}' asks for the overflow status, but "
+                    f"the function is not given the gradient {site(value)} of weight '{gradients[value]}': ask for it "
                     "outside the function, or make the status depend on all gradients"
                 )
     return tested

@@ -6,6 +6,7 @@ from ...ir.builders.cast import cast
 from ...ir.builders.reduce import all_finite, reduce_mean
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, Value
+from ...ir.core.sites import site
 from ...ir.core.types import DType, TupleType
 from ..framework.pattern import Match, Rewrite, any_value, op
 
@@ -34,7 +35,9 @@ def _elements(graph: Graph, value: Value) -> list[Value]:
     if not isinstance(value.type, TupleType):
         return [value]
     if value.type.dynamic:
-        raise PassError(f"graph '{graph.name}': {value!r} has no fixed number of elements: cannot test each of them")
+        raise PassError(
+            f"graph '{graph.name}': {site(value)} has no fixed number of elements: cannot test each of them"
+        )
     if isinstance(value, Node) and value.op.name == "MakeTuple":
         return [e for operand in value.operands for e in _elements(graph, operand)]
     found: list[Value] = []

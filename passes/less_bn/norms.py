@@ -13,6 +13,7 @@ from ...ir.builders.branch import plain
 from ...ir.core.graph import Node, State, Value
 from ...ir.core.predicates import is_effect, written_operands
 from ...ir.core.primitives import Family, named
+from ...ir.core.sites import site
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
 
@@ -108,11 +109,11 @@ def _obstacle(norm: BatchNorm, saved: list[Node]) -> str:
     for item in saved:
         for user in item.uses:
             if user not in own and user.op.name != "UpdateState":
-                return f"%{user.name} ({user.op.name}) takes a statistic of the batch from it"
+                return f"{site(user)} takes a statistic of the batch from it"
     for node in own:
         for user in node.uses:
             if user.op.name not in ("TupleGetItem", "UpdateState", "Depend", "MakeTuple"):
-                return f"%{user.name} ({user.op.name}) takes all results of %{node.name} at once"
+                return f"{site(user)} takes all results of %{node.name} at once"
     for output in norm.outputs:
         if plain(output.type) != plain(norm.x.type):
             return f"it makes {output.type} of {norm.x.type}"

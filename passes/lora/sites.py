@@ -18,6 +18,7 @@ from ...ir.core.graph import Node, Value, tensor_type
 from ...ir.core.matrices import transposed
 from ...ir.core.names import DUPLICATED
 from ...ir.core.primitives import Family, named
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType
 from ...ir.core.walk import through, unpacked, walk
 from ..step.dense_layers import bias_addition, flag, takers
@@ -79,7 +80,7 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
             if user in turned or orders_only(user, i) or found.part(user) not in (FORWARD, BACKWARD):
                 continue
             if user.op.name not in PRODUCTS or i != 1 or user.graph is not found.graph:
-                raise Unfit(f"{_show(user)} takes it, and that is no product of an input with it")
+                raise Unfit(f"{site(user)} takes it, and that is no product of an input with it")
             own.add(user)
             if DUPLICATED in user.marks:
                 raise _computed_again(user)
@@ -87,7 +88,7 @@ def find_sites(found: TrainingAnatomy, info: WeightInfo) -> Adapted:
                 dx.append(user)
                 continue
             if user.op.name != DENSE and flag(user, 2):
-                raise Unfit(f"the input of {_show(user)} is transposed")
+                raise Unfit(f"the input of {site(user)} is transposed")
             products.append(user)
             inputs_first.add(lies_turned == (user.op.name == DENSE or flag(user, 3)))
     if len(inputs_first) != 1:
@@ -129,18 +130,18 @@ def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Nod
             if again and not matching:
                 raise _computed_again(again[0])
             if len(matching) != 1 or matching[0] in sites:
-                raise Unfit(f"its gradient {_show(leaf)} is not the product with the input of one of its layers")
+                raise Unfit(f"its gradient {site(leaf)} is not the product with the input of one of its layers")
             (product,) = matching
             dy = _rows_first(leaf, 1 - beside[0])
             result = product if product.op.name == DENSE else bias_addition(found, product) or product
             if tensor_type(dy).shape[-1] != tensor_type(product).shape[-1]:
-                raise Unfit(f"{dy!r} is not the gradient of the result of {_show(product)}")
+                raise Unfit(f"{site(dy)} is not the gradient of the result of {site(product)}")
             if tensor_type(result).shape[:-1].count(-1) > 1:
-                raise Unfit(f"{_show(product)} is a {result.type}: more than one of its dimensions is open")
+                raise Unfit(f"{site(product)} is a {result.type}: more than one of its dimensions is open")
             sites[product] = Site(product, product.operand(0), result, dy, gradient)
     lacking = next((p for p in products if p not in sites), None)
     if lacking is not None:
-        raise Unfit(f"{_show(lacking)} has no share in its gradient")
+        raise Unfit(f"{site(lacking)} has no share in its gradient")
     return list(sites.values())
 
 
@@ -160,7 +161,7 @@ def _summands(found: TrainingAnatomy, gradient: Node) -> list[Node]:
             following = []
         nodes = [v for v in following if isinstance(v, Node) and found.part(v) == BACKWARD]
         if not nodes or len(nodes) < len(following):
-            raise Unfit(f"its gradient is made by {_show(value)}, and not by a product with the input of its layer")
+            raise Unfit(f"its gradient is made by {site(value)}, and not by a product with the input of its layer")
         return nodes
 
     for _ in walk([gradient], above):
@@ -176,7 +177,7 @@ def _rows_first(leaf: Node, i: int) -> Value:
         return value
     if rank == 2 and (source := transposed(value)) is not None:
         return source
-    raise Unfit(f"its gradient {_show(leaf)} is no product of two matrices, summed over rows")
+    raise Unfit(f"its gradient {site(leaf)} is no product of two matrices, summed over rows")
 
 
 def _claim(sites: list[Site], node: Node) -> None:
@@ -184,16 +185,12 @@ def _claim(sites: list[Site], node: Node) -> None:
     source = through(node.operand(0), _SHAPING)
     matching = [site for site in sites if through(site.dy, _SHAPING) is source and site.dx is None]
     if len(matching) != 1 or not takers(node):
-        raise Unfit(f"{_show(node)} of the backward part takes it, and is no gradient of a layer's input")
+        raise Unfit(f"{site(node)} of the backward part takes it, and is no gradient of a layer's input")
     matching[0].dx = node
 
 
 def _computed_again(node: Node) -> Unfit:
     return Unfit(
-        f"{_show(node)} computes its layer again in the backward part: export the network without recompute(), and ask "
+        f"{site(node)} computes its layer again in the backward part: export the network without recompute(), and ask "
         "for the pass recompute"
     )
-
-
-def _show(node: Node) -> str:
-    return f"%{node.name} ({node.op.name})"

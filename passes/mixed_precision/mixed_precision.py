@@ -15,6 +15,7 @@ from ...ir.core.measuring import measurement
 from ...ir.core.primitives import ASCEND, CPU
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 from ...ir.core.types import DType
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
@@ -191,7 +192,7 @@ class MixedPrecision(Pass):
         result.matched = len(network) if half else 0
         result.changed = len(half)
         for node, reason in labels.reasons.items():
-            result.miss(f"{labels.graph.name}: %{node.name} ({node.op.name})", f"stays in float32: {reason}")
+            result.miss(f"{labels.graph.name}: {site(node)}", f"stays in float32: {reason}")
         work, whole = estimated_flops(half), estimated_flops(n for n in labels.of if not is_structure(n))
         share = work / whole if whole else 0.0
         result.statistics = {

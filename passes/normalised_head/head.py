@@ -16,6 +16,7 @@ from ...ir.core.predicates import is_effect
 from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
 from ..step.dense_layers import bias_addition, flag, takers
@@ -58,7 +59,7 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
     for value in (x, weight, product):
         type_ = value.type
         if not isinstance(type_, TensorType) or (type_.dtype, len(type_.shape)) != (DType.FLOAT32, 2):
-            raise _refusal(product, f"{value!r} is no float32 matrix")
+            raise _refusal(product, f"{site(value)} is {value.type}, no float32 matrix")
     if flag(product, 2):
         raise _refusal(product, "its input is transposed")
     others = [n for n in takers(weight) if n is not product and found.part(n) == FORWARD]
@@ -75,10 +76,10 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
         elif bias_add is not None and user.op.name in BIAS_GRADIENTS:
             dbias.append(user)
         else:
-            raise _refusal(product, f"%{user.name} ({user.op.name}) takes the gradient of its result too")
+            raise _refusal(product, f"{site(user)} takes the gradient of its result too")
     for user in takers(weight):
         if found.part(user) == BACKWARD and user not in dx:
-            raise _refusal(product, f"%{user.name} ({user.op.name}) of the backward part takes its weight too")
+            raise _refusal(product, f"{site(user)} of the backward part takes its weight too")
     return Head(info, product, x, weight, flag(product, 3), bias_add, dz, dweight, tuple(dx), tuple(dbias))
 
 
@@ -175,5 +176,5 @@ def _gradient(product: Node, info: WeightInfo, x: Value) -> tuple[Node, Value]:
 
 
 def _refusal(product: Node, reason: str) -> NotApplicable:
-    where = f"%{product.name} ({product.op.name}, scope {product.scope})"
+    where = site(product)
     return NotApplicable(f"the dense layer {where} cannot be normalised: {reason}")

@@ -21,6 +21,7 @@ from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.report import PassResult
+from ...ir.core.sites import site
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.updating import exported
 from ...ir.core.walk import carried_operands, result_value, walk
@@ -106,7 +107,7 @@ class ReplaceOptimizer(Pass):
         """The gradients of the weights that match; PassError for those that cannot be taken on to another optimizer."""
         found = anatomy(graph)
         for sparse, users in sparse_gradients(found).items():
-            refuse_sparse(sparse, ", ".join(f"%{user.name}" for user in users[:3]), "another optimizer cannot take")
+            refuse_sparse(sparse, ", ".join(site(user) for user in users[:3]), "another optimizer cannot take")
         paths = gradient_paths(graph, found)
         names = trained_matching(program, self.match, [path.weight for path in paths])
         chosen = [path for path in paths if path.weight in names]
@@ -121,7 +122,7 @@ class ReplaceOptimizer(Pass):
             for value in path.at("clip", graph).values:
                 if tensor_type(value).shape != program.state[path.weight].shape:
                     raise PassError(
-                        f"the gradient {value!r} of weight '{path.weight}' has another shape than the weight: "
+                        f"the gradient {site(value)} of weight '{path.weight}' has another shape than the weight: "
                         "export an optimizer of mindspore.nn"
                     )
         return chosen
@@ -226,11 +227,12 @@ def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], 
         written = {state.name for state in effect.writes}
         if not written <= own | _hyperparameters(program):
             other = sorted(written - own)[0]
-            raise PassError(f"{effect.node!r} updates '{other}' together with the weights: name both in match")
+            raise PassError(f"{site(effect.node)} updates '{other}' together with the weights: name both in match")
         if effect.node.op is CALL and skips_writes(effect.node.operand(0), known) is not None:
             raise PassError(
-                f"the file updates '{sorted(written)[0]}' under a condition of its own (by {effect.node!r}), which "
-                "another optimizer would not know: export nn.TrainOneStepCell"
+                f"the file updates '{sorted(written)[0]}' under a condition of its own (by {site(effect.node)}), which "
+                "another optimizer would not know: build the cell with the other optimizer, or export it without the "
+                "condition (where that asks for finite gradients, overflow-check does it)"
             )
     nodes = {effect.node for effect in gone}
     rest = [e for e in fx.list if not e.passive and e.node not in nodes]
@@ -277,7 +279,8 @@ def _refuse_between(graph: Graph, paths: Mapping[str, GradientPath]) -> None:
             if state.name in paths and not set(taken) & set(paths[state.name].points[-1].values):
                 between = next((v for v in reversed(taken) if isinstance(v, Node)), node)
                 raise PassError(
-                    f"{between!r} stands between the gradient of weight '{state.name}' and its optimizer, and would be "
+                    f"{site(between)} stands between the gradient of weight '{state.name}' and its optimizer, and "
+                    "would be "
                     "lost: leave it out of the training cell, and let clip-gradients do that"
                 )
 
@@ -292,8 +295,10 @@ def _refuse_second_look(graph: Graph, fx: Effects, updates: set[Node]) -> None:
         elif effect.node in parts:
             for state in effect.reads & set(written):
                 raise PassError(
-                    f"the network reads '{state.name}' (by {effect.node!r}) after the same step has written it (by "
-                    f"{written[state]!r}), so what another optimizer would do there is not known: export a training "
+                    f"the network reads '{state.name}' (by {site(effect.node)}) after the same step has written it "
+                    "(by "
+                    f"{site(written[state])}), so what another optimizer would do there is not known: export a "
+                    "training "
                     "cell that takes all gradients before it updates"
                 )
 

@@ -13,6 +13,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Node, Use, Value
 from ...ir.core.predicates import is_float_tensor
+from ...ir.core.sites import site
 from ...ir.core.walk import through
 from ...ir.core.wording import counted
 from .normalisation import division_of
@@ -53,7 +54,7 @@ def leaving_backward(found: TrainingAnatomy, refusal: str) -> list[Start]:
         for gradient in info.gradient:
             if gradient.graph is not found.graph:
                 raise PassError(
-                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
+                    f"the gradient {site(gradient)} of weight '{info.name}' is computed inside function "
                     f"'{gradient.home.name}'{refusal}"
                 )
             names.setdefault(gradient, []).append(info.name)

@@ -12,6 +12,7 @@ from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Input, Node, State, Value
 from ...ir.core.op import CALL, MAKE_TUPLE
 from ...ir.core.program import Program
+from ...ir.core.sites import site
 from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.removal import Removal
@@ -76,7 +77,7 @@ def frozen_copy(program: Program, source: Graph, name: str, frozen: set[str], sh
         written = sorted(state.name for state in effect.writes if state.name in kept)
         if written:
             raise PassError(
-                f"graph '{source.name}': {effect.node!r} updates '{written[0]}' together with other weights"
+                f"graph '{source.name}': {site(effect.node)} updates '{written[0]}' together with other weights"
             )
     return graph
 

@@ -10,6 +10,7 @@ from ...ir.builders.cast import cast
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import PassError, nearest
 from ...ir.core.graph import Graph, Input, Node, Value, tensor_type
+from ...ir.core.sites import site
 from ...ir.core.types import DType, TensorType
 from .split import split_outputs
 
@@ -33,9 +34,9 @@ def find_weight(anatomy: TrainingAnatomy, name: str) -> Value:
             f"{nearest(name, list(candidates))}. Inputs are {inputs}; `boost-compile --emit text` shows the nodes."
         )
     if not isinstance(found, (Input, Node)) or (isinstance(found, Node) and anatomy.part(found) == BACKWARD):
-        raise PassError(f"weight={name}: {found!r} does not depend on the micro-batch, so it weighs nothing")
+        raise PassError(f"weight={name}: {site(found)} does not depend on the micro-batch, so it weighs nothing")
     if not isinstance(found.type, TensorType) or not (found.type.dtype.is_float or _counts(found.type.dtype)):
-        raise PassError(f"weight={name}: {found!r} holds no numbers that can be summed")
+        raise PassError(f"weight={name}: {site(found)} holds no numbers that can be summed")
     return found
 
 

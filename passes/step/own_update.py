@@ -14,6 +14,7 @@ from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node
 from ...ir.core.op import CALL
+from ...ir.core.sites import site
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.effects.outline import skip_where
@@ -48,7 +49,8 @@ def lay_open(graph: Graph, *, scope: str) -> frozenset[Node] | None:
         taker = next((user for user, i in call.use_sites() if not orders_only(user, i)), None)
         if taker is not None:
             raise PassError(
-                f"{taker!r} takes a value out of the update that the file makes behind its own check ({call!r}): "
+                f"{site(taker)} takes a value out of the update that the file makes behind its own check "
+                f"({site(call)}): "
                 "export nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
             )
     left_out = skips(graph, own, scope=scope)

@@ -24,6 +24,7 @@ from ...ir.core.graph import Constant, Graph, Input, Node, State, Use, Value, te
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import Family, facts, named
 from ...ir.core.program import Program
+from ...ir.core.sites import site
 from ...ir.core.types import DType, TensorType
 from ...ir.rewrite.effects.editing import Effects
 from .names import TABLE
@@ -69,17 +70,17 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
             taken = [] if at is None else list(_sources((node, at), closures))
             if at is None and not by_name:
                 raise PassError(_no_rate(program, graph, node, weight))
-            for source, site in [*taken, *((state, None) for state in by_name if at is None)]:
+            for source, use in [*taken, *((state, None) for state in by_name if at is None)]:
                 rate = found.setdefault(_key(source), _rate(program, source))
                 rate.weights[weight] = None
-                if rate.state is None and site is not None:
-                    if site[0].graph is not graph:
+                if rate.state is None and use is not None:
+                    if use[0].graph is not graph:
                         raise PassError(
-                            f"graph '{graph.name}' has the learning rate of weight '{weight}' ({source!r}) in a "
+                            f"graph '{graph.name}' has the learning rate of weight '{weight}' ({site(source)}) in a "
                             "function, behind a condition: ask for all passes in one pipeline, or export the optimizer "
                             "with a number for it"
                         )
-                    rate.sites[site] = None
+                    rate.sites[use] = None
     if not found:
         for graph in graphs:
             anatomy(graph)  # says why no weight is known
@@ -93,7 +94,8 @@ def _no_rate(program: Program, graph: Graph, node: Node, weight: str) -> str:
     if idle is not None:
         why = f"nothing takes '{idle}' (the graph holds its value at the time of the export as a constant)"
     return (
-        f"graph '{graph.name}' updates weight '{weight}' by {node.op.name}, and {why}: export an optimizer of mindspore.nn"
+        f"graph '{graph.name}' updates weight '{weight}' by {node.op.name}, and {why}: export an optimizer of "
+        "mindspore.nn"
         " that takes one, or ask for replace-optimizer before"
     )
 

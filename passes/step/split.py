@@ -22,6 +22,7 @@ from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.naming import result_names
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect, is_pure
+from ...ir.core.sites import site
 from ...ir.core.types import TensorType, TupleType, is_monad
 from ...ir.core.walk import live_nodes, result_value, walk
 from ...ir.rewrite.effects.editing import Effects
@@ -44,7 +45,7 @@ class Crossing:
     def type(self) -> TensorType:
         if not isinstance(self.value.type, TensorType):
             raise PassError(
-                f"{self.value!r} crosses to the update side but is no tensor: cannot keep it across micro-batches"
+                f"{site(self.value)} crosses to the update side but is no tensor: cannot keep it across micro-batches"
             )
         return self.value.type
 
@@ -81,7 +82,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
         for i, gradient in enumerate(info.gradient):
             if gradient.graph is not graph:
                 raise PassError(
-                    f"the gradient {gradient!r} of weight '{info.name}' is computed inside function "
+                    f"the gradient {site(gradient)} of weight '{info.name}' is computed inside function "
                     f"'{gradient.home.name}': only gradients of the main graph can be cut"
                 )
             gradient_of.setdefault(gradient, (info.name, i))
@@ -111,11 +112,11 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     carried = [c for c in crossings.values() if not c.weight]
     for c in carried:
         if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
-            users = ", ".join(f"%{u.name}" for u, _ in c.uses[:3])
+            users = ", ".join(site(u) for u, _ in c.uses[:3])
             if not c.type.dtype.is_float or _is_scattered(c):
                 refuse_sparse(c.value, users, "cannot be added up")
             raise PassError(
-                f"the update side (by {users}) uses the backward value {c.value!r}, the gradient of no weight: "
+                f"the update side (by {users}) uses the backward value {site(c.value)}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
     return Cut(gradients, carried, order_only, outputs, needed | live_nodes(repeated, tokens=False))
@@ -138,7 +139,8 @@ def sparse_gradients(anatomy: TrainingAnatomy) -> dict[Node, list[Node]]:
 def refuse_sparse(value: Node, users: str, what: str) -> NoReturn:
     """``what``: why a sparse gradient is refused."""
     raise PassError(
-        f"the update side (by {users}) takes {value!r}, part of a sparse gradient (indices and values of rows), which "
+        f"the update side (by {users}) takes {site(value)}, part of a sparse gradient (indices and values of "
+        "rows), which "
         f"{what}: export the network with sparse=False in its embeddings (nn.EmbeddingLookup)"
     )
 
@@ -172,14 +174,17 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
         for state in sorted((s for s in effect.touched if isinstance(s, State)), key=lambda s: s.name):
             if state in updated:
                 raise PassError(
-                    f"the network uses state '{state.name}' (by {node!r}) after the same step has updated it (by "
-                    f"{updated[state]!r}): with one update a cycle its gradients would be others. Take all gradients "
+                    f"the network uses state '{state.name}' (by {site(node)}) after the same step has updated it "
+                    "(by "
+                    f"{site(updated[state])}): with one update a cycle its gradients would be others. Take all "
+                    "gradients "
                     "before the first optimizer runs, or export a training cell for each optimizer."
                 )
             if state in effect.writes and state in consulted:
                 raise PassError(
-                    f"the update side reads state '{state.name}' (by {consulted[state]!r}) before the network writes "
-                    f"it (by {node!r}): with one update a cycle it would read a later value. Read it after the "
+                    f"the update side reads state '{state.name}' (by {site(consulted[state])}) before the network "
+                    f"writes it (by {site(node)}): with one update a cycle it would read a later value. Read it "
+                    "after the "
                     "forward pass."
                 )
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...ir.analysis.training.trains import what_is_missing
+from ...ir.analysis.training.trains import OF_A_LOSS, OWN_VALUES, what_is_missing
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.program import Program
 from ..engine.live import LiveCell
@@ -50,6 +50,8 @@ def capture(cell: Any, *inputs: Any) -> Program:
         program = read_export(path)
     missing = what_is_missing(program)
     if missing is not None:
+        if missing.endswith(OWN_VALUES):
+            raise RuntimeFailure(f"{name} {missing}. {OF_A_LOSS}.")
         raise RuntimeFailure(f"{name} {missing}, so there is nothing to train.", python=f"{HOW}.")
     program.name, program.source = name, {"cell": name}
     program.live = _live(training, program)

@@ -164,7 +164,7 @@ def _problem(device: str, outcome: Outcome, source: Callable[[str], Path]) -> st
 
 def _words(refusal: str) -> str:
     """A refusal without what legalize makes of it on one device alone: the passes that ran before, and a node."""
-    return re.sub(r"\n  in pass .*|, after legalize{[^}]*}|<%[^>]*>", "", refusal)
+    return re.sub(r"\n  in pass .*|, after legalize{[^}]*}|\S+ in \S+ \(%[^)]*\)|%\S+ \(\w+\)", "", refusal)
 
 
 def refusal(job: Job, source: Callable[[str], Path]) -> str | None:

@@ -151,7 +151,7 @@ def test_nodes_of_different_parts_are_reported_as_missed() -> None:
     """)
     (report,) = compile_program(program, [CommonSubexpressionElimination()]).reports
     (miss,) = report.misses
-    assert miss.site == "step: %b (Exp) Gradients/Default/net"
+    assert miss.site == "step: Exp in Gradients/Default/net (%b)"
     assert miss.reason == "equals %a, but stands for another part of the training step"
     assert (report.matched, report.changed) == (1, 0)
 

@@ -148,10 +148,10 @@ DZ = '  %dy = OnesLike(%y) primal {forward_unique_id = "7"}'
 Z = '  %z = MatMul(%hidden, %l2, false, true) : float32[5,4] primal {unique_id = "5"}'
 RATE = "state %rate"
 REFUSED = {
-    "%z (MatMul, scope ) cannot be normalised: it is no MatMul of its input with a weight as it stands": {
+    "%z (MatMul) cannot be normalised: it is no MatMul of its input with a weight as it stands": {
         Z: f'  %c = Neg(%l2) primal {{unique_id = "50"}}\n{Z.replace("%l2", "%c")}',
     },
-    "float16[5,3]> is no float32 matrix": {"float32": "float16"},
+    "is float16[5,3], no float32 matrix": {"float32": "float16"},
     "%tied takes its weight too": {LOAD: f'{LOAD}\n  %tied = Neg(%l2) primal {{unique_id = "50"}}'},
     "the gradient of 'head.weight' is no product with the layer's input": {
         DW: DW.replace("%dw2", "%dw") + "\n  %dw2 = Neg(%dw) : float32[4,3]",
@@ -165,7 +165,7 @@ REFUSED = {
     "%more (Neg) of the backward part takes its weight too": {
         DZ: f'{DZ}\n  %more = Neg(%l2) primal {{forward_unique_id = "5"}}',
     },
-    "%z (MatMul, scope ) cannot be normalised: it may stand inside function 'head'": {
+    "%z (MatMul) cannot be normalised: it may stand inside function 'head'": {
         "-> (loss) {": f"""-> (loss) {{
   func @head(%hidden: float32[5,3], %l2: float32[4,3]) {{
   {Z}

@@ -213,7 +213,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         },
         {
             "bias": "the same for every batch: its update takes a constant for a gradient",
-            "step_size": "the update side (by %descent) sees the last micro-batch's value",
+            "step_size": "the update side (by %descent (ApplyGradientDescent)) sees the last micro-batch's value",
         },
     ),
     (
@@ -290,7 +290,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
             "level": "O2", "casts": 7, "of them again in the backward part": 2, "operations in float16": "51.9%",
             "primitives": {"MatMul": 2, "Tanh": 1, "TanhGrad": 1},
         },
-        {"step: %z (MatMul)": "stays in float32: keep names its scope"},
+        {"step: MatMul in net/second-Dense/MatMul-op0 (%z)": "stays in float32: keep names its scope"},
     ),
     (
         "mixed_precision/mixed_precision.ir", "mixed-precision{level=O1,loss_scale=false}", 7, 5,
@@ -347,7 +347,7 @@ REFUSED = [
         for name in ("gradient-accumulation", "loss-scale", "overflow-check")
     ),
     ("SPARSE", "clip-gradients", "has a norm that no sum of its elements gives"),
-    ("TWICE", "clip-gradients", "from several gradients .%dv, %dy. one after the other"),
+    ("TWICE", "clip-gradients", "from several gradients .%dv .Mul., %dy .Mul.. one after the other"),
     ("INSIDE", "overflow-check", "is computed inside a function, and the check stands in front of all updates"),
     ("STEP", "overflow-check{detect=status},overflow-check", "the target is cpu"),
     ("STEP", "overflow-check,overflow-check", "ask for it once"),

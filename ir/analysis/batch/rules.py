@@ -14,6 +14,7 @@ from ...core.graph import Constant, Graph, Node, State
 from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect
 from ...core.primitives import BINDING, PRIMITIVES, Family, named
+from ...core.sites import site
 from ...core.types import TensorType, TupleType
 from .products import PRODUCT_GROWS, PRODUCT_RULES
 from .shapes import SHAPE_GROWS, SHAPE_RULES
@@ -203,7 +204,7 @@ def _grow_elementwise(a: Analysis, node: Node, axes: Axes, rank: int) -> None:
             a.demand(node, i, taken, path)
             grown = True
     if not grown and a.size > 1:
-        raise Stuck(f"%{node.name} ({node.op.name}) has nothing that could grow with the batch")
+        raise Stuck(f"{site(node)} has nothing that could grow with the batch")
 
 
 def _at_axis(a: Analysis, node: Node) -> Label:

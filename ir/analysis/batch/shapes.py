@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ...core.graph import Constant, Node
 from ...core.paddings import widths_by_axis
+from ...core.sites import site
 from ...core.types import TupleType
 from .constants import integer, integers, values
 from .spans import NONE, Axes, Span, Stuck, joined, reshaped
@@ -91,7 +92,7 @@ def _grow_broadcast(a: Analysis, node: Node, axes: Axes) -> None:
 
 def _grow_fill(a: Analysis, node: Node, axes: Axes) -> None:
     if not isinstance(node.operand(0), Constant):
-        raise Stuck(f"%{node.name} ({node.op.name}) has a computed shape")
+        raise Stuck(f"{site(node)} has a computed shape")
 
 
 def _elements(node: Node) -> list[tuple[int, ...]]:
@@ -250,7 +251,7 @@ def _unless(touched: Callable[[Node], set[int]], why: str) -> Callable[[Analysis
 def _grow_unless(touched: Callable[[Node], set[int]], verb: str) -> Callable[[Analysis, Node, Axes], None]:
     def rule(a: Analysis, node: Node, axes: Axes) -> None:
         if touched(node) & set(axes):
-            raise Stuck(f"%{node.name} ({node.op.name}) {verb} what would have to grow with the batch")
+            raise Stuck(f"{site(node)} {verb} what would have to grow with the batch")
         a.demand(node, 0, axes)
 
     return rule

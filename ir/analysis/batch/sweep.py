@@ -15,6 +15,7 @@ from typing import Any
 from ...core.attributes import TensorValue
 from ...core.data import to_numpy
 from ...core.graph import Constant, Graph, Input, Node, State, Value
+from ...core.sites import site
 from ...core.types import TensorType, TupleType, Type, is_monad
 from ...core.wording import counted
 from ..functions.closures import Closures
@@ -154,7 +155,7 @@ class Analysis:
         ``axes``. Stuck, with the node and ``otherwise``, where there are none."""
         back = {j: k for k, j in moves.items()}
         if not set(axes) <= set(back):
-            raise Stuck(f"%{node.name} ({node.op.name}) {otherwise}")
+            raise Stuck(f"{site(node)} {otherwise}")
         self.demand(node, 0, {back[j]: s for j, s in axes.items()})
 
     def demand_label(self, value: Value, label: Label, path: tuple[int, ...] = ()) -> None:

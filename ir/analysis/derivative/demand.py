@@ -14,6 +14,7 @@ from ...core.errors import AnatomyError
 from ...core.graph import Graph, Input, Node, Value
 from ...core.op import CALL
 from ...core.predicates import is_float_tensor, written_operands
+from ...core.sites import site
 from ..functions.closures import Closures, Path, element, unpacked
 from .components import Component, Zeros, leaves
 from .derivative import TAIL, Derivative
@@ -146,7 +147,7 @@ class Demand:
             return
         if call in self.plan.closures.open or not functions:
             raise AnatomyError(
-                f"graph '{home_of(call)}': the derivative passes through the call {call!r} (scope '{call.scope}'), and "
+                f"graph '{home_of(call)}': the derivative passes through the call {site(call)}, and "
                 "which functions that reaches cannot be told: the backward part cannot be followed. Take the control "
                 "flow that the closure comes from out of the differentiated network."
             )
@@ -210,13 +211,13 @@ class Demand:
                 news.add(self.plan.owner[cause[0]])
             if home is not main and home not in passed and not (cause is not None and isinstance(cause[0], Input)):
                 raise AnatomyError(
-                    f"graph '{main.name}': the gradient that {user!r} takes is computed inside function "
+                    f"graph '{main.name}': the gradient that {site(user)} takes is computed inside function "
                     f"'{home.name if home else '?'}', where no loss scale is known. Take gradients outside of "
                     "branches and loops."
                 )
             if news <= self.refused:
                 raise AnatomyError(
-                    f"graph '{main.name}': operand {i} of {user!r} (scope '{user.scope}') is a tuple that holds the "
+                    f"graph '{main.name}': operand {i} of {site(user)} is a tuple that holds the "
                     "derivative, and cannot be taken apart here"
                 )
             found |= news
@@ -227,7 +228,7 @@ class Demand:
         if self.results and self.plan.closures.open:
             call = next(iter(self.plan.closures.open))
             raise AnatomyError(
-                f"graph '{home_of(call)}': which functions {call!r} reaches cannot be told, so neither can be what "
+                f"graph '{home_of(call)}': which functions {site(call)} reaches cannot be told, so neither can be what "
                 "else calls those that the derivative passes through"
             )
         return found - self.refused
@@ -235,10 +236,12 @@ class Demand:
     def _check_seed(self, user: Node, i: int) -> None:
         value = user.operand(i)
         if not is_float_tensor(value):
-            raise AnatomyError(f"{value!r}, a use of {user!r}, carries the derivative but is no tensor of floats")
+            raise AnatomyError(
+                f"{site(value)}, a use of {site(user)}, carries the derivative but is no tensor of floats"
+            )
         if i in written_operands(user):
             raise AnatomyError(
-                f"{user!r} (scope '{user.scope}') writes its operand {i} in place, which would have to be multiplied "
+                f"{site(user)} writes its operand {i} in place, which would have to be multiplied "
                 "before it: not supported"
             )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Node
 from ...core.predicates import is_float_tensor
+from ...core.sites import site
 from .components import is_nothing, leaves
 from .derivative import CARRIER, TAIL, Derivative
 from .linear_operands import linear_in
@@ -47,7 +48,7 @@ class Terms:
             operand = node.operand(i)
             if next(leaves(operand.type), None) is None and not is_nothing(operand):
                 if brought:
-                    raise not_linear(node, f"its operand {i}, {operand!r}, is no tensor of floats")
+                    raise not_linear(node, f"its operand {i}, {site(operand)}, is no tensor of floats")
                 return None
         return chosen
 
@@ -72,7 +73,7 @@ def home_of(node: Node) -> str:
 
 def not_linear(node: Node, why: str) -> AnatomyError:
     return AnatomyError(
-        f"graph '{home_of(node)}': the derivative of the loss passes through {node!r} (scope '{node.scope}'), but "
+        f"graph '{home_of(node)}': the derivative of the loss passes through {site(node)}, but "
         f"{why}: the gradients behind it would not be those of a scaled loss. If the primitive is linear in its first "
         f"operand that carries the derivative, say so with loss-scale{{assume_linear=[{node.op.name}]}}; else train "
         "without a loss scale."

@@ -46,6 +46,7 @@ from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.predicates import is_effect, is_optimizer
 from ...core.primitives import facts
+from ...core.sites import site
 from ...core.walk import through
 from ..effects.effect_list import EffectList, list_effects
 from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
@@ -147,7 +148,7 @@ def _refuse_forward(graph: Graph, bound: Mapping[Input, Sequence[Value]], update
         states = states_behind(effect.node.operand(0), bound)
         weight = states[0].name if states else effect.node.name
         raise AnatomyError(
-            f"graph '{graph.name}' updates '{weight}' (by {effect.node!r}) but "
+            f"graph '{graph.name}' updates '{weight}' (by {site(effect.node)}) but "
             f"holds no backward part: what it updates from is {_given(effect.node, at, bound)}, no gradient of a "
             f"loss that MindSpore derived. {HOW_TO_EXPORT}"
         )
@@ -165,7 +166,7 @@ def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]])
         return f"the input '{value.name}'"
     if isinstance(value, State):
         return f"the state '{value.name}'"
-    return "something else" if value is None else f"{value!r}"
+    return "something else" if value is None else f"{site(value)}"
 
 
 def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary]) -> dict[str, str]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from ...core.errors import AnatomyError
 from ...core.predicates import is_optimizer
 from ...core.program import Program
+from ...core.sites import site
 from ..effects.state_access import states_behind, summarize
 from ..functions.calls import bindings
 from .network import BACKWARD, network_parts
 from .update_side import find_updates
 
+OWN_VALUES = "what it updates from is no gradient of a loss that MindSpore derived"
+"""A rule of learning without a derivative (contrastive divergence) does that on purpose: it trains, but natively."""
+OF_A_LOSS = (
+    "Passes work on gradients of a loss: write one whose derivative is this update (for contrastive divergence the "
+    "difference of the free energies of data and samples, the samples behind ops.stop_gradient), take the gradients by "
+    "ops.value_and_grad, and give them to the optimizer"
+)
 _NOT_TRAINED = {"unknown", "statistic"}
 
 EXPORT = (
@@ -31,6 +39,8 @@ def check_trains(program: Program) -> None:
     missing = what_is_missing(program)
     if missing is None:
         return
+    if missing.endswith(OWN_VALUES):
+        raise AnatomyError(f"program '{program.name}' {missing}. {OF_A_LOSS}.")
     text = f"program '{program.name}' {missing}, so a step would train nothing."
     if program.source.get("file", "").lower().endswith(".onnx"):
         python, command = f"{DIFFERENTIATE[0]}.", f"{DIFFERENTIATE[1]}."
@@ -66,10 +76,7 @@ def what_is_missing(program: Program) -> str | None:
     nodes = (node for graph in program.graphs.values() for node in graph.all_nodes())
     optimizer = next(filter(is_optimizer, nodes), None)
     if optimizer is not None:
-        return (
-            f"updates state by {optimizer.op.name} (%{optimizer.name}) but has no backward part: what it updates from "
-            "is no gradient of a loss that MindSpore derived"
-        )
+        return f"updates state by {site(optimizer)} but has no backward part: {OWN_VALUES}"
     if has_backward:
         return "computes gradients, but no optimizer takes them"
     return "is a forward graph: it has no backward part and no optimizer"

@@ -31,8 +31,9 @@ from ...core.errors import AnatomyError
 from ...core.graph import Constant, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.primitives import facts
+from ...core.sites import site
 from ...core.types import TensorType
-from ...core.walk import walk
+from ...core.walk import carried_operands, walk
 from ..effects.state_access import states_behind
 from ..functions.calls import actuals
 from .gradient_sources import GradientSources, Place
@@ -83,11 +84,7 @@ class _Weights:
             if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
-                raise AnatomyError(
-                    f"weight '{name}': its update by %{nodes[0].name} ({nodes[0].op.name}) takes no gradient that "
-                    "MindSpore derived from the loss: take it by ops.value_and_grad or ops.GradOperation, or leave out "
-                    "the passes that work on gradients"
-                )
+                raise AnatomyError(self._no_gradient(name, nodes))
         self._disentangle(hits)
         served = self._served(hits)
         read = self.side.read
@@ -116,6 +113,28 @@ class _Weights:
                         "cell without accumulation of its own, and ask for gradient-accumulation; or leave out "
                         "the passes that work on gradients."
                     )
+
+    def _no_gradient(self, weight: str, updates: list[Node]) -> str:
+        """Why an update has no gradient: the cell puts gradients into another shape, or takes none."""
+
+        def following(value: Value) -> Iterable[Value]:
+            if isinstance(value, Input):
+                return self.side.bound.get(value, ())
+            own = isinstance(value, Node) and self.side.parts.get(value) not in (FORWARD, BACKWARD)
+            return carried_operands(value) if own else ()
+
+        above = walk([v for n in updates for v in self.sources.operands(n)], following)
+        update = f"weight '{weight}': its update by {site(updates[0])}"
+        if any(isinstance(v, Node) and self.side.parts.get(v) == BACKWARD for v in above):
+            return (
+                f"{update} takes what the cell makes of gradients in other shapes (joined to one tensor, say), and "
+                "which part of it is the weight's gradient cannot be told: work on each gradient in its own shape, or "
+                "leave out the passes that work on gradients"
+            )
+        return (
+            f"{update} takes no gradient that MindSpore derived from the loss: take it by ops.value_and_grad or "
+            "ops.GradOperation, or leave out the passes that work on gradients"
+        )
 
     def _starts(self, updates: list[Node]) -> list[Place]:
         return [(v, ()) for n in updates for v in self.sources.operands(n)]
@@ -193,9 +212,9 @@ class _Weights:
             for g in found:
                 other = owners.setdefault(g, name)
                 if other != name and hits[other].keys() != found.keys():  # a weight and its tied copy share one sum
-                    nodes = ", ".join(f"%{n.name}" for n in found)
+                    nodes = ", ".join(site(n) for n in found)
                     raise AnatomyError(
-                        f"weights '{other}' and '{name}' both seem to use gradient {g!r} (candidates: {nodes})"
+                        f"weights '{other}' and '{name}' both seem to use gradient {site(g)} (candidates: {nodes})"
                     )
 
     def _served(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
@@ -225,8 +244,8 @@ class _Weights:
 
 
 class _Takers:
-    """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient by way
-    of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss scale)."""
+    """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient by
+    way of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss scale)."""
 
     def __init__(self, sources: GradientSources, written: Mapping[str, Sequence[Node]], weights: Iterable[str]):
         self.sources, self.written, self.weights = sources, written, list(weights)

@@ -14,6 +14,7 @@ from ...analysis.training.network import BACKWARD, FORWARD
 from ...analysis.training.weights import WeightInfo
 from ...core.graph import Node, State, Value, tensor_type
 from ...core.primitives import Family, named
+from ...core.sites import site
 from ...core.types import TensorType
 from ...core.walk import through, unpacked, walk
 from ...symbolic.execution import Unproved
@@ -65,7 +66,7 @@ def layers_of(found: TrainingAnatomy, info: WeightInfo) -> tuple[list[Layer], bo
             elif i == 1 and user.op.name in _PRODUCTS and part == FORWARD and not _turns(user, 0):
                 products[user] = turned[value] == _turns(user, 1)
             else:
-                raise Unproved(f"{user!r} takes weight '{info.name}': law missing")
+                raise Unproved(f"{site(user)} takes weight '{info.name}': law missing")
     if len(set(products.values())) != 1:
         raise Unproved(f"weight '{info.name}' takes part in no product, or in two ways: law missing")
     layers = _with_gradients(found, info, list(products))
@@ -73,7 +74,7 @@ def layers_of(found: TrainingAnatomy, info: WeightInfo) -> tuple[list[Layer], bo
         source = through(node.operand(0), _SHAPING)
         beside = [layer for layer in layers if through(layer.dy, _SHAPING) is source]
         if len(beside) != 1:
-            raise Unproved(f"{node!r} takes weight '{info.name}', and is the gradient of no input")
+            raise Unproved(f"{site(node)} takes weight '{info.name}', and is the gradient of no input")
         if any(not orders_only(user, i) for user, i in node.use_sites()):
             beside[0].dx.append(node)
     return layers, next(iter(products.values()))
@@ -90,12 +91,12 @@ def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Nod
             sides = [_matrix(leaf.operand(i)) for i in (0, 1)]
             of = [(p, i) for p in left for i in (0, 1) if through(p.operand(0), _IN_PLACE) is sides[i]]
             if len(of) != 1:
-                raise Unproved(f"{leaf!r} of the gradient of weight '{info.name}' belongs to no layer: law missing")
+                raise Unproved(f"{site(leaf)} of the gradient of weight '{info.name}' belongs to no layer: law missing")
             ((product, i),) = of
             left.remove(product)
             layers.append(Layer(product, _with_bias(found, product), _rows(leaf, 1 - i), gradient, leaf))
     if left:
-        raise Unproved(f"{left[0]!r} has no share in the gradient of weight '{info.name}': law missing")
+        raise Unproved(f"{site(left[0])} has no share in the gradient of weight '{info.name}': law missing")
     return layers
 
 
@@ -111,7 +112,7 @@ def _summands(value: Node) -> list[Node]:
         following = []
     nodes = [v for v in following if isinstance(v, Node)]
     if not nodes or len(nodes) < len(following):
-        raise Unproved(f"{value!r} is no sum of products: law missing")
+        raise Unproved(f"{site(value)} is no sum of products: law missing")
     return nodes
 
 
@@ -130,7 +131,7 @@ def _rows(product: Node, i: int) -> Value:
             return value
         if isinstance(value, Node) and value.op.name in _TURNING:
             return value.operand(0)
-    raise Unproved(f"{product!r} is no sum over rows: law missing")
+    raise Unproved(f"{site(product)} is no sum over rows: law missing")
 
 
 def _turns(product: Node, i: int) -> bool:

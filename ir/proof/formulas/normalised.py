@@ -23,6 +23,7 @@ from ...core.graph import Node, Value, tensor_type
 from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import Op
 from ...core.program import Program
+from ...core.sites import site
 from ...core.types import tensor
 from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
@@ -112,7 +113,7 @@ def _normalise(base: Program, found: TrainingAnatomy, info: WeightInfo, fx: Effe
             assert isinstance(total, Node)
             ds = backward.reshape(backward.linked(total), 1)
     else:
-        raise Unproved(f"{dz!r} is no gradient of the backward part")
+        raise Unproved(f"{site(dz)} is no gradient of the backward part")
     swapped: dict[Value, Value] = {dz: scaled_dz, x: unit_x, weight: unit_weight}
     for node in dict.fromkeys([dweight, *layer.dx, *users]):
         for i, value in enumerate(node.operands):

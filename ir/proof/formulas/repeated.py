@@ -14,6 +14,7 @@ from ...core.data import Data, ZeroData, from_numpy
 from ...core.graph import Node, Value
 from ...core.op import CALL
 from ...core.program import Program, StateVariable
+from ...core.sites import site
 from ...core.types import TensorType, TupleType, Type
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
@@ -68,7 +69,9 @@ def update_as(base: Program, found: TrainingAnatomy, new: Sequence[Repeated], fx
             if node.op.name == "Depend":
                 twins[node] = twins.get(node.operand(0), node.operand(0))
             elif info.name not in alone.get(node, {info.name}) or node.op is CALL or node.op.name == "Partial":
-                raise Unproved(f"{node!r} takes the gradient of weight '{info.name}' together with others: law missing")
+                raise Unproved(
+                    f"{site(node)} takes the gradient of weight '{info.name}' together with others: law missing"
+                )
             else:
                 twins[node] = again(node, twins, _type(node.type, weight, like, names))
     fx.list = [one for effect in fx.list for one in (effect, *behind.get(effect.node, ()))]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PASS = "schedule"
 NAME = "learning_rate"
 """How MindSpore's optimizers call the state of a rate, where the update is made of several primitives."""
-_PASSING, _PRODUCTS = ("Load", "Cast", "Reshape", "Depend"), named(Family.PRODUCT)
+_PASSING, _PRODUCTS = ("Load", "Cast", "Reshape", "Depend", "TensorToScalar"), named(Family.PRODUCT)
 _PARTS = {"one-cycle": (1 / 25, 1 / 25 / 1e4)}
 """The first and the last rate, as parts of the largest, where the options leave them out; 0 else."""
 

@@ -18,6 +18,7 @@ from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_random, written_operands
 from ...core.primitives import VIEWS
+from ...core.sites import site
 from ...core.types import UMONAD, TensorType, is_monad
 from ...core.walk import result_value, walk
 from .editing import Effects
@@ -120,15 +121,16 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
             clash = clash or next((n for s in e.writes if (n := late_reader(s, but=moved))), None)
             if clash is not None:
                 raise VerifyError(
-                    f"graph '{fx.graph.name}': {clash!r} must happen after one update and before another "
-                    f"({e.node!r}), so the updates cannot be skipped together"
+                    f"graph '{fx.graph.name}': {site(clash)} must happen after one update and before another "
+                    f"({site(e.node)}), so the updates cannot be skipped together"
                 )
         else:
             conflict = next((s for s in e.reads if s in written), None)
             conflict = conflict or next((s for s in e.writes if s in touched or late_reader(s)), None)
             if conflict is not None and e.node in inside:
                 raise VerifyError(
-                    f"graph '{fx.graph.name}': an update needs {e.node!r}, which uses '{conflict.name}' after another "
+                    f"graph '{fx.graph.name}': an update needs {site(e.node)}, which uses '{conflict.name}' after "
+                    "another "
                     "update has touched it, so the updates cannot be skipped together"
                 )
             if e.node in inside or not (conflict or e.node in late or (e.everything and touched)):

@@ -9,6 +9,7 @@ from typing import Any
 from ...core.errors import PassError
 from ...core.names import ADAPTER, ALPHA, INPUTS_FIRST, lora_a_of, lora_b_of
 from ...core.program import Program
+from ...core.sites import site
 from ..effects.editing import Effects
 from .network import Evaluation
 
@@ -38,7 +39,7 @@ def adapters_of(program: Program) -> dict[str, Adapter]:
             a, b = lora_a_of(weight), lora_b_of(weight)
             lacking = next((name for name in (weight, a, b) if name not in program.state), None)
             if lacking is not None:
-                raise PassError(f"{node!r} adds an adapter to '{weight}', but the program has no state '{lacking}'")
+                raise PassError(f"{site(node)} adds an adapter to '{weight}', but the program has no state '{lacking}'")
             rank = program.state[a].shape[0]
             found[weight] = Adapter(weight, a, b, float(node.marks[ALPHA]), rank, bool(node.marks[INPUTS_FIRST]))
     if not found:

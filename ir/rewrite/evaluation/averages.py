@@ -11,6 +11,7 @@ from ...core.errors import PassError
 from ...core.graph import Graph, State, tensor_type
 from ...core.names import average_of
 from ...core.program import Program
+from ...core.sites import site
 from ...core.types import DType
 from .network import Evaluation
 
@@ -53,7 +54,7 @@ def _exchange(graph: Graph, weight: State, average: State) -> None:
     for user, _ in weight.use_sites():
         if user.op.name != "Load":
             raise PassError(
-                f"the weight '{weight.name}' is {weight.type}, and {user!r} takes it as it is: its average is "
+                f"the weight '{weight.name}' is {weight.type}, and {site(user)} takes it as it is: its average is "
                 f"{average.type}, so the network cannot run on averages"
             )
         with graph.inserting_before(user):

@@ -12,6 +12,7 @@ from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import Op
 from ...core.predicates import is_effect, is_random
 from ...core.primitives import Family, facts, make_op
+from ...core.sites import site
 from ...core.types import TensorType
 from ..effects.editing import Effects
 from .outputs import ancestors
@@ -123,7 +124,7 @@ def _write_nothing(fx: Effects, outputs: Node, updates: Collection[Node]) -> Non
         touched = [v.name for v in effect.touched if v in current]
         if written or touched:
             raise PassError(
-                f"the network cannot be evaluated without changing state '{(written or touched)[0]}': {node!r} "
+                f"the network cannot be evaluated without changing state '{(written or touched)[0]}': {site(node)} "
                 f"{'writes it' if written else 'takes it after it was written'}, and the output depends on that"
             )
     fx.drop(gone)

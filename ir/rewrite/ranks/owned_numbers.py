@@ -10,6 +10,7 @@ from ...builders.cast import cast
 from ...core.attributes import TensorValue, scalar_tensor
 from ...core.data import ZeroData
 from ...core.graph import Graph, Node, Value, tensor_type
+from ...core.sites import site
 from ...core.types import DType, TensorType
 from ..removal import Plan
 from .collectives import SUMMED, all_reduce
@@ -34,23 +35,25 @@ def merged_numbers(graph: Graph, weight: str, plan: Plan) -> list[Number] | str:
     for node, at in plan.merges.items():
         holder = node if isinstance(node.operand(0).type, TensorType) else node.operand(0)
         if not isinstance(holder, Node) or (holder is not node and holder.op.name != "MakeTuple"):
-            return f"{node!r} merges numbers that come from elsewhere"
+            return f"{site(node)} merges numbers that come from elsewhere"
         sites.extend((holder, i) for i in at)
     for node in plan.stacked:
         items = node.operand(0)
         if not isinstance(items, Node) or items.op.name != "MakeTuple":
-            return f"{node!r} stacks numbers that come from elsewhere"
+            return f"{site(node)} stacks numbers that come from elsewhere"
         sites.extend((items, i) for i in plan.tuples.get(items, ()))
     uses: dict[Value, list[tuple[Node, int]]] = {}
     for user, i in sites:
         value = user.operand(i)
         if user.graph is not graph:
-            return f"{user!r} merges numbers inside a function"
+            return f"{site(user)} merges numbers inside a function"
         type_ = value.type
         if not isinstance(type_, TensorType) or not type_.is_static or type_.size != 1:
-            return f"{user!r} takes {value!r}, which is more than one number, together with those of other weights"
+            return (
+                f"{site(user)} takes {site(value)}, which is more than one number, together with those of other weights"
+            )
         if type_.dtype is not DType.BOOL and type_.dtype not in SUMMED:
-            return f"{user!r} takes {value!r}, and no collective adds up numbers of type {type_.dtype}"
+            return f"{site(user)} takes {site(value)}, and no collective adds up numbers of type {type_.dtype}"
         uses.setdefault(value, []).append((user, i))
     return [Number(weight, value, tuple(sites)) for value, sites in uses.items()]
 

@@ -27,6 +27,7 @@ from ...core.errors import RuntimeFailure
 from ...core.graph import Graph, Node, State, Value, tensor_type
 from ...core.primitives import CPU, Family, facts
 from ...core.program import Program
+from ...core.sites import site
 from ...core.types import TensorType
 from ...core.wording import counted
 from ..effects.editing import Effects
@@ -64,7 +65,7 @@ class Updates:
     def obstacle(self, weight: str, states: Sequence[str]) -> str:
         """Why a rank cannot leave the update of ``weight`` and these states of it to another; "" if it can."""
         if weight in self._late:
-            return f"{self._late[weight]!r} reads the weight again behind its update"
+            return f"{site(self._late[weight])} reads the weight again behind its update"
         plan = self.plan({weight: states})
         if plan.obstacle:
             return plan.obstacle

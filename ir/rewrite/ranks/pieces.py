@@ -21,10 +21,10 @@ from ...core.names import STAGE
 from ...core.op import CALL, RETURN
 from ...core.predicates import is_effect, written_operands
 from ...core.primitives import CPU, Family, facts
+from ...core.sites import site
 from ...core.types import TensorType, TupleType, Type
 from ...core.walk import walk
 from ..effects.editing import Effects
-from ..removal import show
 from .buckets import ALL_REDUCE
 from .collectives import WORLD, reduce_scatter
 from .dealing import Deal
@@ -79,7 +79,7 @@ class Pieces:
             for user, i in alias.use_sites():
                 if user.op is not CALL and i in written_operands(user):
                     if isinstance(alias, Input) and len(self.closures.bound.get(alias, ())) != 1:
-                        raise _Obstacle(f"a function that updates it, with {show(user)}, updates other weights too")
+                        raise _Obstacle(f"a function that updates it, with {site(user)}, updates other weights too")
                     region.written[user, i] = None
                     self._take(region, user)
         while self._pending:
@@ -104,7 +104,7 @@ class Pieces:
         for value, (user, i) in others:
             if not all(node in region.nodes for node in self._use(region, value, user, i)):
                 if not isinstance(value, Node) or value.graph is not self.graph:
-                    raise _Obstacle(f"a function needs {_named(value)} whole")
+                    raise _Obstacle(f"a function needs {site(value)} whole")
                 region.whole[user, i] = None
 
     def _begin_at(self, region: Region, states: Iterable[State]) -> None:
@@ -138,7 +138,7 @@ class Pieces:
             return []
         name = user.op.name
         if user.op is RETURN:
-            raise _Obstacle(f"{_named(value)} is a result")
+            raise _Obstacle(f"{site(value)} is a result")
         if name == "Load" or name == "Depend":
             self._add(region, user)
         elif name == "MakeTuple":
@@ -146,7 +146,7 @@ class Pieces:
         elif name == "Partial" or user.op is CALL:
             formals = self.closures.formals.get((user, i), ())
             if not formals or any(len(self.closures.bound[formal]) != 1 for formal in formals):
-                raise _Obstacle(f"a function that takes {_named(value)} serves other weights too")
+                raise _Obstacle(f"a function that takes {site(value)} serves other weights too")
             for formal in formals:
                 self._add(region, formal)
         else:
@@ -165,7 +165,7 @@ class Pieces:
         if isinstance(node.type, TensorType):
             self._add(region, node)
         elif any(not orders_only(user, i) for user, i in node.use_sites()):
-            raise _Obstacle(f"results of {show(node)} are used")
+            raise _Obstacle(f"results of {site(node)} are used")
 
     def _grow_upwards(self, region: Region) -> None:
         """What computes element by element what only the region takes works on pieces as well."""
@@ -292,27 +292,23 @@ def _copy_of(weight: str) -> str:
     return f"piece.{weight}"
 
 
-def _named(value: Value) -> str:
-    return show(value) if isinstance(value, Node) else f"'{value.name}'"
-
-
 def _not_elementwise(node: Node, region: Region) -> str:
     """Why a node cannot work on the elements of a piece; "" if it can."""
     known = facts(node.op)
     if not known.elementwise and known.family not in (Family.CAST, Family.COPY):
-        return f"{show(node)} does not work element by element"
+        return f"{site(node)} does not work element by element"
     for i in range(node.num_operands):
         if (node, i) in region.written:
             continue
         for value in _elements(node.operand(i)):
             type_ = value.type
             if isinstance(value, State) and value not in region.pieces and tensor_type(value).size != 1:
-                return f"{show(node)} takes '{value.name}' whole"
+                return f"{site(node)} takes '{value.name}' whole"
             if isinstance(type_, TupleType) or (isinstance(type_, TensorType) and not _fits(type_, region.shape)):
-                return f"{show(node)} takes {_named(value)}, which has another shape than the weight"
+                return f"{site(node)} takes {site(value)}, which has another shape than the weight"
     types = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
     if not any(_has_shape(type_, region) for type_ in types):
-        return f"{show(node)} gives another shape than the weight's"
+        return f"{site(node)} gives another shape than the weight's"
     return ""
 
 

@@ -19,6 +19,7 @@ from ...core.graph import Graph, Node, Value, tensor_type
 from ...core.inference import infer
 from ...core.names import ROWS, STAGE
 from ...core.program import Program
+from ...core.sites import site
 from ...core.types import TensorType
 from ..effects.editing import Effects
 from .buckets import ALL_REDUCE, sum_over_ranks
@@ -69,7 +70,7 @@ def share_rows(graph: Graph, states: Collection[str], rank: int, ranks: int, gro
                 if product.op.name == "UpdateState":
                     continue
                 if product.op.name != "MatMul" or product.operand(0) is not load:
-                    raise RuntimeFailure(f"{product!r} takes '{state.name}', whose rows the ranks share out, whole")
+                    raise RuntimeFailure(f"{site(product)} takes '{state.name}', whose rows the ranks share out, whole")
                 (whole if product.operand(2).literal is True else narrow).append(product)
             load.type = _rows(load, ranks)
         state.type = _rows(state, ranks)

@@ -147,12 +147,12 @@ REFUSED = {
     return %drawn
   }""",
     },
-    r"on state 'h', which the forward part itself changes \(by <%changed": {
+    r"on state 'h', which the forward part itself changes \(by %changed": {
         STATE: "state %h: float32[4] role=hyperparameter\nstate %rate",
         NOISE: "  %noise = Load(%h, umonad) @f\n  %t = UpdateState(umonad, %noise)\n  %changed = Assign(%h, %x, %t) @f",
         "UpdateState(umonad, %wx,": "UpdateState(%t, %changed, %wx,",
     },
-    r"reads state 'h' \(by <%noise.*which the update side changes": {
+    r"reads state 'h' \(by %noise.*which the update side changes": {
         STATE: "state %h: float32[4] role=hyperparameter\nstate %rate",
         NOISE: "  %noise = Load(%h, umonad) @f",
         "UpdateState(umonad, %wx,": "UpdateState(umonad, %noise, %wx,",

@@ -58,3 +58,11 @@ def test_the_remedy_for_an_onnx_model_is_an_optimizer() -> None:
         check_trains(program)
     assert "boost-compile --loss" in caught.value.at_command()
     assert "TrainOneStepCell" not in str(caught.value) + caught.value.at_command()
+
+
+def test_a_rule_without_a_loss_is_told_how_to_have_one() -> None:
+    """Contrastive divergence computes what the optimizer takes by itself."""
+    update = UPDATE.replace("AssignSub(%w, %g, umonad)", "ApplyGradientDescent(%w, 0.1, %g, umonad) : float32[2]")
+    program = parse_program(STEP.format(role="unknown", forward="", backward="", update=update).replace("n %f", "n %d"))
+    with pytest.raises(AnatomyError, match=r"by %n \(ApplyGradientDescent\).* no gradient of a loss.*value_and_grad"):
+        check_trains(program)

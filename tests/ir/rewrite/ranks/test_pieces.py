@@ -45,7 +45,7 @@ UPDATE = """
         (SHARED.replace("@update, %x, %y", "@other, %x, %y"), UPDATE + UPDATE.replace("@update", "@other"), "4,8", ""),
         (SHARED, UPDATE, "4,8", "a function that updates it, with %s (ApplyMomentum), updates other weights too"),
         (MOMENTUM, "", "8,4", "'m' has another shape than the weight"),
-        (MOMENTUM.replace("%g, 0.9", "%row, 0.9"), "", "4,8", "%s (ApplyMomentum) takes 'row', which has another"),
+        (MOMENTUM.replace("%g, 0.9", "%row, 0.9"), "", "4,8", "%s (ApplyMomentum) takes input 'row', which has"),
         (MOMENTUM.replace("%g, 0.9", "%x, 0.9"), "", "4,8", "%s (ApplyMomentum) takes 'x' whole"),
         (MOMENTUM.replace("ApplyMomentum", "LARSUpdate"), "", "4,8", "%s (LARSUpdate) does not work element by"),
         (
