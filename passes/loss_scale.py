@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.analysis.derivative.linearity import find_seeds
+from ..ir.analysis.derivative.linearity import find_seeds, late_seeds
 from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import OptionError
 from ..ir.core.graph import Graph
-from ..ir.core.names import LOSS_SCALE
+from ..ir.core.names import LOSS, LOSS_SCALE
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
+from ..ir.core.sites import site
 from ..ir.core.types import tensor
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
@@ -23,7 +24,7 @@ from .step.crossings import accumulated, crossings, derived_weights, gradients_a
 from .step.dynamic_loss_scale import SCOPE, put_scale_rule, refuse_second_scale
 from .step.names import CLEAN, SCALE, SKIPPED
 from .step.normalisation import change_divisor, declare_divisor, divide_gradients
-from .step.results import with_results
+from .step.results import named_results, with_results
 
 INITIAL = {"static": 1024.0, "dynamic": 65536.0}
 
@@ -92,7 +93,7 @@ class LossScale(Pass):
         places = 0
         multiplied: dict[str, int] = {}
         for name, graph in program.graphs.items():
-            seeds, leaving = self._scale(graph, updates=graph in updating)
+            seeds, leaving = self._scale(graph, result, updates=graph in updating)
             places = max(places, leaving)
             if leaving:
                 multiplied[name] = seeds
@@ -106,13 +107,20 @@ class LossScale(Pass):
         )
         return result
 
-    def _scale(self, graph: Graph, *, updates: bool) -> tuple[int, int]:
+    def _scale(self, graph: Graph, result: PassResult, *, updates: bool) -> tuple[int, int]:
         """Returns how many seeds were multiplied, for values that leave the backward part at how many places."""
         fx = Effects(graph)
         scale = fx.load(graph.state(SCALE, tensor("float32")), scope=SCOPE)
         wanted = crossings(graph)
         if wanted:
             seeds = find_seeds(graph, network_parts(graph), wanted, assume_linear=self.assume_linear)
+            loss = [value for name, value in named_results(graph) if name == LOSS]
+            for seed in late_seeds(graph, network_parts(graph), seeds, loss):
+                result.miss(
+                    f"{graph.name}: {site(seed.value)}",
+                    "multiplied only here, behind a gradient of the loss that the cell goes on computing with: what "
+                    "rounds to zero in front of that is lost",
+                )
             made = scale_seeds(graph, seeds, scale, scope=SCOPE)
         else:
             made = []

@@ -92,7 +92,7 @@ def _no_rate(program: Program, graph: Graph, node: Node, weight: str) -> str:
     idle = next((name for name in program.state if _is_rate(program, name)), None)
     why = "nothing there is a learning rate that can be recognised"
     if idle is not None:
-        why = f"nothing takes '{idle}' (the graph holds its value at the time of the export as a constant)"
+        why += f" (and nothing takes '{idle}')"
     return (
         f"graph '{graph.name}' updates weight '{weight}' by {node.op.name}, and {why}: export an optimizer of "
         "mindspore.nn"

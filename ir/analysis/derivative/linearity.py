@@ -37,16 +37,22 @@ with the gradient ``%g`` wanted multiplied::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...core.graph import Graph, Node, Use, Value
+from ...core.names import BACKWARD_ID
+from ...core.predicates import is_float_tensor
+from ...core.primitives import Family, named
+from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures
 from .components import Zeros
 from .demand import Demand, Plan
-from .derivative import Derivative
+from .derivative import BACKWARD, Derivative
 from .terms import Terms
 from .use_counts import count_uses
+
+_SUMS = named(Family.SUM, Family.DIFFERENCE, Family.CAST, Family.COPY)
 
 
 @dataclass
@@ -72,6 +78,26 @@ def find_seeds(
     """
     demand = demand_of(graph, parts, wanted, assume_linear=assume_linear)
     return [Seed(value, uses) for value, uses in demand.places().items()]
+
+
+def late_seeds(graph: Graph, parts: Mapping[Node, str], seeds: Sequence[Seed], loss: Iterable[Value]) -> list[Seed]:
+    """The seeds to which the derivative has come a way without the factor: the cell took a gradient and went on
+    computing with it (an implicit gradient), so that it is forward, and the ``loss`` does not depend on it (as on that
+    of a gradient penalty). Linear in nodes."""
+    needed = set(walk(loss, carried_operands))
+    derived: set[Value] = set()
+    for node in graph:
+        if parts.get(node) == BACKWARD or node in needed:
+            continue
+        tensors = [v for v in carried_operands(node) if is_float_tensor(v)]
+        sums = node.op.name in _SUMS and bool(tensors) and derived.issuperset(tensors)
+        if sums or BACKWARD_ID in node.primal:
+            derived.add(node)
+    return [
+        seed
+        for seed in seeds
+        if seed.value in derived or any(v in derived for user, _ in seed.uses for v in user.operands)
+    ]
 
 
 def demand_of(

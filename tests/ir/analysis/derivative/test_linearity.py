@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds
+from boost_compile.ir.analysis.derivative.linearity import Seed, find_seeds, late_seeds
 from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from boost_compile.ir.builders.cast import cast
@@ -22,7 +22,7 @@ from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Graph, Node, State, Value, tensor_type
 from boost_compile.ir.core.types import DType, TensorType
 from boost_compile.ir.rewrite.scale_seeds import scale_seeds
-from boost_compile.ir.text import parse_graph
+from boost_compile.ir.text import parse_graph, parse_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.passes.step.split import find_cut
 
@@ -593,3 +593,34 @@ def test_cost_is_linear(shape: Callable[[int], list[str]], monkeypatch: pytest.M
         return lambda: find_seeds(graph, parts, wanted)
 
     assert_linear(monkeypatch, prepare, (200, 400, 800))
+
+
+IMPLICIT = """state %w: float32[2]
+graph @step(%x: float32[2]) {
+  %w0 = Load(%w, umonad) : float32[2] primal {unique_id = "1"}
+  %z = Mul(%w0, %x) : float32[2] primal {unique_id = "2"}
+  %loss = ReduceSum(%z, (), false, false) : float32[] primal {unique_id = "3"}
+  %ones = OnesLike(%z) : float32[2] primal {forward_unique_id = "3"}
+  %gz = Mul(%ones, %x) : float32[2] primal {forward_unique_id = "2"}
+  %turned = Exp(%w0) : float32[2] primal {unique_id = "4"}
+  %vjp = Mul(%gz, %turned) : float32[2] primal {forward_unique_id = "4"}
+  %sum = Add(%gz, %vjp)
+  %more = Sin(%x) : float32[2] primal {unique_id = "5"}
+  %dw = Mul(%sum, %more) : float32[2] primal {forward_unique_id = "5"}
+  %new = AssignSub(%w, %dw, umonad) : float32[2]
+  %t = UpdateState(umonad, %new)
+  %result = Depend(LOSS, %t)
+  return %result
+}"""
+
+
+@pytest.mark.parametrize(("loss", "late"), [("%loss", True), ("%penalty", False)])
+def test_a_gradient_that_the_cell_goes_on_computing_with_is_multiplied_late(loss: str, late: bool) -> None:
+    """As in an equilibrium model. A loss that depends on the gradient (a penalty) has it for a coefficient."""
+    penalty = '  %penalty = ReduceSum(%sum, (), false, false) : float32[] primal {unique_id = "6"}\n  %new = '
+    (graph,) = parse_program(IMPLICIT.replace("LOSS", loss).replace("  %new = ", penalty)).graphs.values()
+    parts = network_parts(graph)
+    (dw,) = (node for node in graph if node.name == "new")
+    seeds = find_seeds(graph, parts, [(dw, 1)])
+    (result,) = (node for node in graph if node.name == loss[1:])
+    assert bool(late_seeds(graph, parts, seeds, [result])) == late
