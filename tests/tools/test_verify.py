@@ -97,6 +97,15 @@ def test_what_does_not_apply_says_why(load: Load) -> None:
         assert r.promise
 
 
+def test_a_sparse_gradient_has_no_direction_and_a_pass_that_matched_nothing_no_promise(load: Load) -> None:
+    """Its rows come without their places, so the derivative of the loss along it is not measured."""
+    source = load("lookup")
+    passes = "normalised-head,tag-gradient-centralization?,lower-gradient-centralization?"
+    found = bc.verify(source, bc.compile(source, passes, allow_no_match=True))
+    assert found.verified, show(found)
+    assert statuses(found).keys() >= {"derivative"}
+
+
 def test_later_gradients_of_a_cell_that_trains_in_turn_are_nobodys_fault(load: Load) -> None:
     """They follow from updates that the pass changes. So nothing is shown, and that is no verified program."""
     source = load("in_turn")

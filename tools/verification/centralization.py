@@ -28,6 +28,8 @@ class Centralization(Property):
     def check(self, c: Context) -> Result:
         if c.promises.one(CENTRALIZATION) is None:
             raise NotApplicable("the pipeline has no lower-gradient-centralization")
+        if not c.tagged and not any(r.matched for r in c.program.reports if r.name == CENTRALIZATION):
+            raise NotApplicable("lower-gradient-centralization matched nothing")
         c.needs_update(stages=False)
         weights = sorted(c.tagged & set(c.reference.probe.weights) & set(c.subject.names))
         if not weights:

@@ -90,7 +90,8 @@ class Slope:
 
 
 def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None:
-    """For weights whose gradients are not small; None where the loss is not one number."""
+    """For weights whose gradients are not small, and not sparse: such a one gives rows without their places. None where
+    the loss is not one number."""
     probe, state = reference.probe, reference.initial
     micro = reference.micro(state, batch)
     if not isinstance(next(iter(micro.outputs.values()), None), float):
@@ -99,7 +100,7 @@ def measure(reference: Reference, batch: Batch, seed: int) -> list[Slope] | None
     gradients = {weight: g.astype(np.float64) for weight, g in totals(probe, micro.gradients).items()}
     largest = max(float(np.linalg.norm(g)) for g in gradients.values())
     strong = [w for w, g in gradients.items() if np.linalg.norm(g) >= 1e-2 * largest]
-    strong = [w for w in strong if state[w].dtype == np.float32]
+    strong = [w for w in strong if state[w].dtype == np.float32 and state[w].shape == gradients[w].shape]
     slopes = []
     for weight in strong[:: -(-len(strong) // WEIGHTS) or 1]:
         g = gradients[weight]
