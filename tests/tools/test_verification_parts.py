@@ -212,3 +212,18 @@ def test_a_loss_scale_behind_a_function_is_no_error_of_half_precision(tmp_path: 
     errors = Exact(bc.load(export(case, tmp_path)), case.batches(1)).errors(parse_pipeline("mixed-precision{level=O2}"))
     assert len(errors) == 4
     assert max(errors.values()) < 0.05
+
+
+def test_a_sparse_gradient_is_no_direction_of_its_weight() -> None:
+    """It gives the rows of a table without their places. The weight of a loss that is a sum has ones for a gradient."""
+    rows = SimpleNamespace(name="rows", weights=("table",))
+    ones = SimpleNamespace(name="ones", weights=("w",))
+    given = {"rows": np.ones((3, 2), np.float32), "ones": np.ones(2, np.float32)}
+
+    def micro(state: dict[str, np.ndarray], batch: object) -> SimpleNamespace:
+        return SimpleNamespace(outputs={"loss": float(state["w"].sum())}, gradients=given)
+
+    initial = {"table": np.ones((5, 2), np.float32), "w": np.ones(2, np.float32)}
+    probe = SimpleNamespace(gradients=(rows, ones))
+    (slope,) = measure(SimpleNamespace(probe=probe, initial=initial, micro=micro), (), 0)  # type: ignore[arg-type]
+    assert (slope.weight, slope.deviation().excess <= 1) == ("w", True)
