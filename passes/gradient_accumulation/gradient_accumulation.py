@@ -32,7 +32,8 @@ class GradientAccumulation(Pass):
     The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
     and backward and adds every gradient to its accumulator (state ``accum.<weight>``). The update side starts from the
     mean of the accumulators and clears them. It keeps everything that it does to a gradient (all-reduce, unscaling,
-    clipping, weight decay). So this happens once a cycle, on the mean.
+    clipping, weight decay). So this happens once a cycle, on the mean. What else the update side takes of forward or
+    backward (a loss that a condition asks) is kept in state ``carry.<node>``, as the last micro-batch left it.
 
     ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
     times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
