@@ -1,8 +1,9 @@
 """Where the value that an update writes comes from: the walk from the update up to the backward nodes.
 
 It follows what carries a gradient on, of its own shape: first only where that stays a gradient (sums, scalings, casts),
-and, for who asks with ``linear=False``, in any form (a sign, a square). It crosses functions: a function's input stands
-for what the call that was entered passes. For example, up from ``%new``::
+and, for who asks with ``linear=False``, in any form (a sign, a square). With ``reshaped`` it also follows other shapes
+(sums over rows), but for single numbers: in these the gradients of all weights meet. It crosses functions: a function's
+input stands for what the call that was entered passes. For example, up from ``%new``::
 
     state %w: float32[2]
     graph @step(%x: float32[2]) {
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from ...core.graph import Input, Node, State, Value
 from ...core.op import CALL
 from ...core.primitives import Family, facts, named
-from ...core.types import TensorType, TupleType
+from ...core.types import TensorType, TupleType, Type
 from ...core.walk import walk
 from ..effects.state_access import location, states_behind
 from ..functions.calls import Calls, actuals, entered, picked_within, targets
@@ -64,19 +65,19 @@ class GradientSources:
         """Backward nodes that the value written by ``update`` is made from."""
         return [n for n in self.sources(update, linear=linear) if self.side.parts.get(n) == BACKWARD]
 
-    def sources(self, update: Node, *, linear: bool) -> Iterator[Node]:
+    def sources(self, update: Node, *, linear: bool, reshaped: bool = False) -> Iterator[Node]:
         """Backward nodes and Loads that the value written by ``update`` is made from, by way of the update side."""
         starts: list[Place] = [(v, ()) for v in reversed(self.operands(update))]
-        for value, _ in walk(starts, lambda place: reversed(self._above(*place, linear=linear))):
+        for value, _ in walk(starts, lambda place: reversed(self._above(*place, linear=linear, reshaped=reshaped))):
             if isinstance(value, Node) and (self.side.parts.get(value) == BACKWARD or value.op.name == "Load"):
                 yield value
 
-    def _above(self, value: Value, calls: Calls, *, linear: bool) -> list[Place]:
+    def _above(self, value: Value, calls: Calls, *, linear: bool, reshaped: bool) -> list[Place]:
         if isinstance(value, Input):
             return actuals(value, calls, self.side.bound)
         if not isinstance(value, Node) or self.side.parts.get(value) not in (None, OPTIMIZER):
             return []
-        return self.upward(value, calls, linear)
+        return self.upward(value, calls, linear, reshaped)
 
     def _written_before(self, reader: Node, value: State | Input) -> Node | None:
         """The write whose value ``reader`` sees in a state, or in the input of a function that stands for one, where
@@ -102,7 +103,7 @@ class GradientSources:
         shape = getattr(update.operand(0).type, "shape", None)
         return [v for v in update.operands[1:] if isinstance(v.type, TensorType) and v.type.shape == shape]
 
-    def upward(self, node: Node, calls: Calls, linear: bool) -> list[tuple[Value, Calls]]:
+    def upward(self, node: Node, calls: Calls, linear: bool, reshaped: bool = False) -> list[tuple[Value, Calls]]:
         """The values behind an update-side node that carry the gradient on, and the calls that each is behind: a
         function that several weights share (a clipping) is left where it was entered."""
         if (items := picked_within(node, calls, self.side.bound)) is not None:
@@ -110,12 +111,12 @@ class GradientSources:
         if node.op is CALL:
             inside = entered(calls, node)
             return [(t.function.result, inside) for t in targets(node) or () if t.function.has_result]
-        return [(v, calls) for v in self._carrying(node, linear)]
+        return [(v, calls) for v in self._carrying(node, linear, reshaped)]
 
-    def _carrying(self, node: Node, linear: bool) -> list[Value]:
-        """The operands of an update-side node that carry the gradient on: of its own shape. ``linear``: as a
-        gradient still, in a float type; else in any form (a sign, a comparison)."""
-        return [self._seen_by(node, operand) for operand in self._carrying_operands(node, linear)]
+    def _carrying(self, node: Node, linear: bool, reshaped: bool) -> list[Value]:
+        """The operands of an update-side node that carry the gradient on: of its own shape, or of any (``reshaped``).
+        ``linear``: as a gradient still, in a float type; else in any form (a sign, a comparison)."""
+        return [self._seen_by(node, operand) for operand in self._carrying_operands(node, linear, reshaped)]
 
     def _seen_by(self, node: Node, operand: Value) -> Value:
         """An operand, or, for one that is memory, the write of this step whose value stands there."""
@@ -124,14 +125,14 @@ class GradientSources:
         written = self._written_before(node, where) if isinstance(where, (State, Input)) else None
         return operand if written is None else written
 
-    def _carrying_operands(self, node: Node, linear: bool) -> list[Value]:
+    def _carrying_operands(self, node: Node, linear: bool, reshaped: bool) -> list[Value]:
         name = node.op.name
         if name in ("Depend", "Load"):
             return [node.operand(0)]
         fact = facts(node.op)
         if fact.gradient is not None and fact.gradient < node.num_operands:
             return [node.operand(fact.gradient)]
-        if name in JUDGING or (linear and name not in LINEAR):
+        if (name in JUDGING and not (reshaped and _is_array(node.type))) or (linear and name not in LINEAR):
             return []
         operands = list(node._operands)
         if name == "Select" and linear:
@@ -149,6 +150,11 @@ class GradientSources:
                 out.append(operand)
             elif not isinstance(t, TensorType) or (linear and not t.dtype.is_float):
                 continue
-            elif free or t.shape == getattr(node.type, "shape", None):
+            elif free or t.shape == getattr(node.type, "shape", None) or (reshaped and _is_array(t)):
                 out.append(operand)
         return out
+
+
+def _is_array(type_: Type) -> bool:
+    """Whether values of a type hold more than one number."""
+    return isinstance(type_, TensorType) and not (type_.is_static and type_.size == 1)

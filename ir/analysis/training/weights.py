@@ -229,9 +229,12 @@ class _Weights:
             if name in hits:
                 continue
             owners = {owner_of_update[n] for n in nodes if n in owner_of_update}
-            if not owners:
+            # First what keeps its shape (moments). A slot may have another one: sums over rows, a preconditioner.
+            for reshaped in (False, True):
+                if owners:
+                    break
                 for node in nodes:
-                    for source in self.sources.sources(node, linear=False):
+                    for source in self.sources.sources(node, linear=False, reshaped=reshaped):
                         if source in owner_of_gradient:
                             owners.add(owner_of_gradient[source])
                         elif source.op.name == "Load":
