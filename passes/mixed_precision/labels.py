@@ -33,6 +33,7 @@ HALF, FULL, OUTSIDE = "half", "full", "outside"
 """What a node computes in: half precision, or float32 as part of the network, or float32 because it is part of the
 loss and what else stands around the network."""
 KEPT = "keep names its scope"
+LARGE_CONSTANT = "a constant that it takes overflows in {}"
 _PASSING = frozenset({Family.ORDER, Family.TUPLE})
 _STRUCTURE = frozenset({Family.ORDER, Family.TUPLE, Family.CLOSURE})
 
@@ -114,6 +115,8 @@ class _Forward:
 
     def __init__(self, labels: Labels, inside: Collection[Value] | None, rule: Rule):
         self.labels, self.inside, self.rule = labels, inside, rule
+        self.large: set[Node] = set()
+        """What stays in float32 because of a constant that overflows, and what is computed from it."""
 
     def judge(self, node: Node) -> None:
         labels = self.labels
@@ -131,10 +134,23 @@ class _Forward:
             labels.reasons[node] = KEPT
             return
         reason = obstacle(node, self.rule)
+        if reason is None and self._takes_large(node):
+            reason = f"a value that it takes comes of a constant that overflows in {self.rule.dtype}"
+            self.large.add(node)
+        elif reason == LARGE_CONSTANT.format(self.rule.dtype):
+            self.large.add(node)
         if reason is None:
             labels.of[node] = HALF
         elif reason:
             labels.reasons[node] = reason
+
+    def _takes_large(self, node: Node) -> bool:
+        """Whether a node would take infinities in half precision. MindSpore's types would have widened it too: float32
+        goes on from where it begins to the next product, which is cast."""
+        if not self.large or node.op.name in WHITE:
+            return False
+        found = (maker for operand in node.operands for maker in makers(operand) if maker in self.large)
+        return any(is_single(maker.type) or isinstance(maker.type, TupleType) for maker in found)
 
     def _is_listed(self, node: Node) -> bool:
         name = node.op.name
@@ -167,8 +183,9 @@ def obstacle(node: Node, rule: Rule) -> str | None:
         user.op.name != "TupleGetItem" and not orders_only(user, i) for user, i in node.use_sites()
     ):
         return "what it returns is passed on as a tuple"
-    if any(overflows(node.operand(i), rule.dtype) for i in operands):
-        return f"a constant that it takes overflows in {rule.dtype}"
+    numbers = (v for i, v in enumerate(node.operands) if i in operands or isinstance(v.literal, float))
+    if any(overflows(v, rule.dtype) for v in numbers):
+        return LARGE_CONSTANT.format(rule.dtype)
     return _lacks_kernel(node, operands, rule)
 
 

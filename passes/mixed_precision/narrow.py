@@ -64,14 +64,14 @@ def makes_float(node: Node) -> bool:
 
 
 def overflows(value: Value, dtype: DType) -> bool:
-    """Whether a constant of float32 holds a finite number that is infinite in half precision."""
+    """Whether a constant of float32, or a Python float, holds a finite number that is infinite in half precision."""
     literal = value.literal
-    if not isinstance(literal, TensorValue) or dtype is DType.BFLOAT16:
+    if not isinstance(literal, (TensorValue, float)) or dtype is DType.BFLOAT16:
         return False
     import numpy as np
 
     with np.errstate(over="ignore"):
-        array = numbers(literal.type, literal.data)
+        array = np.asarray(literal) if isinstance(literal, float) else numbers(literal.type, literal.data)
         return bool(np.any(np.isfinite(array) & ~np.isfinite(array.astype(np.float16))))
 
 

@@ -70,6 +70,7 @@ def test_the_backward_part_follows_and_the_loss_stays_outside() -> None:
     ("forward", "name", "reason"),
     [
         ("%z = Mul(%y, float32[]<1e6>) @f2", "z", "a constant that it takes overflows in float16"),
+        ("%z = Muls(%y, 1e9) : float32[5,4] @f2", "z", "a constant that it takes overflows in float16"),
         ("%z = AssignAdd(%mean, %y, umonad) : float32[5,4] @f2", "z", "it changes state"),
         ("%d = Depend(%mean, %y)\n  %z = AssignAdd(%d, %y, umonad) : float32[5,4] @f2", "z", "it changes state"),
         ("%z = Mul(%y, %mean) : float32[5,4] @f2", "z", "it takes a state itself"),
@@ -82,6 +83,18 @@ def test_the_backward_part_follows_and_the_loss_stays_outside() -> None:
 def test_what_stays_in_float32_has_its_reason(forward: str, name: str, reason: str) -> None:
     found, reasons = labels_of("  " + forward)
     assert (found[name], reasons) == (FULL, {name: reason})
+
+
+def test_what_a_large_constant_flows_into_stays_in_float32() -> None:
+    """A mask of -1e9 would be -inf in float16, and NaN where it meets a zero. The next product ends that."""
+    mask = (
+        "  %m = Muls(%y, -1e9) : float32[5,4] @f2\n  %s = Add(%y, %m) @f3\n  %n = Neg(%s) @f4\n"
+        "  %z = MatMul(%n, float32[4,4]<zeros>, false, false) : float32[5,4] @f5"
+    )
+    found, reasons = labels_of(mask)
+    assert [found[n] for n in "msnz"] == [FULL, FULL, FULL, HALF]
+    assert reasons["s"] == "a value that it takes comes of a constant that overflows in float16"
+    assert in_half(mask, dtype=DType.BFLOAT16, target="ascend") >= set("msnz")
 
 
 def test_what_every_target_runs_in_float32_alone_stays_in_float32() -> None:
