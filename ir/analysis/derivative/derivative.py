@@ -19,9 +19,10 @@ from collections.abc import Iterable, Mapping
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
+from ...core.types import TensorType
 from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures, Path
-from .linear_operands import SHAPE_ONLY
+from .linear_operands import SHAPE_ONLY, linear_in
 
 FORWARD, BACKWARD = "forward", "backward"
 NONE, COEFFICIENT, TAIL, CARRIER = 0, 1, 2, 3
@@ -41,6 +42,8 @@ class Derivative:
         for node in graph.all_nodes():
             self.groups[node] = self._group(node)
         self.numbers = {group for group in self.groups.values() if not isinstance(group, Node)}
+        self.fixed: set[Value] = set()
+        self._note_fixed()
         self.fed: set[object] = set()
         self.tails: set[object] = set()
         self._settle()
@@ -51,9 +54,27 @@ class Derivative:
     def brings(self, user: Node, value: Value) -> bool:
         """Whether ``user`` gets the derivative from its operand ``value``."""
         rank = self.rank(value)
+        if self._is_setting(user, value):
+            return False
         if rank != TAIL or not isinstance(value, Node):
             return rank == CARRIER
         return self.groups[value] != self.groups.get(user, user)
+
+    def _note_fixed(self) -> None:
+        """Notes the single numbers that are computed from constants alone."""
+        for node in self.graph.all_nodes():
+            single = isinstance(node.type, TensorType) and node.type.is_static and node.type.size == 1
+            if (
+                single
+                and node.op is not CALL
+                and all(isinstance(v, Constant) or v in self.fixed for v in node.operands)
+            ):
+                self.fixed.add(node)
+
+    def _is_setting(self, user: Node, value: Value) -> bool:
+        """Whether a value is a number that says how ``user`` computes, an exponent: the exporter leaves ``2 - 1`` as a
+        node, one for all gradients of squares, and it carries no derivative to what is linear in nothing."""
+        return value in self.fixed and linear_in(user) is None
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -78,6 +99,8 @@ class Derivative:
     def _takes_of_others(self, node: Node) -> bool:
         group = self.groups[node]
         for operand in carried_operands(node):
+            if self._is_setting(node, operand):
+                continue
             if isinstance(operand, Node) and self._is_backward(operand):
                 other = self.groups[operand]
                 if other != group and (other in self.numbers or self.rank(operand) == CARRIER):
