@@ -22,7 +22,7 @@ ACCUMULATE, CLIP, CHECK = "gradient-accumulation{steps=2}", "clip-gradients{limi
         ("own", CHECK, "accumulates already"),
         ("own", "parameter-groups{match=*,lr_factor=0.5}", "accumulates already"),
         ("own", "schedule{total=9}", "accumulates already"),
-        ("constant", ACCUMULATE, "updates 'weight' (by <"),
+        ("constant", ACCUMULATE, "updates 'weight' (by ApplyMomentum in Default/"),
         ("constant", CHECK, "what it updates from is a constant of the file"),
         ("given", ACCUMULATE, "what it updates from is the input 'gradient'"),
         ("table", ACCUMULATE, "sparse=False"),
