@@ -19,8 +19,9 @@ class Divided:
     def __init__(self, division: Division, load: Callable[[Graph], Any]) -> None:
         self.names = [graph.name for graph in division.graphs]
         self._condition = division.condition
+        # As graphs of a program: the last one first.
+        self._ways = [(_Loaded(way.piece, load), way.results) for way in reversed(division.ways)][::-1]
         self._before = _Loaded(division.before, load)
-        self._ways = [(_Loaded(way.piece, load), way.results) for way in division.ways]
 
     def run(
         self, inputs: Results, run: Callable[[Graph, Any, Results], Results], read: Callable[[str], Any]

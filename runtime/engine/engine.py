@@ -22,6 +22,7 @@ from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
+from ..lowering.arenas import Arenas
 from ..lowering.context import Context
 from ..lowering.division import divide
 from ..lowering.host_part import HostPart, Pairs
@@ -34,6 +35,7 @@ from .draws import Draws
 from .environment import prepare_environment
 from .live import LiveCell
 from .moving import Moves
+from .placing import Placing, can_place
 from .ranks import create_group, join_ranks
 from .scratch import scratch_folder
 
@@ -69,7 +71,16 @@ class Engine:
             )
         self.types = {name: variable.type for name, variable in program.state.items()}
         clears = _tells_addresses()
-        self.context = Context(program, device.lower(), self.ranks.rank, self.ranks.size, seed, clears=clears)
+        self.context: Context = Context(
+            program,
+            device.lower(),
+            self.ranks.rank,
+            self.ranks.size,
+            seed,
+            clears=clears,
+            places=device == "CPU" and can_place() and (live is None or not _has_control_flow(program)),
+            arenas=Arenas() if beside is None else beside.context.arenas,
+        )
         held = [variable for name, variable in program.state.items() if self.holds(name)]
         _refuse_too_large(sum(map(self.context.nbytes, program.state)))
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
@@ -80,6 +91,10 @@ class Engine:
         """The memory of states that the host wrote: where it begins, and as an array."""
         self._moves: dict[Pairs, Moves] = {}
         """The averages that the host moved in their memory."""
+        self._placing: Placing = Placing() if beside is None else beside._placing
+        self._placing.is_handed_out |= live is not None
+        self._has_run: set[str] = set()
+        """The graphs that ran once."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -102,8 +117,9 @@ class Engine:
                 if piece in beside.context.cleared:
                     self.context.cleared[piece] = beside.context.cleared[piece]
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._runners.items()}
+        # The last graph of a cycle first: it updates the weights, and what is added up for it stands as they do.
         self._runners: dict[str, Any] = {
-            name: known[graph] if graph in known else self._load(graph) for name, graph in self.graphs.items()
+            name: known[graph] if graph in known else self._load(graph) for name, graph in reversed(self.graphs.items())
         }
         known = {} if beside is None else {beside.graphs[n]: runner for n, runner in beside._idle.items()}
         self._idle: dict[str, Any] = {
@@ -169,6 +185,11 @@ class Engine:
         part = self.context.hosted.pop(graph.name, None)
         return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered, part)
 
+    def hand_out(self) -> list[Any]:
+        """The Parameters, for somebody else to read and write, and to give other memory."""
+        self._placing.is_handed_out = True
+        return list(self.parameters.values())
+
     def runner_of(self, program: Program, graph: Graph) -> Any:
         """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
         return self._compiled(program, lower(graph, Context(program, self.context.target), FOR_ANY_GRAPH).graph)
@@ -194,6 +215,9 @@ class Engine:
     def _parameter(self, state: State) -> Any:
         if state.name in self.parameters:
             return self.parameters[state.name]
+        arena = self.context.arenas.by_name.get(state.name)
+        if arena is not None:
+            return self._placing.whole(arena, self.parameters)
         if state.name not in self._copies:
             type_ = tensor_type(state)
             self._copies[state.name] = _parameter(StateVariable(state.name, type_, ZeroData(type_.nbytes)))
@@ -208,7 +232,11 @@ class Engine:
         return self._run(self.graphs[name], runner, inputs)
 
     def _run(self, graph: Graph, runner: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._placing.begin()
         results = self.call(runner, graph, (*inputs, *self.draws.next(graph.name)))
+        if graph.name not in self._has_run:
+            self._has_run.add(graph.name)
+            self._placing.check()
         if runner.part is not None:
             results = self._finish(runner.part, results)
         if graph.name in self.context.cleared:
@@ -370,6 +398,12 @@ class Engine:
         return RuntimeFailure(
             f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
         )
+
+
+def _has_control_flow(program: Program) -> bool:
+    """Whether the Cell of a program may have loops. Where it was compiled before, it does not see that a Parameter gets
+    other memory."""
+    return any(graph.functions for graph in program.graphs.values())
 
 
 def _tells_addresses() -> bool:

@@ -10,6 +10,7 @@ from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.rewrite.ranks.dealing import Deal, deal
 from ...ir.rewrite.ranks.shares import shared_states
+from .arenas import Arenas
 from .host_part import HostPart
 from .philox import Draw
 
@@ -36,6 +37,10 @@ class Context:
     """By graph: the states to clear when it has run."""
     hosted: dict[str, HostPart] = field(default_factory=dict)
     """By graph: what is to be computed when it has run."""
+    places: bool = True
+    """Whether whoever runs the graphs can say where the memory of states is."""
+    arenas: Arenas = field(default_factory=Arenas)
+    """Those that graphs use."""
 
     @cached_property
     def shared(self) -> set[str]:

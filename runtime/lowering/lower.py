@@ -23,6 +23,7 @@ from . import (
     finite_test,
     half_state,
     host_scalars,
+    joint_updates,
     norm_as_test,
     own_constants,
     ownership,
@@ -32,7 +33,6 @@ from . import (
     seeds,
     self_products,
     shares,
-    stacking,
     world,
 )
 from .context import Context, Lowering, name_of
@@ -45,7 +45,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
     reciprocal, predication, host_scalars, half_state, broadcasting, transposing, late_casts,
-    packing, stacking, norm_as_test, self_products, finite_test, clearing, staggering,
+    packing, joint_updates, norm_as_test, self_products, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
@@ -96,19 +96,19 @@ def print_lowered(context: Context, annotations: bool = False) -> str:
     """All graphs of the program that run, as MindSpore gets them, each under the list of what was done to it."""
     from ...ir.text import print_graph
 
-    parts = []
     program = context.program
     graphs = {name: program.graphs[name] for name in program.schedule.graphs()}
     idle = {f"{name}, where nothing is measured,": idle_graph(graph, program) for name, graph in graphs.items()}
     pieces = {graph.name: graph for whole in graphs.values() for graph in _pieces(whole, context)}
-    for name, graph in (pieces | idle).items():
+    parts: list[str] = []
+    for name, graph in reversed([*(pieces | idle).items()]):  # as a session loads them
         if graph is None:
             continue
         lowered = lower(graph, context)
-        steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
-        text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
-        parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))
         if (part := context.hosted.pop(graph.name, None)) is not None:
             text = print_graph(part.graph, annotations=annotations, resources=False).rstrip()
             parts.append("\n".join([f"// -----// IR Left to the session by {name} //----- //", text, ""]))
-    return "\n".join(parts)
+        steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
+        text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
+        parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))
+    return "\n".join(reversed(parts))

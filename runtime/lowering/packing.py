@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.builders.packing import join, part
+from ...ir.builders.packing import join, part, places, without_idle_reshape
 from ...ir.builders.reduce import BIG, LONGEST_ROW, all_finite, square_sum
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
@@ -23,29 +23,30 @@ from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import walk
 from ...ir.core.wording import counted
+from .arenas import ALIGNED
 from .context import Context
 from .measures import add_once, ask_once, conjunctions_of, is_finite_test, is_scaling, places_of_sums, square_sum_from
+from .update_groups import SMALL, kinds_of_updates
 
 FEWEST = 3
 """Tensors that are worth being joined."""
-SMALL = 4 * BIG
-"""Elements up to which copying a tensor takes less time than the kernels that it saves."""
 _SquareSum = Callable[[Node], tuple[Node, ...]]
 _LONGEST = 3
 """Scalings one behind the other that are followed: by the loss scale, by a clip."""
 
 
 def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and bool(_packs(graph, _sums(context)))
+    return context.target == CPU and bool(_packs(graph, context))
 
 
 def run(graph: Graph, context: Context) -> str:
-    packs = _packs(graph, _sums(context))
+    packs = _packs(graph, context)
     conjunctions = conjunctions_of(graph)
     answers: dict[Value, Value] = {}
     sums: dict[Value, Value] = {}
     for ways in packs:
-        _go(graph, _joined(graph, ways), ways, answers, sums)
+        multiple = ALIGNED if any(way.update is not None for way in ways) else 1
+        _go(graph, _joined(graph, ways, multiple), multiple, ways, answers, sums)
     for whole in dict.fromkeys(conjunctions[answer] for answer in answers if isinstance(answer, Node)):
         ask_once(graph, whole, conjunctions, answers)
     for whole in dict.fromkeys(total for old in sums for total in old.users):
@@ -62,35 +63,27 @@ def _sums(context: Context) -> _SquareSum:
     return square_sum_from if context.ranks == 1 else lambda node: ()
 
 
-def _joined(graph: Graph, ways: Sequence[_Way]) -> Value:
-    """The values as one; of many elements to add up, with zeros at the end up to a whole number of rows."""
+def _joined(graph: Graph, ways: Sequence[_Way], multiple: int) -> Value:
+    """The values as one, each from such a multiple of elements on; of many elements to add up, with zeros at the end up
+    to a whole number of rows."""
     values = [way.value for way in ways]
-    size = sum(tensor_type(value).size for value in values)
+    _, size = places((tensor_type(value).size for value in values), multiple)
     if size >= BIG and size % LONGEST_ROW and any(True for _ in ways[0].sums()):
         type_ = TensorType(DType.FLOAT32, (-size % LONGEST_ROW,))
         values.append(graph.constant(TensorValue(type_, ZeroData(type_.nbytes))))
-    joined = join(graph, values, scope="")
+    joined = join(graph, values, scope="", multiple=multiple)
     terms = joined.operand(0)
     assert isinstance(terms, Node)
     for value in terms.operands:
-        _reshaped(graph, value)
+        without_idle_reshape(graph, value)
     return joined
-
-
-def _reshaped(graph: Graph, value: Value) -> Value:
-    """A new value; where it is a Reshape that keeps the shape, which takes a kernel too, what it reshapes."""
-    if not (isinstance(value, Node) and value.op.name == "Reshape" and value.operand(0).type == value.type):
-        return value
-    same = value.operand(0)
-    value.replace_uses(same)
-    graph.erase(value)
-    return same
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
     """What becomes of a value: tests for infinities and NaN, sums of its squares (each from its first node to the sum),
-    products with numbers and their ways, and whether anything else takes it. Those of one ``kind`` may go together."""
+    products with numbers and their ways, and whether anything else takes it. Those of one ``kind`` may go together.
+    ``update``: what the update at its end has in common with others, which may be made at once."""
 
     value: Value
     tests: tuple[Node, ...]
@@ -98,6 +91,7 @@ class _Way:
     scaled: tuple[_Way, ...]
     passed_on: bool
     kind: Hashable
+    update: Hashable = None
 
     @property
     def measures(self) -> bool:
@@ -118,8 +112,10 @@ class _Way:
             yield from way.nodes()
 
 
-def _packs(graph: Graph, sum_from: _SquareSum) -> list[list[_Way]]:
-    """The values that go the same way, in the order of the graph."""
+def _packs(graph: Graph, context: Context) -> list[list[_Way]]:
+    """The values that go the same way, in the order of the graph, but that those whose updates may be made at once
+    stand together."""
+    sum_from, kinds = _sums(context), kinds_of_updates(graph, context)
     found: dict[Hashable, list[_Way]] = {}
     behind: set[Value] = set()
     conjunctions = conjunctions_of(graph)
@@ -134,12 +130,13 @@ def _packs(graph: Graph, sum_from: _SquareSum) -> list[list[_Way]]:
             continue
         behind.add(start)
         if _is_small(start):
-            way = _way(start, _LONGEST, conjunctions, sum_from)
+            way = _way(start, _LONGEST, conjunctions, sum_from, kinds)
             if way.measures:
                 found.setdefault(way.kind, []).append(way)
-    places = places_of_sums(graph)
+    added = places_of_sums(graph)
     for ways in found.values():
-        ways.sort(key=lambda way: min((places.get(node, 0) for node in way.sums()), default=0))
+        order = {update: i for i, update in enumerate(dict.fromkeys(way.update for way in ways))}
+        ways.sort(key=lambda w: (order[w.update], min((added.get(node, 0) for node in w.sums()), default=0)))
     return [ways for ways in found.values() if len(ways) >= FEWEST and _may_wait(ways)]
 
 
@@ -149,16 +146,19 @@ def _is_small(value: Value) -> bool:
     return small and 0 < tensor_type(value).size < SMALL
 
 
-def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node], sum_from: _SquareSum) -> _Way:
-    tests, squares, scaled, passed_on = [], [], [], False
+def _way(
+    value: Value, longest: int, conjunctions: Mapping[Node, Node], sum_from: _SquareSum, kinds: Mapping[Value, Hashable]
+) -> _Way:
+    tests, squares, scaled, passed_on, update = [], [], [], False, kinds.get(value)
     for user, i in value.use_sites():
         if is_finite_test(user):
             tests.append(user)
         elif chain := sum_from(user):
             squares.append(chain)
         elif longest and i == 0 and is_scaling(user):
-            way = _way(user, longest - 1, conjunctions, sum_from)
-            alone = longest == _LONGEST and not way.measures
+            way = _way(user, longest - 1, conjunctions, sum_from, kinds)
+            update = way.update if update is None else update
+            alone = longest == _LONGEST and not way.measures and way.update is None
             passed_on |= alone
             scaled += [] if alone else [way]
         else:
@@ -167,7 +167,7 @@ def _way(value: Value, longest: int, conjunctions: Mapping[Node, Node], sum_from
     asked = tuple(conjunctions[answer] for test in tests for answer in test.uses)
     totals = tuple(user for chain in squares for user in chain[-1].uses)
     kind = (asked, totals, scalings, passed_on or longest == _LONGEST)
-    return _Way(value, tuple(tests), tuple(squares), tuple(scaled), passed_on, kind)
+    return _Way(value, tuple(tests), tuple(squares), tuple(scaled), passed_on, kind, update)
 
 
 def _may_wait(ways: Sequence[_Way]) -> bool:
@@ -178,7 +178,12 @@ def _may_wait(ways: Sequence[_Way]) -> bool:
 
 
 def _go(
-    graph: Graph, joined: Value, ways: Sequence[_Way], answers: dict[Value, Value], sums: dict[Value, Value]
+    graph: Graph,
+    joined: Value,
+    multiple: int,
+    ways: Sequence[_Way],
+    answers: dict[Value, Value],
+    sums: dict[Value, Value],
 ) -> None:
     """Lets ``joined`` go the way of each of ``ways``, whose values it holds; in ``answers`` and ``sums``, what takes
     the place of the answers of their tests, and of their sums of squares."""
@@ -194,15 +199,15 @@ def _go(
         assert isinstance(node, Node)
         product = graph.create(node.op, [joined, node.operand(1)], tensor_type(joined), scope=node.scope)
         inner = [way.scaled[k] for way in ways]
-        _go(graph, product, inner, answers, sums)
-        _take_apart(graph, product, inner)
+        _go(graph, product, multiple, inner, answers, sums)
+        _take_apart(graph, product, multiple, inner)
 
 
-def _take_apart(graph: Graph, joined: Value, ways: Sequence[_Way]) -> None:
+def _take_apart(graph: Graph, joined: Value, multiple: int, ways: Sequence[_Way]) -> None:
     """Who takes one of the values takes its part of ``joined``; who merely waits for it, waits for all of them."""
-    begin = 0
-    for way in ways:
-        type_ = tensor_type(way.value)
+    types = [tensor_type(way.value) for way in ways]
+    begins, _ = places((type_.size for type_ in types), multiple)
+    for way, type_, begin in zip(ways, types, begins, strict=True):
         taken = {*way.tests, *(chain[0] for chain in way.squares), *(inner.value for inner in way.scaled)}
         uses = [(user, i) for user, i in way.value.use_sites() if user not in taken]
         waiting = {use: None for use in uses if orders_only(*use)}
@@ -210,6 +215,5 @@ def _take_apart(graph: Graph, joined: Value, ways: Sequence[_Way]) -> None:
             user.set_operand(i, joined)
             user.type = infer(user.op, user.operands)
         if len(waiting) < len(uses):
-            single = _reshaped(graph, part(graph, joined, begin, type_.shape, scope=""))
+            single = without_idle_reshape(graph, part(graph, joined, begin, type_.shape, scope=""))
             rewire((use for use in uses if use not in waiting), single)
-        begin += type_.size
