@@ -216,12 +216,12 @@ def _load_at_once(fx: Effects, context: Context) -> None:
         states = [load.operand(0) for load in loads]
         if len(loads) < FEWEST or not all(_may_be_read(state, written, context) for state in states):
             continue
-        names, size = [state.name for state in states], tensor_type(node).size
-        begins, end = places((tensor_type(state).size for state in states), ALIGNED)
-        if size >= end and context.arenas.fits(names, begins, size):
+        names, begins, size = [state.name for state in states], [*loads.values()], tensor_type(node).size
+        aligned, _ = places((tensor_type(state).size for state in states), ALIGNED)
+        if aligned == tuple(begins) and context.arenas.fits(names, begins, size):
             arena = context.arenas.of(names, begins, size)
             state = graph.state(arena.name, TensorType(DType.FLOAT32, (size,)))
-            node.replace_uses(fx.load(state, scope=loads[0].scope))
+            node.replace_uses(fx.load(state, scope=node.scope))
             graph.erase(node)
 
 
@@ -229,22 +229,20 @@ def _may_be_read(state: Value, written: Collection[Value], context: Context) -> 
     return isinstance(state, State) and state not in written and can_be_placed(state, context)
 
 
-def _row_of_loads(node: Node) -> list[Node]:
-    """The Loads that a Concat joins in a row, each from a multiple of elements on; none where it joins anything
-    else."""
+def _row_of_loads(node: Node) -> dict[Node, int]:
+    """The Loads that a Concat joins in a row, with zeros between them, and where each begins; none where it joins
+    anything else, or one twice."""
     terms, axis = node.operand(0), node.operand(1)
     if not (isinstance(terms, Node) and terms.op.name == "MakeTuple" and axis.literal == 0):
-        return []
-    loads: list[Node] = []
+        return {}
+    loads: dict[Node, int] = {}
     end = 0
     for term in terms.operands:
         type_ = tensor_type(term)
-        if isinstance(term, Constant) and isinstance(term.value, TensorValue) and term.value.data.is_zero():
-            end += type_.size
-            continue
         value = term.operand(0) if isinstance(term, Node) and term.op.name == "Reshape" else term
-        if not (isinstance(value, Node) and value.op.name == "Load") or end % ALIGNED or len(type_.shape) != 1:
-            return []
-        loads.append(value)
+        if isinstance(value, Node) and value.op.name == "Load" and value not in loads and len(type_.shape) == 1:
+            loads[value] = end
+        elif not (isinstance(term, Constant) and isinstance(term.value, TensorValue) and term.value.data.is_zero()):
+            return {}
         end += type_.size
     return loads

@@ -167,8 +167,6 @@ def _group(
     """The group of these updates; None where they cannot be made at once, when all gradients are there."""
     own = set(nodes)
     states = {state for node in nodes for state in _states(node, lanes)}
-    if len(states) < sum(len(_states(node, lanes)) for node in nodes):
-        return None  # one weight has several
     taken = [v for node in nodes for v in node.operands if isinstance(v, Node) and not is_monad(v.type)]
     readers = [reader for state in states for reader in _readers(state, own)]
     if not all(node not in behind for node in (*taken, *readers)):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.ir.builders.packing import places
 from boost_compile.ir.text import parse_program
 from boost_compile.ir.verify.verifier import verify
-from boost_compile.runtime.lowering import joint_updates, packing
+from boost_compile.runtime.lowering import joint_updates, packing, update_groups
 from boost_compile.runtime.lowering.arenas import ALIGNED
 from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import LOWERINGS, Lowered, lower
@@ -52,6 +53,9 @@ def one_by_one(program: bc.Program, monkeypatch: pytest.MonkeyPatch) -> bc.Sessi
             "gradient-accumulation{steps=2}",
             {"accumulate": "37 small updates made in 2 arenas", "apply": "37 small updates made in 2 arenas"},
         ),
+        # Adam rounds the last elements of a tensor otherwise, so the bias of four stays.
+        ("lstm", "gradient-accumulation{steps=2}", {"apply": "5 small updates made in 1 arena"}),
+        ("lenet_bn_adam", "overflow-check", {"step": "7 small updates made in 1 arena"}),
         (
             "lenet_bn",
             "gradient-accumulation{steps=2,split=fused},overflow-check,weight-average{kind=ema,decay=0.9}",
@@ -106,22 +110,42 @@ INPUTS = ", ".join(f"%g{n}: {t}" for n, t in TYPES.items())
 SUM_OF_C = "%l = Load(%c, %uc)\n%n = ReduceSum(%l, (), false, false) : float32[]\n"
 
 
+SCALED = {n: f"m{n}" for n in SHAPES}
+
+
+def scaled(by: str, names: str = "abcdef") -> str:
+    return "".join(f"%m{n} = Mul(%g{n}, %{by}) : {TYPES[n]}\n" for n in names)
+
+
+def rows(names: str, multiple: int) -> str:
+    """Each gradient is a part of one row, which is computed of another."""
+    begins, end = places((int(np.prod(SHAPES[n])) for n in names), multiple)
+    lines = [f"%row = Tile(%gc, ({end},)) : float32[{5 * end}]"]
+    for n, begin in zip(names, begins, strict=True):
+        size = int(np.prod(SHAPES[n]))
+        lines.append(f"%p{n}.row = Slice(%row, ({begin},), ({size},)) : float32[{size}]")
+        lines.append(f"%m{n} = Reshape(%p{n}.row, {SHAPES[n]}) : {TYPES[n]}")
+    return "\n".join(lines)
+
+
 def program_with(
     before: str = "",
     rates: Mapping[str, str] = {},
     gradients: Mapping[str, str] = {},
     behind: str = "",
+    end: str = "",
     result: str = "%loss",
 ) -> bc.Program:
-    """Six updates. ``behind`` stands behind that of c, takes its token %uc, and makes the next one, %v."""
+    """Six updates. ``behind`` stands behind that of c, takes its token %uc, and makes the next one, %v; so does
+    ``end`` behind the last one."""
     lines = [f"graph @step({INPUTS}) -> (loss) {{", "%loss = ReduceSum(%gb, (), false, false) : float32[]", before]
     token = "umonad"
     for n, kind in TYPES.items():
         of = (f"%{n}", f"%s{n}", f"%{rates.get(n, 'rate')}", f"%{gradients.get(n, 'g' + n)}", "%kept", token)
         lines.append(f"%p{n} = ApplyMomentum({', '.join(of)}) : {kind}@{n}\n%u{n} = UpdateState({token}, %p{n})")
         token = f"%u{n}"
-        if n == "c" and behind:
-            lines.append(behind)
+        if then := {"c": behind, "f": end}.get(n, ""):
+            lines.append(then)
             token = "%v"
     lines += [f"%r = Depend({result}, {token})", "return %r", "}"]
     return parse_program(HEAD + "\n".join(line for line in lines if line))
@@ -145,8 +169,21 @@ def program_with(
           "gradients": {"f": "gg"}}, 0),
         # Something else writes it.
         ({"behind": "%x = AssignSub(%c, %gc, %uc)\n%v = UpdateState(%uc, %x)"}, 5),
+        ({"behind": "%x = Assign(%c, %gc, %uc)\n%v = UpdateState(%uc, %x)"}, 5),
+        # A rate that changes behind the updates.
+        ({"end": "%x = Assign(%rate, float32[]<0.5>, %uf)\n%v = UpdateState(%uf, %x)"}, 6),
         # One gradient for two weights is taken twice.
         ({"gradients": {"d": "square"}, "before": "%square = Reshape(%gb, (4, 4)) : float32[4,4]"}, 6),
+        # Gradients that are scaled by one number, by two, and for others too.
+        ({"before": scaled("kept"), "gradients": SCALED}, 6),
+        ({"before": scaled("kept", "abc") + scaled("other", "def"), "gradients": SCALED}, 6),
+        ({"before": scaled("kept") + "%m = ReduceSum(%mb, (), false, false) : float32[]", "gradients": SCALED,
+          "result": "%m"}, 6),
+        # Parts of one row, in the order of the weights or another, with room in between or without.
+        ({"before": rows("abcdef", 16), "gradients": SCALED}, 6),
+        ({"before": rows("fedcba", 16), "gradients": SCALED}, 6),
+        ({"before": rows("abcdef", 1), "gradients": SCALED}, 6),
+        ({"before": rows("abcdef", 32), "gradients": SCALED}, 6),
     ],
 )  # fmt: skip
 def test_what_is_joined_and_that_it_is_right(
@@ -165,6 +202,118 @@ def test_what_is_joined_and_that_it_is_right(
         mine, its = (session.step(*batch).raw["loss"].asnumpy() for session in (ours, each))
         assert given.get("result") == "%l" or mine.tobytes() == its.tobytes()
     assert_equal(ours.state(), each.state())
+
+
+def test_a_row_that_is_measured_in_another_order_is_taken_as_it_is() -> None:
+    sums = "".join(f"%q{n} = Square(%m{n})\n%t{n} = ReduceSum(%q{n}, (), false, false) : float32[]\n" for n in SHAPES)
+    terms = f"%all = MakeTuple({', '.join(f'%t{n}' for n in reversed(SHAPES))})\n"
+    total = "%total = AddN(%all) : float32[] marks {squares = true}\n"
+    scale = "".join(f"%s{n}.g = Mul(%m{n}, %total) : {TYPES[n]}\n" for n in SHAPES)
+    program = program_with(
+        before=scaled("kept") + sums + terms + total + scale, gradients={n: f"s{n}.g" for n in SHAPES}
+    )
+    count = Counter(node.op.name for node in lowered(program)["step"].graph)
+    assert [count[name] for name in ("Concat", "Slice", "ApplyMomentum", "Mul")] == [1, 0, 1, 2]
+
+
+CYCLE = """program @cycle {{
+  schedule @add, @update
+}}
+{head}
+graph @add({inputs}) -> (loss) {{
+%loss = ReduceSum(%gb, (), false, false) : float32[]
+{add}
+%r = Depend(%loss, {last})
+return %r
+}}
+graph @update() -> (done) {{
+{update}
+%done = Neg(float32[]<1.0>) : float32[]
+%r = Depend(%done, {end})
+return %r
+}}
+"""
+
+
+def cycle(order: str) -> bc.Program:
+    """Six accumulators, added to in the order of the weights, and updates in another one."""
+    add, update, token = [], [], "umonad"
+    for n in TYPES:
+        add.append(f"%x{n} = AssignAdd(%s{n}, %g{n}, {token})\n%u{n} = UpdateState({token}, %x{n})")
+        token = f"%u{n}"
+    last, token = token, "umonad"
+    for n in order:
+        of = (f"%{n}", f"%y{n}", token)
+        update.append(f"%l{n} = Load(%s{n}, umonad) : {TYPES[n]}\n%y{n} = Mul(%l{n}, float32[]<0.5>) : {TYPES[n]}")
+        update.append(f"%z{n} = AssignSub({', '.join(of)})\n%w{n} = UpdateState({token}, %z{n})")
+        token = f"%w{n}"
+    given = {"add": "\n".join(add), "update": "\n".join(update), "last": last, "end": token}
+    return parse_program(CYCLE.format(head=HEAD.replace("slot", "accumulator"), inputs=INPUTS, **given))
+
+
+@pytest.mark.parametrize("order", ["abcdef", "fbdace"])
+def test_accumulators_stand_as_their_weights(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = cycle(order)
+    graphs = {name: Counter(node.op.name for node in found.graph) for name, found in lowered(program).items()}
+    assert [graphs["add"][name] for name in ("AssignAdd", "Concat")] == [1, 1]
+    assert [graphs["update"][name] for name in ("AssignSub", "Load", "Mul", "Concat")] == [1, 1, 1, 0]
+    ours, each = bc.Session(program), one_by_one(program, monkeypatch)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        batch = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES.values()]
+        ours.step(*batch), each.step(*batch)
+    assert_equal(ours.state(), each.state())
+
+
+FIVE = "".join(f"state %a{i}: float32[16] role=weight\nstate %b{i}: float32[16] role=statistic\n" for i in range(5))
+
+
+@pytest.mark.parametrize("between", ["", "float32[16]<zeros>, ", f"float32[16]<{', '.join(['1', '2'] * 8)}>, "])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_row_of_states_that_the_network_joins_itself(between: str, written: bool) -> None:
+    loads = "".join(f"%l{i} = Load(%b{i}, umonad) : float32[16]\n" for i in range(5))
+    terms = between.join(f"%l{i}, " for i in range(5)).rstrip(", ")
+    size = 80 + 64 * bool(between)
+    updates, token = "%read = UpdateState(umonad, %all, %cat)\n", "%read"
+    for i in range(5):
+        updates += f"%p{i} = AssignSub(%a{i}, %x, {token})\n%u{i} = UpdateState({token}, %p{i})\n"
+        token = f"%u{i}"
+        if written:
+            updates += f"%q{i} = Assign(%b{i}, %x, {token})\n%v{i} = UpdateState({token}, %q{i})\n"
+            token = f"%v{i}"
+    program = parse_program(
+        f"{FIVE}graph @step(%x: float32[16]) -> (row) {{\n{loads}%all = MakeTuple({terms})\n"
+        f"%cat = Concat(%all, 0) : float32[{size}]\n%row = Mul(%cat, float32[]<2.0>) : float32[{size}]\n{updates}"
+        f"%r = Depend(%row, {token})\nreturn %r\n}}\n"
+    )
+    assert joined(program) == {"step": "5 small updates made in 1 arena"}
+    session, rng = bc.Session(program), np.random.default_rng(0)
+    state = {name: rng.standard_normal(v.shape).astype(np.float32) for name, v in program.state.items()}
+    session.load_state(state)
+    filled = [] if not between else [np.zeros(16) if "zeros" in between else np.tile([1, 2], 8)]
+    for _ in range(3):
+        x = rng.standard_normal(16).astype(np.float32)
+        row = [part for i in range(5) for part in (*(filled if i else ()), state[f"b{i}"])]
+        found = session.step(x).raw["row"].asnumpy()
+        np.testing.assert_array_equal(found, 2 * np.concatenate(row).astype(np.float32))
+        state |= {f"a{i}": state[f"a{i}"] - x for i in range(5)}
+        state |= {f"b{i}": x for i in range(5)} if written else {}
+    assert_equal(session.state(), state)
+
+
+def test_a_graph_with_control_flow_stays(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_groups, "FEWEST", 2)
+    program = bc.load(str(exported("loop")))
+    assert program.graphs["step"].functions
+    assert joined(program) == {"step": ""}
+
+
+def test_what_one_rank_holds_alone_stays(exported: Exported) -> None:
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), "data-parallel,shard-optimizer")
+    context = Context(program, "cpu", rank=0, ranks=2)
+    lower(program.graphs["step"], context)
+    assert not all(map(context.is_common, program.state))
+    assert all(map(context.is_common, context.arenas.holding))
 
 
 @pytest.mark.parametrize("target", ["gpu", "ascend"])
