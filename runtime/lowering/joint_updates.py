@@ -208,7 +208,8 @@ def _behind(graph: Graph, value: Value, group: UpdateGroup) -> Value:
 
 
 def _load_at_once(fx: Effects, context: Context) -> None:
-    """Loads of states that a graph only reads, and joins in a row, become one Load of an arena."""
+    """Loads of accumulators that a graph only reads, and joins in a row, become one Load of an arena. The room between
+    accumulators holds zeros, as the row does; between weights an update may leave anything there."""
     graph = fx.graph
     written = {state for effect in fx.list for state in effect.writes}
     for node in [node for node in graph if node.op.name == "Concat"]:
@@ -217,8 +218,8 @@ def _load_at_once(fx: Effects, context: Context) -> None:
         if len(loads) < FEWEST or not all(_may_be_read(state, written, context) for state in states):
             continue
         names, begins, size = [state.name for state in states], [*loads.values()], tensor_type(node).size
-        aligned, _ = places((tensor_type(state).size for state in states), ALIGNED)
-        if aligned == tuple(begins) and context.arenas.fits(names, begins, size):
+        aligned = not any(begin % ALIGNED for begin in begins)
+        if aligned and context.arenas.fits(names, begins, size):
             arena = context.arenas.of(names, begins, size)
             state = graph.state(arena.name, TensorType(DType.FLOAT32, (size,)))
             node.replace_uses(fx.load(state, scope=node.scope))
@@ -226,7 +227,9 @@ def _load_at_once(fx: Effects, context: Context) -> None:
 
 
 def _may_be_read(state: Value, written: Collection[Value], context: Context) -> bool:
-    return isinstance(state, State) and state not in written and can_be_placed(state, context)
+    if not isinstance(state, State) or state in written or not can_be_placed(state, context):
+        return False
+    return context.program.state[state.name].role == "accumulator"
 
 
 def _row_of_loads(node: Node) -> dict[Node, int]:

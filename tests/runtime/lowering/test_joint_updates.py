@@ -134,12 +134,13 @@ def program_with(
     gradients: Mapping[str, str] = {},
     behind: str = "",
     end: str = "",
+    start: str = "umonad",
     result: str = "%loss",
 ) -> bc.Program:
     """Six updates. ``behind`` stands behind that of c, takes its token %uc, and makes the next one, %v; so does
-    ``end`` behind the last one."""
+    ``end`` behind the last one. ``start``: the first token."""
     lines = [f"graph @step({INPUTS}) -> (loss) {{", "%loss = ReduceSum(%gb, (), false, false) : float32[]", before]
-    token = "umonad"
+    token = start
     for n, kind in TYPES.items():
         of = (f"%{n}", f"%s{n}", f"%{rates.get(n, 'rate')}", f"%{gradients.get(n, 'g' + n)}", "%kept", token)
         lines.append(f"%p{n} = ApplyMomentum({', '.join(of)}) : {kind}@{n}\n%u{n} = UpdateState({token}, %p{n})")
@@ -170,6 +171,7 @@ def program_with(
         # Something else writes it.
         ({"behind": "%x = AssignSub(%c, %gc, %uc)\n%v = UpdateState(%uc, %x)"}, 5),
         ({"behind": "%x = Assign(%c, %gc, %uc)\n%v = UpdateState(%uc, %x)"}, 5),
+        ({"before": "%x = Assign(%c, %gc, umonad)\n%ux = UpdateState(umonad, %x)", "start": "%ux"}, 5),
         # A rate that changes behind the updates.
         ({"end": "%x = Assign(%rate, float32[]<0.5>, %uf)\n%v = UpdateState(%uf, %x)"}, 6),
         # One gradient for two weights is taken twice.
@@ -202,6 +204,14 @@ def test_what_is_joined_and_that_it_is_right(
         mine, its = (session.step(*batch).raw["loss"].asnumpy() for session in (ours, each))
         assert given.get("result") == "%l" or mine.tobytes() == its.tobytes()
     assert_equal(ours.state(), each.state())
+
+
+def test_a_product_that_others_take_stays() -> None:
+    more = "".join(f"%n{n} = ReduceSum(%m{n}, (), false, false) : float32[]\n" for n in SHAPES)
+    more += f"%all = MakeTuple({', '.join(f'%n{n}' for n in SHAPES)})\n%sum = AddN(%all) : float32[]\n"
+    program = program_with(before=scaled("kept") + more, gradients=SCALED, result="%sum")
+    count = Counter(node.op.name for node in lowered(program)["step"].graph)
+    assert [count[name] for name in ("Mul", "Concat", "ApplyMomentum")] == [6, 1, 1]
 
 
 def test_a_row_that_is_measured_in_another_order_is_taken_as_it_is() -> None:
@@ -265,12 +275,12 @@ def test_accumulators_stand_as_their_weights(order: str, monkeypatch: pytest.Mon
     assert_equal(ours.state(), each.state())
 
 
-FIVE = "".join(f"state %a{i}: float32[16] role=weight\nstate %b{i}: float32[16] role=statistic\n" for i in range(5))
+FIVE = "".join(f"state %a{i}: float32[16] role=weight\nstate %b{i}: float32[16] role={{role}}\n" for i in range(5))
 
 
 @pytest.mark.parametrize("between", ["", "float32[16]<zeros>, ", f"float32[16]<{', '.join(['1', '2'] * 8)}>, "])
-@pytest.mark.parametrize("written", [False, True])
-def test_a_row_of_states_that_the_network_joins_itself(between: str, written: bool) -> None:
+@pytest.mark.parametrize(("role", "written"), [("accumulator", False), ("accumulator", True), ("statistic", False)])
+def test_a_row_of_states_that_the_network_joins_itself(between: str, role: str, written: bool) -> None:
     loads = "".join(f"%l{i} = Load(%b{i}, umonad) : float32[16]\n" for i in range(5))
     terms = between.join(f"%l{i}, " for i in range(5)).rstrip(", ")
     size = 80 + 64 * bool(between)
@@ -282,11 +292,14 @@ def test_a_row_of_states_that_the_network_joins_itself(between: str, written: bo
             updates += f"%q{i} = Assign(%b{i}, %x, {token})\n%v{i} = UpdateState({token}, %q{i})\n"
             token = f"%v{i}"
     program = parse_program(
-        f"{FIVE}graph @step(%x: float32[16]) -> (row) {{\n{loads}%all = MakeTuple({terms})\n"
+        f"{FIVE.format(role=role)}graph @step(%x: float32[16]) -> (row) {{\n{loads}%all = MakeTuple({terms})\n"
         f"%cat = Concat(%all, 0) : float32[{size}]\n%row = Mul(%cat, float32[]<2.0>) : float32[{size}]\n{updates}"
         f"%r = Depend(%row, {token})\nreturn %r\n}}\n"
     )
-    assert joined(program) == {"step": "5 small updates made in 1 arena"}
+    (found,) = lowered(program).values()
+    assert dict(found.steps)["joint-updates"] == "5 small updates made in 1 arena"
+    at_once = (role, written) == ("accumulator", False) and "1" not in between.replace("[16]", "")
+    assert sum(node.op.name == "Load" for node in found.graph) == (1 if at_once else 5)
     session, rng = bc.Session(program), np.random.default_rng(0)
     state = {name: rng.standard_normal(v.shape).astype(np.float32) for name, v in program.state.items()}
     session.load_state(state)
@@ -294,16 +307,17 @@ def test_a_row_of_states_that_the_network_joins_itself(between: str, written: bo
     for _ in range(3):
         x = rng.standard_normal(16).astype(np.float32)
         row = [part for i in range(5) for part in (*(filled if i else ()), state[f"b{i}"])]
-        found = session.step(x).raw["row"].asnumpy()
-        np.testing.assert_array_equal(found, 2 * np.concatenate(row).astype(np.float32))
+        result = session.step(x).raw["row"].asnumpy()
+        np.testing.assert_array_equal(result, 2 * np.concatenate(row).astype(np.float32))
         state |= {f"a{i}": state[f"a{i}"] - x for i in range(5)}
         state |= {f"b{i}": x for i in range(5)} if written else {}
     assert_equal(session.state(), state)
 
 
-def test_a_graph_with_control_flow_stays(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["loop", "branch"])
+def test_a_graph_with_control_flow_stays(exported: Exported, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_groups, "FEWEST", 2)
-    program = bc.load(str(exported("loop")))
+    program = bc.load(str(exported(name)))
     assert program.graphs["step"].functions
     assert joined(program) == {"step": ""}
 
