@@ -91,26 +91,26 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         *table(head, [_ratios(name) for name in networks]),
         "",
         "What is left of the cost, by MindSpore's profiler: on two cores the runtime starts one kernel after the "
-        "other, so each kernel more takes 3 to 5 µs beside its work, wherever it stands. Each gradient is "
-        "multiplied once, a big one in a kernel of its own that reads and writes it, small ones of one shape "
-        "together. Small gradients are copied into one tensor that is measured. The squares of big ones, and of "
-        "that tensor, are added up by a product of each with itself, 0.5 ns an element. Behind these measurements "
-        "come the finite test, the factor of the clip, and the operands by which a skipped update changes "
-        "nothing, some twelve kernels of one number each ([mindir.md](mindir.md) has the times of kernels). Where "
-        "weights are few and big, their norm is the finite test, and what is to be done where it overflows stands "
-        "behind a Switch; where they are many, the Switch would cost more than tests of their own. The rule of "
-        "the scale, the count of skipped cycles and that of steps are computed by the session behind the graph.",
+        "other, so each kernel more takes 3 to 5 µs beside its work, wherever it stands. Small gradients are joined "
+        "in a row, for their update takes them so (`runtime/lowering/joint_updates.py`): the row is measured, scaled "
+        "and tested as one. Each big gradient is multiplied once, in a kernel that reads and writes it. The squares "
+        "of big ones, and of the row, are added up by a product of each with itself, 0.5 ns an element. Behind these "
+        "measurements come the finite test, the factor of the clip, and the operands by which a skipped update "
+        "changes nothing, some twelve kernels of one number each ([mindir.md](mindir.md) has the times of kernels). "
+        "Where weights are few and big, their norm is the finite test, and what is to be done where it overflows "
+        "stands behind a Switch; where they are many, the Switch would cost more than tests of their own. The rule "
+        "of the scale, the count of skipped cycles and that of steps are computed by the session behind the graph.",
         "",
-        "Goal for all three: 1.10. All miss it, LeNet by least. Of the 25 more kernels of LeNet 11 are the "
-        "products of its gradients. One product of all, which `SplitWithSize` takes apart, gains nothing (trials "
-        "of 2026-11-23, the shortest of 145 calls, updates included, with a product for each and with one: 453 "
-        "and 483 µs for the gradients of LeNet, 1,213 and 1,217 for 37 as small as those of the GPT, 1,379 and "
-        "1,350 for 46 as those of mobilenet_v2). Nor does a finite test by one product with a vector in the place "
-        "of two (29 µs by two and 30 by one for 4,096 elements, 40 and 41 for 16,384, 272 and 1,066 for 262,144). "
-        "On the GPT a product of each gradient with a number that waits for all of them, joined, and the product "
-        "of that with itself take 1.07 of a step (a trial beside other work, in which all three took 1.16). No "
-        "kernel was found that adds up squares faster than 0.5 ns an element; numpy's `dot` takes 0.15 in the "
-        "same process.",
+        "Goal for all three: 1.10. What cannot be less: an update that waits for the norm of all gradients runs when "
+        "the last one is there, and no more beside the backward part. A kernel written in C for a trial, which "
+        "measured and scaled all gradients where they lay, and nothing else, took 1.16 of a step of the GPT, 1.07 of "
+        "LeNet, 1.08 of resnet18 and 1.04 of mobilenet_v2 (2026-11-28, behind updates of each weight by itself). "
+        "Gradients that a graph returns, for the host to measure and scale, and that another takes, cost more: 1.38 "
+        "of a step of the GPT, 1.20 of LeNet, 1.18 of resnet18, with nothing done to them. Two things were tried "
+        "before and gained nothing: a finite test by one product with a vector in the place of two (29 µs by two "
+        "and 30 by one for 4,096 elements, 40 and 41 for 16,384, 272 and 1,066 for 262,144); one product of all "
+        "gradients, taken apart for updates of each. No kernel of MindSpore was found that adds up squares faster "
+        "than 0.5 ns an element; numpy's `dot` takes 0.15 in the same process.",
     ]
     return "\n".join(lines)
 

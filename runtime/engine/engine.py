@@ -330,7 +330,7 @@ class Engine:
 
     def _clear(self, names: Sequence[str]) -> None:
         """Writes zeros; a graph on a CPU has been computed when its call returns."""
-        for name in names:
+        for name in self._placing.clear(names):
             view = self._memory_of(name)
             if view is None:
                 self._assign(name, self.like(name, self.context.pieces.get(name)))

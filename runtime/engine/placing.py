@@ -3,7 +3,7 @@ before it is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,16 @@ class Placing:
             self._placed[arena.name] = Placed(arena, parameters)
         return self._placed[arena.name].whole
 
+    def clear(self, names: Collection[str]) -> list[str]:
+        """Writes zeros to the arenas of which all members are among ``names``, and to the room between these: a product
+        with an infinity makes NaN of a zero there. Returns the other names."""
+        given, done = frozenset(names), set[str]()
+        for placed in self._placed.values():
+            if placed.names <= given:
+                placed.memory.fill(0)
+                done |= placed.names
+        return [name for name in names if name not in done]
+
     def begin(self) -> None:
         """Before a graph runs."""
         if self.is_handed_out:
@@ -46,13 +56,14 @@ class Placed:
     def __init__(self, arena: Arena, members: Mapping[str, Any]) -> None:
         import mindspore
 
+        self.names = frozenset(arena.begins)
         self._members = [(members[name], begin) for name, begin in arena.begins.items()]
         room = np.zeros(arena.size + ALIGNED, np.float32)
         start = -room.ctypes.data // room.itemsize % ALIGNED
-        self._memory = room[start : start + arena.size]
-        self._begins = [self._memory[begin:].ctypes.data for begin in arena.begins.values()]
-        self.whole = mindspore.Parameter(mindspore.Tensor(self._memory), name=arena.name, requires_grad=False)
-        _bind(self.whole, self._memory)
+        self.memory = room[start : start + arena.size]
+        self._begins = [self.memory[begin:].ctypes.data for begin in arena.begins.values()]
+        self.whole = mindspore.Parameter(mindspore.Tensor(self.memory), name=arena.name, requires_grad=False)
+        _bind(self.whole, self.memory)
         self.move_in()
 
     def move_in(self) -> None:
@@ -60,7 +71,7 @@ class Placed:
         for (parameter, begin), address in zip(self._members, self._begins, strict=True):
             if parameter.data_ptr() != address:
                 value = parameter.asnumpy()
-                view = self._memory[begin : begin + value.size].reshape(value.shape)
+                view = self.memory[begin : begin + value.size].reshape(value.shape)
                 view[...] = value
                 _bind(parameter, view)
 

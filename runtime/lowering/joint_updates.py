@@ -209,7 +209,8 @@ def _behind(graph: Graph, value: Value, group: UpdateGroup) -> Value:
 
 def _load_at_once(fx: Effects, context: Context) -> None:
     """Loads of accumulators that a graph only reads, and joins in a row, become one Load of an arena. The room between
-    accumulators holds zeros, as the row does; between weights an update may leave anything there."""
+    accumulators is cleared with them, so it holds zeros, as the row does, or what an overflow left in this cycle.
+    Between weights an update may leave anything."""
     graph = fx.graph
     written = {state for effect in fx.list for state in effect.writes}
     for node in [node for node in graph if node.op.name == "Concat"]:
@@ -217,9 +218,9 @@ def _load_at_once(fx: Effects, context: Context) -> None:
         states = [load.operand(0) for load in loads]
         if len(loads) < FEWEST or not all(_may_be_read(state, written, context) for state in states):
             continue
-        names, begins, size = [state.name for state in states], [*loads.values()], tensor_type(node).size
-        aligned = not any(begin % ALIGNED for begin in begins)
-        if aligned and context.arenas.fits(names, begins, size):
+        names, size = [state.name for state in states], tensor_type(node).size
+        begins, end = places((tensor_type(state).size for state in states), ALIGNED)
+        if begins == (*loads.values(),) and size >= end and context.arenas.fits(names, begins, size):
             arena = context.arenas.of(names, begins, size)
             state = graph.state(arena.name, TensorType(DType.FLOAT32, (size,)))
             node.replace_uses(fx.load(state, scope=node.scope))

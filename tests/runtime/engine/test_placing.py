@@ -163,6 +163,28 @@ def test_a_state_that_moves_while_a_graph_runs_is_named(exported: Exported, monk
         session.step(*batch)
 
 
+def test_what_an_overflow_leaves_between_accumulators_goes_with_them(exported: Exported) -> None:
+    """A cycle that finds NaN there is skipped, and the next one is not."""
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), "gradient-accumulation{steps=2},overflow-check")
+    batches = CASES["lenet_bn"].batches(4)
+    session = bc.Session(program)
+    arenas, placing = session._engine.context.arenas.by_name, session._engine._placing
+    (sums,) = (name for name, arena in arenas.items() if any(member.startswith("accum.") for member in arena.begins))
+    placed = placing._placed[sums]
+    used = np.zeros(arenas[sums].size, bool)
+    for name, begin in arenas[sums].begins.items():
+        used[begin : begin + program.state[name].type.size] = True
+    placed.memory[~used] = np.nan
+    weight = program.state["conv1.weight"].initial.copy()
+    for batch in batches[:2]:
+        session.step(*batch)
+    assert session.state()["conv1.weight"].tobytes() == weight.tobytes()
+    assert not placed.memory.any()
+    for batch in batches[2:]:
+        session.step(*batch)
+    assert session.state()["conv1.weight"].tobytes() != weight.tobytes()
+
+
 def test_where_memory_cannot_be_placed_nothing_is(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "can_place", lambda: False)
     program, batches = bc.load(str(exported("lenet_bn"))), CASES["lenet_bn"].batches(2)
