@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.core.attributes import TensorValue
@@ -19,9 +19,10 @@ class Divided:
     def __init__(self, division: Division, load: Callable[[Graph], Any]) -> None:
         self.names = [graph.name for graph in division.graphs]
         self._condition = division.condition
-        # As graphs of a program: the last one first.
-        self._ways = [(_Loaded(way.piece, load), way.results) for way in reversed(division.ways)][::-1]
-        self._before = _Loaded(division.before, load)
+        # As graphs of a program, the last one first.
+        runners = {graph.name: load(graph) for graph in reversed(division.graphs)}
+        self._before = _Loaded(division.before, runners)
+        self._ways = [(_Loaded(way.piece, runners), way.results) for way in division.ways]
 
     def run(
         self, inputs: Results, run: Callable[[Graph, Any, Results], Results], read: Callable[[str], Any]
@@ -35,9 +36,9 @@ class Divided:
 
 
 class _Loaded:
-    def __init__(self, piece: Piece, load: Callable[[Graph], Any]) -> None:
+    def __init__(self, piece: Piece, runners: Mapping[str, Any]) -> None:
         self._piece = piece
-        self._runner = None if piece.graph is None else load(piece.graph)
+        self._runner = None if piece.graph is None else runners[piece.graph.name]
         self._constants = _tensors(piece.constants)
 
     def run(self, inputs: Results, run: Callable[[Graph, Any, Results], Results]) -> Results:

@@ -78,7 +78,7 @@ class Engine:
             self.ranks.size,
             seed,
             clears=clears,
-            places=device == "CPU" and can_place() and (live is None or not _has_control_flow(program)),
+            places=_may_place(program, device, live) if beside is None else beside.context.places,
             arenas=Arenas() if beside is None else beside.context.arenas,
         )
         held = [variable for name, variable in program.state.items() if self.holds(name)]
@@ -93,8 +93,8 @@ class Engine:
         """The averages that the host moved in their memory."""
         self._placing: Placing = Placing() if beside is None else beside._placing
         self._placing.is_handed_out |= live is not None
-        self._has_run: set[str] = set()
-        """The graphs that ran once."""
+        self._has_run: set[int] = set()
+        """What ran a graph once, by its id."""
         self.parameters: dict[str, Any] = (
             {v.name: self.given[v.name] if v.name in self.given else self._parameter_of(v) for v in held}
             if beside is None
@@ -234,8 +234,8 @@ class Engine:
     def _run(self, graph: Graph, runner: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._placing.begin()
         results = self.call(runner, graph, (*inputs, *self.draws.next(graph.name)))
-        if graph.name not in self._has_run:
-            self._has_run.add(graph.name)
+        if id(runner) not in self._has_run:
+            self._has_run.add(id(runner))
             self._placing.check()
         if runner.part is not None:
             results = self._finish(runner.part, results)
@@ -400,10 +400,12 @@ class Engine:
         )
 
 
-def _has_control_flow(program: Program) -> bool:
-    """Whether the Cell of a program may have loops. Where it was compiled before, it does not see that a Parameter gets
-    other memory."""
-    return any(graph.functions for graph in program.graphs.values())
+def _may_place(program: Program, device: str, live: LiveCell | None) -> bool:
+    """Whether the Parameters of a program may get other memory. Those of a live Cell with loops may not: where it was
+    compiled before, it would not see that."""
+    if device != "CPU" or not can_place():
+        return False
+    return live is None or not any(graph.functions for graph in program.graphs.values())
 
 
 def _tells_addresses() -> bool:

@@ -49,7 +49,7 @@ def run(graph: Graph, context: Context) -> str:
     fx.commit()
     graph.forget_unused_states()
     updates = sum(len(group.nodes) for group in joined)
-    return f"{counted(updates, 'small update')} made in {counted(len(joined), 'arena')}"
+    return f"{counted(updates, 'small update')} made as {len(joined)}"
 
 
 def _by_arena(group: UpdateGroup, context: Context) -> list[UpdateGroup]:

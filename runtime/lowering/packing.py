@@ -4,7 +4,8 @@ A kernel takes 3 µs or more, however small its operands. A finite check, a norm
 are seven kernels for each gradient. Gradients that take the same way are joined, take it as one tensor, and are taken
 apart where it ends. The bits are those of each by itself, but for a sum of squares, which adds in another order: in a
 job of several ranks each is a sum by itself, so that ranks which hold other parts of the gradients add in one order. A
-product that nothing measures stays: it is one kernel for each gradient, as taking apart would be.
+product that nothing measures stays, as it is one kernel for each gradient, as taking apart would be; but not where an
+update takes all of them as they are joined (:mod:`.joint_updates`). Gradients of such updates stand side by side.
 """
 
 from __future__ import annotations

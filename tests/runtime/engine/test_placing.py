@@ -215,6 +215,7 @@ def test_a_live_network_with_loops_keeps_its_memory() -> None:
     built = build(case)
     session = bc.Session(bc.compile(bc.capture(built.train_step, *batches[0]), "gradient-accumulation{steps=2}"))
     assert not session._engine.context.places
+    assert not bc.Session(session.program, beside=session)._engine.context.places
     assert bc.Session(bc.load(str(export_once("loop", zoo_folder()))))._engine.context.places
 
 
