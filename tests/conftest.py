@@ -90,9 +90,9 @@ LONGEST = [
         "test_run",
         "test_reference",
     ),
-    *("test_mutants", "test_linearity", "test_backend", "test_run_interrupted", "test_models", "test_crash"),
+    *("test_mutants", "test_linearity_by_execution", "test_backend", "test_run_interrupted", "test_models"),
     *("test_less_bn", "test_gradient_accumulation", "test_random_programs", "test_legalize", "test_held_out"),
-    *("test_clip_gradients", "test_group_loss_scale", "test_boundary_combinations", "test_loss_scale"),
+    *("test_crash", "test_clip_gradients", "test_group_loss_scale", "test_boundary_combinations", "test_loss_scale"),
     *("test_normalised_head", "test_overflow_check", "test_gradient_freeze", "test_dim_reduce", "test_ranks"),
     *("test_auto_boost", "test_gradient_centralization", "test_shard_optimizer"),
 ]
