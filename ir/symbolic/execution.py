@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.effects.state_access import summarize
 from ..analysis.effects.tokens import orders_only
+from ..analysis.functions.calls import recursive_functions
 from ..analysis.training.network import BACKWARD
 from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
@@ -103,19 +104,7 @@ class Execution:
         """The functions that may call themselves, through others too."""
         found = self._recursive.get(main)
         if found is None:
-            refers = {f.name: {v.graph.name for n in f for v in n._operands if isinstance(v, GraphRef)}
-                      for f in main.functions.values()}  # fmt: skip
-            found = set()
-            for name in refers:
-                stack, seen = list(refers[name]), set(refers[name])
-                while stack:
-                    for other in refers.get(stack.pop(), ()):
-                        if other not in seen:
-                            seen.add(other)
-                            stack.append(other)
-                if name in seen:
-                    found.add(name)
-            self._recursive[main] = found
+            found = self._recursive[main] = recursive_functions(main)
         return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.analysis.functions.calls import recursive_functions
 from ...ir.analysis.targets import ADVICE, described, lacking, torn, torn_apart
 from ...ir.analysis.training.results import names_of_results
 from ...ir.core.data import BytesData, MappedData, ZeroData, from_numpy, numbers
@@ -405,7 +406,7 @@ def _may_place(program: Program, device: str, live: LiveCell | None) -> bool:
     compiled before, it would not see that."""
     if device != "CPU" or not can_place():
         return False
-    return live is None or not any(graph.functions for graph in program.graphs.values())
+    return live is None or not any(map(recursive_functions, program.graphs.values()))
 
 
 def _tells_addresses() -> bool:

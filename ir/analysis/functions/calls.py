@@ -87,6 +87,12 @@ def reachable_functions(main: Graph) -> set[str]:
     return {function.name for function in walk(_referred(main, main), lambda f: _referred(main, f))}
 
 
+def recursive_functions(main: Graph) -> set[str]:
+    """Names of the functions that may call themselves, through others too: the bodies of loops."""
+    refers = {function: list(dict.fromkeys(_referred(main, function))) for function in main.functions.values()}
+    return {function.name for function, others in refers.items() if function in walk(others, refers.__getitem__)}
+
+
 def forget_unreached(main: Graph) -> list[str]:
     """Drops the functions that the main graph does not need; their names."""
     reached = reachable_functions(main) if main.functions else ()

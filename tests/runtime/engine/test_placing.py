@@ -219,6 +219,21 @@ def test_a_live_network_with_loops_keeps_its_memory() -> None:
     assert bc.Session(bc.load(str(export_once("loop", zoo_folder()))))._engine.context.places
 
 
+@pytest.mark.parametrize("pipeline", ["overflow-check", "overflow-check,clip-gradients,gradient-accumulation{steps=2}"])
+def test_a_live_network_whose_updates_may_be_skipped(pipeline: str) -> None:
+    """The Switch is that of the pass."""
+    case = CASES["lenet_bn"]
+    batches = case.batches(4)
+    built = build(case)
+    session = bc.Session(bc.compile(bc.capture(built.train_step, *batches[0]), pipeline))
+    program = bc.compile(bc.load(str(export_once("lenet_bn", zoo_folder()))), pipeline)
+    other = bc.Session(program)
+    for batch in batches:
+        assert session.step(*batch).loss == other.step(*batch).loss
+    assert placed_in(session)
+    assert_equal(session.state(), other.state())
+
+
 def test_sessions_that_share_their_state_know_who_has_it(exported: Exported) -> None:
     program, batches = bc.load(str(exported("lenet_bn"))), CASES["lenet_bn"].batches(4)
     first = bc.Session(program)

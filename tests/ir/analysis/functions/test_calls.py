@@ -12,6 +12,7 @@ from boost_compile.ir.analysis.functions.calls import (
     items_within,
     picked,
     reachable_functions,
+    recursive_functions,
     targets,
     without_tokens,
 )
@@ -136,6 +137,15 @@ def test_a_function_that_is_a_result_is_needed() -> None:
               "func @give() {\nreturn @body\n}\nfunc @body(%a: float32[2]) {\nreturn %a\n}")  # fmt: skip
     assert reachable_functions(g) == {"give", "body"}
     assert [f.name for f in callees_first(g)] == ["body", "give"]
+
+
+def test_a_loop_calls_itself_through_another() -> None:
+    assert recursive_functions(graph(CHOICE)) == set()
+    g = graph("%r = call(@enter, %x) : float32[2]\nreturn %r\n"
+              "func @enter(%a: float32[2]) {\n%i = call(@head, %a) : float32[2]\nreturn %i\n}\n"
+              "func @head(%b: float32[2]) {\n%h = call(@body, %b) : float32[2]\nreturn %h\n}\n"
+              "func @body(%c: float32[2]) {\n%l = call(@head, %c) : float32[2]\nreturn %l\n}")  # fmt: skip
+    assert recursive_functions(g) == {"head", "body"}
 
 
 PICK = """
