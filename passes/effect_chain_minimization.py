@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..ir.analysis.effects.state_access import summarize
-from ..ir.core.graph import Graph
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
@@ -32,16 +31,13 @@ class EffectChainMinimization(Pass):
         for main in program.graphs.values():
             known = summarize(main)
             for graph in main.all_graphs():
-                links_before += _links(graph)
-                removed += Effects(graph, known).commit()
-                links_after += _links(graph)
+                rebuilt = Effects(graph, known).recommit()
+                links_before += rebuilt.links_before
+                links_after += rebuilt.links_after
+                removed += rebuilt.removed
         result.matched = links_before
         result.changed = max(0, links_before - links_after)
         result.statistics = {"links before": links_before, "links after": links_after, "nodes removed": removed}
         nodes = f"{counted(abs(removed), 'node')} {'added' if removed < 0 else 'removed'}"
         result.summary = f"{counted(links_before, 'token link')} to {links_after}, {nodes}"
         return result
-
-
-def _links(graph: Graph) -> int:
-    return len([node for node in graph if node.op.name == "UpdateState"])

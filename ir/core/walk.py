@@ -78,6 +78,21 @@ def dead_nodes(backwards: Iterable[Node]) -> list[Node]:
     return list(dead)[::-1]
 
 
+def needed_only_by(nodes: Iterable[Node], roots: Collection[Value] = ()) -> dict[Node, None]:
+    """These nodes, and those that they alone need, without the ``roots``; linear in the operands of what it returns."""
+    found = dict.fromkeys(nodes)
+    stack = list(found)
+    others: dict[Node, int] = {}  # how many users a value has that are not among them
+    while stack:
+        for value in dict.fromkeys(stack.pop()._operands):
+            if isinstance(value, Node) and value not in found and value not in roots:
+                others[value] = left = others.get(value, len(value.uses)) - 1
+                if not left:
+                    found[value] = None
+                    stack.append(value)
+    return found
+
+
 def needed_nodes(graph: Graph) -> list[Node]:
     """The nodes that the result needs, in order. Most graphs have few others, which are told by their users."""
     dead = set(dead_nodes(reversed(graph)))

@@ -11,6 +11,7 @@ chain (:mod:`.token_chain`) from what the effects read and write and removes wha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...analysis.effects.effect_list import EffectList, list_effects
 from ...analysis.effects.state_access import Effect, Summary, describe, summarize
@@ -22,8 +23,16 @@ from ...core.graph import Graph, Node, Value
 from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect, may_act
 from ...core.types import IOMONAD, UMONAD, Type
-from ...core.walk import add_live, live_nodes, result_value
+from ...core.walk import live_nodes, needed_only_by, result_value, walk
 from .token_chain import TokenChain
+
+
+class Rebuilt(NamedTuple):
+    """What became of a chain: its links before and after, and how many nodes went away (negative when it grew)."""
+
+    links_before: int
+    links_after: int
+    removed: int
 
 
 class Effects:
@@ -102,42 +111,64 @@ class Effects:
 
         Returns how many nodes went away (negative when the graph grew).
         """
-        graph = self.graph
-        before = len(graph)
         self.list.sort(key=lambda e: not e.initial)
-        value = result_value(graph) if result is None else result
-        kept = [e for e in self.list if not e.passive]
-        live = live_nodes([value, *(e.node for e in kept)], tokens=False)
-        effects = [e for e in self.list if e.node in live]  # without Loads that nothing takes any more
-        # Besides what was listed, only nodes that were made since can act.
+        value = result_value(self.graph) if result is None else result
+        live = live_nodes([value, *(e.node for e in self.writes())], tokens=False)
+        self._refuse_dropped(live)
+        before = len(self.graph)
+        self._rebuild(value, {node: None for node in self.graph if node not in live}, in_order=False)
+        self.graph.sort()
+        return before - len(self.graph)
+
+    def recommit(self) -> Rebuilt:
+        """As :meth:`commit`, for who changed nothing, in a graph that is in order: most of what stays is not looked
+        at."""
+        graph, place = self.graph, self._listed.place
+        before = len(graph)
+        idle = [node for node in graph if node not in place] if before > len(place) else []
+        idle += [node for node in place if node.op.name == "UpdateState"]
+        links = sum(node.op.name == "UpdateState" for node in idle)
+        value = graph.result
+        while isinstance(value, Node) and value.op.name == "Depend":
+            idle.append(value)
+            value = value.operand(0)
+        gone = needed_only_by(idle, {value, *(e.node for e in self.writes())})
+        chain = self._rebuild(value, gone, in_order=True)
+        if not chain.in_order:
+            graph.sort()
+        return Rebuilt(links, chain.links, before - len(graph))
+
+    def _refuse_dropped(self, live: set[Node]) -> None:
+        """Effects whose result is taken stay. Besides what was listed, only nodes that were made since can act."""
+        graph = self.graph
         strange = live.difference(self._listed.place).union([e.node for e in self._listed.effects])
-        strange.difference_update([e.node for e in effects])
+        strange.difference_update([e.node for e in self.list])
         for node in [node for node in graph if node in strange and node in live and may_act(node)] if strange else ():
             if (node.op.name == "Load" or is_effect(node)) and describe(node, self._known) is not None:
                 users = ", ".join("%" + u.name for u in node.users[:3])
                 raise VerifyError(
                     f"graph '{graph.name}': effect {node!r} was dropped, but its result is still used (by {users})"
                 )
-        end = TokenChain(graph, effects, live, self._listed.place).build(self.first_token)
-        for io in (False, True):
-            token = end[io]
-            if token is not None:
-                value = graph.create("Depend", [value, token])
-        graph.result = value
-        self._erase_dead(live, [e.node for e in kept])
-        graph.sort()
-        return before - len(graph)
 
-    def _erase_dead(self, live: set[Node], effects: Iterable[Node]) -> None:
-        """Removes what the result does not need. If it needs the ``effects``, it needs all that is ``live``, and few
-        nodes are left to be looked at: tokens."""
-        graph, keep = self.graph, live
-        add_live(keep, [graph.result])
-        if any(keep.isdisjoint(effect.uses) for effect in effects):  # nothing ties this one to the result
-            keep = live_nodes([graph.result])
-        dead = [node for node in graph if node not in keep]
-        taken = [node for node in dead if not keep.isdisjoint(node.uses)]  # tokens that only live nodes take
-        if taken:
-            add_live(keep, taken)
-            dead = [node for node in dead if node not in keep]
-        graph.erase_all(dead)
+    def _rebuild(self, value: Value, gone: dict[Node, None], *, in_order: bool) -> TokenChain:
+        """``gone``: the nodes that do not stay; ``in_order`` as for :class:`TokenChain`."""
+        graph = self.graph
+        effects = [e for e in self.list if e.node not in gone]  # without Loads that nothing takes any more
+        chain = TokenChain(graph, effects, gone, self._listed.place, in_order=in_order)
+        for token in chain.build(self.first_token):
+            value = graph.create("Depend", [value, token])
+        graph.result = value
+        self._erase(gone, [e.node for e in effects if not e.passive])
+        return chain
+
+    def _erase(self, gone: dict[Node, None], effects: Iterable[Node]) -> None:
+        """Removes what is ``gone``, but for what nodes that stay take still; also what the result does not need, where
+        nothing ties one of the ``effects`` to it."""
+        graph, names = self.graph, gone.keys()
+        if any(names >= effect.uses.keys() for effect in effects):
+            live = live_nodes([graph.result])
+            graph.erase_all([node for node in graph if node not in live])
+            return
+        taken = [node for node in gone if not names >= node.uses.keys()]
+        needed = set(walk(taken, lambda node: [v for v in node._operands if v in gone]))
+        graph.erase_all([node for node in gone if node not in needed])

@@ -47,12 +47,25 @@ def _aliases(value: Value) -> bool:
 
 
 class TokenChain:
-    """One rebuilding. ``live``: the nodes that stay, tokens left out. ``order``: their place in the source graph."""
+    """One rebuilding. ``gone``: the nodes that do not stay, all tokens among them. ``order``: the place of nodes in the
+    source graph. ``in_order``: whether each node of the graph stands behind what it takes now."""
 
-    def __init__(self, graph: Graph, effects: Sequence[Effect], live: set[Node], order: Mapping[Node, int]):
+    def __init__(
+        self,
+        graph: Graph,
+        effects: Sequence[Effect],
+        gone: Collection[Node],
+        order: Mapping[Node, int],
+        *,
+        in_order: bool,
+    ):
         self.graph = graph
         self.effects = effects
-        self.live = live
+        self.in_order = in_order
+        """As above; behind :meth:`build` whether that is so still."""
+        self.links = 0
+        """How many tokens were made."""
+        self._gone = gone
         self._order = order
         self._nodes = {e.node for e in effects}
         self._slots: dict[bool, dict[Node, list[tuple[Node, int]]]] = {False: {}, True: {}}
@@ -63,16 +76,18 @@ class TokenChain:
                 self._slots[kind is not UMONAD and kind == IOMONAD].setdefault(e.node, []).append(slot)
         self._before: dict[Node, Before] = {}
         """Of effects that something comes before."""
-        self._level: dict[Value, int] = dict.fromkeys(live, NONE_YET)
+        self._level: dict[Value, int] = {}
+        """Of nodes that have none yet, or one above 0."""
         self._fence: dict[Node, int] = {}
         """What an effect waits for, and the level whose token does: the last one before the first such effect."""
 
-    def build(self, first_token: Callable[[bool], Value]) -> dict[bool, Value | None]:
-        """Creates the tokens and hands them to the effects; returns the last memory (False) and IO (True) token that
-        must stay alive. ``first_token``: where each begins."""
+    def build(self, first_token: Callable[[bool], Value]) -> list[Value]:
+        """Creates the tokens and hands them to the effects; returns the last memory and the last IO token, where they
+        must stay alive. ``first_token``: where each begins, memory (False) and IO (True)."""
         self._find_order()
         self._assign_levels()
-        return {io: self._chain(io, first_token) if self._slots[io] else None for io in (False, True)}
+        last = [self._chain(io, first_token) for io in (False, True) if self._slots[io]]
+        return [token for token in last if token is not None]
 
     # -- what comes before what ------------------------------------------------------------------------------
 
@@ -132,7 +147,8 @@ class TokenChain:
             else:
                 so_far.append(e)
             if readers:
-                readers = [n for n in readers if n in self.live and n is not e.node]
+                gone = self._gone
+                readers = [n for n in readers if n not in gone and n is not e.node and n.op is not RETURN]
             if musts or readers or sequence:
                 self._before[e.node] = musts, readers, sequence
 
@@ -170,10 +186,9 @@ class TokenChain:
             if uses:
                 with self.graph.inserting_before(uses[0][0]):
                     waiting = self.graph.create("Depend", [value, write])
+                self.in_order = False
                 for user, i in uses:
                     user.set_operand(i, waiting)
-                self.live.add(waiting)
-                self._level[waiting] = NONE_YET
 
     def _users_of_memory(self, value: Value, but: Container[Node] = ()) -> list[Node]:
         """Who reads, itself or through a view, the memory that a write is about to change: an activation, the result of
@@ -208,12 +223,28 @@ class TokenChain:
     def _assign_levels(self) -> None:
         """Levels in dependence order: of effects one above what comes before them, of pure nodes the highest among
         what they take values from."""
-        level, settle = self._level, self._settle
+        level, before, gone, settle = self._level, self._before, self._gone, self._settle
+        level.update(dict.fromkeys(self._met_later(), NONE_YET))
+        level_of = level.get
         for node in self.graph:
-            if node in level:
+            if node in gone:
+                continue
+            if node in before:
                 settle(node)
+                continue
+            at = 0  # what _settle does, for nearly all nodes
+            for operand in node._operands:
+                below = level_of(operand, 0)
+                if below > at:
+                    at = below
+                elif below == NONE_YET:
+                    level[node] = NONE_YET
+                    break
+            else:
+                if at or node in level:
+                    level[node] = at
         # What is left was rewired to nodes that stand behind it, or is on cycles of requirements, or behind these.
-        for root in [e.node for e in self.effects if level[e.node] == NONE_YET]:
+        for root in [e.node for e in self.effects if level_of(e.node) == NONE_YET]:
             if level[root] != NONE_YET or self._settle(root):
                 continue
             stack: Path = [(root, MUST, self._requirements(root))]
@@ -237,6 +268,19 @@ class TokenChain:
                     on_way.discard(node)
                     level[node] = self._level_of(node)
 
+    def _met_later(self) -> Iterable[Node]:
+        """The nodes that a sweep may meet behind one that waits for them."""
+        if not self.in_order:
+            return [node for node in self.graph if node not in self._gone]
+        place = self._order
+        return [
+            other
+            for node, before in self._before.items()
+            for others in before
+            for other in others
+            if place[other] > place[node]
+        ]
+
     def _settle(self, node: Node) -> bool:
         """Gives a node its level if all that comes before it has one."""
         level_of, at = self._level.get, 0
@@ -245,31 +289,30 @@ class TokenChain:
             if below > at:
                 at = below
             elif below == NONE_YET:
-                return False
+                at = NONE_YET
+                break
         before = self._before.get(node)
-        if before is not None:
+        if before is not None and at != NONE_YET:
             musts, readers, sequence = before
             waited = [*musts, *readers, *sequence]
-            if NONE_YET in map(level_of, waited):
-                return False
-            at = self._level_behind(waited, at)
+            at = NONE_YET if NONE_YET in map(level_of, waited) else self._level_behind(waited, at)
         self._level[node] = at
-        return True
+        return at != NONE_YET
 
     def _level_of(self, node: Node) -> int:
         at = max([self._level.get(operand, 0) for operand in node._operands], default=0)
         if node not in self._before:
             return max(at, 0)
         # What gave way has no level yet.
-        waited = [other for others in self._before[node] for other in others if self._level[other] != NONE_YET]
+        waited = [v for others in self._before[node] for v in others if self._level.get(v) != NONE_YET]
         return self._level_behind(waited, max(at, 0))
 
     def _level_behind(self, waited: Sequence[Node], at: int) -> int:
         """The level of an effect. ``at``: the highest level of what it takes."""
         level, fence = self._level, self._fence
         for other in waited:
-            if level[other] >= at:
-                at = level[other] + 1
+            if (below := level.get(other, 0)) >= at:
+                at = below + 1
         for other in waited:
             # MindSpore inspects Loads among UpdateState's operands too, so they stay listed.
             if fence.setdefault(other, at) > at:
@@ -312,7 +355,7 @@ class TokenChain:
         for e in self.effects:
             if e.node not in own:
                 continue
-            level = self._level[e.node]
+            level = self._level.get(e.node, 0)
             slots.setdefault(level, []).extend(own[e.node])
             if not e.passive:
                 alive = True
@@ -321,12 +364,42 @@ class TokenChain:
             for node, k in self._fence.items():
                 attach.setdefault(k, {})[node] = None
         token = first_token(io)
+        last = max(slots, default=-1)
+        behind = -1
         for k in sorted(slots.keys() | attach.keys()):
-            for one in self._waits(attach.get(k, ())):
-                token = self.graph.create(update, [token, one], kind)
-            for holder, i in slots.get(k, ()):
+            if k > last and not alive:
+                break
+            holders, waited = slots.get(k, ()), attach.get(k, ())
+            first, behind = self._place(holders, waited, behind)
+            with self.graph.inserting_before(first):
+                for one in self._waits(waited):
+                    token = self.graph.create(update, [token, one], kind)
+                    self.links += 1
+            for holder, i in holders:
                 holder.set_operand(i, token)
         return token if alive else None
+
+    def _place(
+        self, holders: Sequence[tuple[Node, int]], waited: Iterable[Node], behind: int
+    ) -> tuple[Node | None, int]:
+        """The first of the nodes that take a token, and the place that it has, or what the token waits for if that
+        stands later. ``behind``: what the tokens before it have."""
+        place = self._order.get
+        end = len(self._order)  # where those stand that are new
+        first, at = None, end
+        for holder, _ in holders:
+            there = place(holder, end)
+            if there < at:
+                first, at = holder, there
+        for node in waited:
+            there = place(node, end)
+            if there > behind:
+                behind = there
+        if behind < at:
+            return first, at
+        if first is not None:
+            self.in_order = False
+        return first, behind
 
     def _waits(self, nodes: Iterable[Node]) -> list[Value]:
         """The nodes as second operands of UpdateState, where MindSpore looks for effects; behind them is mere order.

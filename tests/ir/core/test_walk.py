@@ -10,6 +10,7 @@ from boost_compile.ir.core.walk import (
     carried_operands,
     live_nodes,
     needed_nodes,
+    needed_only_by,
     result_value,
     through,
     unpacked,
@@ -99,6 +100,19 @@ def test_live_nodes_are_all_that_the_result_needs() -> None:
     assert {node.name for node in live_nodes([graph.result], tokens=False)} == {"old", "late", "held", "result"}
     assert live_nodes(graph.inputs) == set()
     assert {node.name for node in live_nodes([v["unused"], v["old"], *graph.inputs])} == {"unused", "old"}
+
+
+def test_what_some_nodes_alone_need() -> None:
+    graph, v = step()
+    x = v["x"]
+    both, shared = graph.create("Neg", [x]), graph.create("Exp", [x])
+    twice = graph.create("Mul", [shared, shared])
+    first, second = graph.create("Add", [twice, both]), graph.create("Sub", [both, both])
+    kept = graph.create("Abs", [shared])
+    assert list(needed_only_by([first])) == [first, twice]
+    assert set(needed_only_by([first, second])) == {first, second, twice, both}
+    assert set(needed_only_by([first, second, kept])) == {first, second, kept, twice, both, shared}
+    assert set(needed_only_by([first, second], {both})) == {first, second, twice}
 
 
 def test_tuples_that_were_made_here_are_taken_apart_in_order() -> None:

@@ -194,6 +194,25 @@ def test_a_rebuilt_chain_keeps_what_the_graph_computes(body: str) -> None:
     again = rebuilt.clone()[0]
     assert Effects(again).commit() == 0  # nothing to gain a second time
     agree(source, again)
+    assert_recommitted_alike(HEAD + body)
+
+
+def assert_recommitted_alike(text: str) -> None:
+    """Who says that nothing was changed gets the same graph, in order, and the count of its links."""
+    committed, recommitted = graph(text), graph(text)
+    removed = Effects(committed).commit()
+    rebuilt = Effects(recommitted).recommit()
+    assert printed(recommitted) == printed(committed)
+    verify(recommitted)
+    assert rebuilt == (links(graph(text)), links(committed), removed)
+
+
+def printed(main: Graph) -> list[str]:
+    return [f"{node.name} = {node.op.name}({', '.join(v.name for v in node.operands)})" for node in main]
+
+
+def links(main: Graph) -> int:
+    return sum(node.op.name == "UpdateState" for node in main)
 
 
 @pytest.mark.parametrize("name", [n for n in BODIES if "write" in n and "result" not in n])
@@ -241,6 +260,7 @@ def test_random_graphs_keep_what_they_compute(first: int) -> None:
                 if barrier or not (earlier.passive or later.passive):
                     assert waits_for(later.node, earlier.node), text
         assert Effects(rebuilt).commit() == 0, text
+        assert_recommitted_alike(text)
 
 
 def test_calls_keep_their_place() -> None:
@@ -455,6 +475,25 @@ def test_reads_alone_keep_no_token_alive() -> None:
     )
     Effects(g).commit()
     assert [n.op.name for n in g] == ["Load", "Neg"]
+
+
+def test_no_token_is_left_that_nothing_takes() -> None:
+    """A write by an IO token waits for a read: the read's token after it would be nobody's."""
+    text = (
+        HEAD
+        + """
+  %l = Load(%a, umonad)
+  %n = Neg(%l)
+  %i = UpdateState(iomonad, %n)
+  %w = Assign(%a, %x, %i)
+  %j = UpdateState(%i, %w)
+  %r = Depend(%n, %j)
+  return %r"""
+    )
+    rebuilt = graph(text)
+    Effects(rebuilt).commit()
+    assert all(n.uses for n in rebuilt)
+    assert_recommitted_alike(text)
 
 
 @pytest.mark.parametrize("taken", [True, False])
