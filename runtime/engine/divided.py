@@ -29,8 +29,8 @@ class Divided:
     ) -> Results:
         """Runs one micro-batch: ``run`` runs a graph by what was loaded for it, ``read`` gives the value of a state."""
         found = self._before.run(inputs, run)
-        (holds,) = self._condition.run((), read).returned
-        way, places = self._ways[0 if holds else 1]
+        (holds,) = self._condition.run((), lambda name: read(name).item()).returned
+        way, places = self._ways[0 if holds.value else 1]
         found = (*found, *way.run(inputs, run))
         return tuple([found[i] for i in places])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +90,8 @@ class Engine:
         """Parameters that only graphs as they run have: copies of pieces of weights."""
         self._memories: dict[str, tuple[int, Any]] = {}
         """The memory of states that the host wrote: where it begins, and as an array."""
+        self._parts: dict[HostPart, tuple[Sequence[Callable[[], int]], Sequence[int] | None, Mapping[str, Any]]] = {}
+        """Of the states that a part needs: what says where each one's memory begins, where it began, and as arrays."""
         self._moves: dict[Pairs, Moves] = {}
         """The averages that the host moved in their memory."""
         self._placing: Placing = Placing() if beside is None else beside._placing
@@ -225,8 +227,8 @@ class Engine:
         return self._copies[state.name]
 
     def run(self, name: str, inputs: tuple[Any, ...], measures: bool = True) -> tuple[Any, ...]:
-        """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
-        cycle is one that is measured."""
+        """Runs one graph on Tensors and returns its results, which may still be computing, numbers that the host
+        computed as :class:`HostNumber`. ``measures``: whether the cycle is one that is measured."""
         runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
         if isinstance(runner, Divided):
             return runner.run(inputs, self._run, self.look)
@@ -340,26 +342,34 @@ class Engine:
 
     def _finish(self, part: HostPart, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """Computes what a graph left to the host, and puts its results beside those of the device."""
-        views = {name: self._memory_of(name) for name in part.states}
+        views = self._views_of(part)
 
         def read(name: str) -> Any:
-            return self.read(name) if (view := views[name]) is None else view
+            return (self.read(name) if (view := views[name]) is None else view).item()
 
-        with np.errstate(all="ignore"):
-            finished = part.run(results, read)
-            for pairs, kept, taken in finished.moves:
-                self._move(pairs, kept, taken)
+        finished = part.run(results, read)
+        if finished.moves:
+            with np.errstate(all="ignore"):
+                for pairs, kept, taken in finished.moves:
+                    self._move(pairs, kept, taken)
         for name, value in finished.written:
             if (view := views[name]) is None:
                 self._assign(name, np.full_like(self.like(name), value))
             else:
-                view[...] = value
-        if not finished.returned:
-            return tuple(results[i] for i, _ in part.results)
-        import mindspore
+                view.fill(value)
+        own = finished.returned
+        return tuple([own[i] if host else results[i] for i, host in part.results])
 
-        own = [mindspore.Tensor.from_numpy(array) for array in finished.returned]
-        return tuple(own[i] if host else results[i] for i, host in part.results)
+    def _views_of(self, part: HostPart) -> Mapping[str, Any]:
+        """As :meth:`_memory_of`, by name, for all states that a part needs."""
+        addresses, begins, views = self._parts.get(part, ((), None, {}))
+        if [address() for address in addresses] == begins:
+            return views
+        views = {name: self._memory_of(name) for name in part.states}
+        if all(view is not None for view in views.values()):
+            addresses = [self.parameters[name].data_ptr for name in part.states]
+            self._parts[part] = addresses, [view.ctypes.data for view in views.values()], views
+        return views
 
     def _move(self, pairs: Pairs, kept: Any, taken: Any) -> None:
         moves = self._moves.get(pairs)

@@ -20,14 +20,14 @@ from ...ir.core.graph import Constant, Graph, Input, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_random
 from ...ir.core.primitives import CPU
-from ...ir.core.types import TensorType, TupleType, is_monad
+from ...ir.core.types import TupleType, is_monad
 from ...ir.core.walk import result_value, walk
 from ...ir.rewrite.cpu.host_clearing import sharing_memory
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import inline
 from .conditional import bound
 from .context import Context
-from .host_part import COMPUTED, HostPart
+from .host_part import COMPUTED, HostPart, is_number
 from .measures import is_constant
 
 
@@ -115,7 +115,7 @@ def _condition(graph: Graph, condition: Value, call: Node, listed: EffectList) -
     anything = max((i for i, e in enumerate(listed.effects) if e.everything and e.node is not call), default=-1)
 
     def is_known(value: Value) -> bool:
-        if not isinstance(value, Node) or not isinstance(value.type, TensorType) or value.type.size != 1:
+        if not isinstance(value, Node) or not is_number(value):
             return is_constant(value)
         if value.op.name != "Load":
             return value.op.name in COMPUTED

@@ -20,20 +20,19 @@ from ...ir.analysis.functions.calls import forget_unreached
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.program import Program
-from ...ir.core.types import DType, TensorType, TupleType
+from ...ir.core.types import TupleType
 from ...ir.core.walk import live_nodes, result_value, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.cpu.host_clearing import sharing_memory
 from ...ir.rewrite.effects.editing import Effects
 from .context import Context
-from .host_part import COMPUTED, HostPart
+from .host_part import COMPUTED, HostPart, is_number
 from .measures import is_constant, reads_state
 from .moves import Move, moves_of
 
 FEWEST = 4
 """Kernels that are saved by each number that the device is asked for: reading one takes 6 µs."""
 _FROM_GRADIENTS = ("weight", "slot", "accumulator", "average")
-_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
 _WRITES = {"Assign": None, "AssignAdd": "Add", "AssignSub": "Sub"}
 """Primitives that write a state, and what they compute of it and their operand."""
 
@@ -71,13 +70,8 @@ class _Write:
         return [number for move in self.moves for number in move.numbers] or [self.effect.node.operand(1)]
 
 
-def _is_number(value: Value) -> bool:
-    type_ = value.type
-    return isinstance(type_, TensorType) and type_.is_static and type_.size == 1 and type_.dtype in _TYPES
-
-
 def _writes_number(node: Node) -> bool:
-    return node.op.name in _WRITES and all(map(_is_number, node.operands[:2]))
+    return node.op.name in _WRITES and all(map(is_number, node.operands[:2]))
 
 
 def _last_writes(fx: Effects, program: Program) -> list[_Write]:
@@ -139,7 +133,7 @@ class _Plan:
 
     def _computes(self, value: Value) -> bool:
         """Whether the host computes a value, and no node needs it that stays, but for what is as free as it is."""
-        if not (isinstance(value, Node) and value.op.name in COMPUTED and _is_number(value)):
+        if not (isinstance(value, Node) and value.op.name in COMPUTED and is_number(value)):
             return False
         return value in self._free or value not in self._needed
 
@@ -157,7 +151,7 @@ class _Plan:
         """The writes that cannot leave: of something that the device cannot be asked for, or to a state whose memory a
         result may be."""
         returned = set(sharing_memory([*self._staying, *self.asked]))
-        bad = {v for v in self.asked if not _is_number(v) or isinstance(v, Constant) or reads_state(v)}
+        bad = {v for v in self.asked if not is_number(v) or isinstance(v, Constant) or reads_state(v)}
         return [
             write
             for write in self.writes
@@ -225,7 +219,7 @@ def _of_states_alone(graph: Graph, written: Collection[Value]) -> set[Value]:
     """The numbers that depend on nothing but states that are not ``written``."""
     free: set[Value] = set()
     for node in graph:
-        if not _is_number(node):
+        if not is_number(node):
             continue
         reads = node.op.name == "Load" and isinstance(node.operand(0), State) and node.operand(0) not in written
         if reads or (node.op.name in COMPUTED and all(v in free or is_constant(v) for v in node.operands)):

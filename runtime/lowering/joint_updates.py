@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.packing import join, part_of, places, without_idle_reshape
+from ...ir.builders.reduce import LONGEST_ROW
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import ZeroData
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
@@ -118,12 +120,25 @@ def _layout(group: UpdateGroup, context: Context) -> _Layout:
             nodes = tuple(sorted(nodes, key=of.__getitem__))
             return _Layout(nodes, tuple(of[node] for node in nodes), arena.size)
     lane = next((lane for lane in group.lanes if not isinstance(nodes[0].operand(lane), State)), None)
-    parts = [] if lane is None else [part_of(node.operand(lane)) for node in nodes]
-    if parts and all(part is not None for part in parts):
-        at = {node: part[1] for node, part in zip(nodes, parts, strict=True) if part is not None}
+    found = [] if lane is None else [part_of(node.operand(lane)) for node in nodes]
+    parts = [part for part in found if part is not None]
+    if parts and len(parts) == len(found):
+        at = {node: begin for node, (_, begin) in zip(nodes, parts, strict=True)}
         nodes = tuple(sorted(nodes, key=at.__getitem__))
     weights = [tensor_type(node.operand(group.lanes[0])) for node in nodes]
-    return _Layout(nodes, *places((type_.size for type_ in weights), ALIGNED))
+    begins, end = places((type_.size for type_ in weights), ALIGNED)
+    return _Layout(nodes, begins, _size(parts, begins, end))
+
+
+def _size(parts: Sequence[tuple[Value, int]], begins: Sequence[int], end: int) -> int:
+    """The elements of an arena whose last member ends at ``end``. What gradients are ``parts`` of is taken as it is,
+    with some room at its end, unless that room has parts of others."""
+    if not parts or sorted(parts, key=itemgetter(1)) != [(parts[0][0], begin) for begin in begins]:
+        return end
+    whole, _ = parts[0]
+    size = tensor_type(whole).size
+    alone = sum(user.op.name == "Slice" for user in whole.uses) == len(parts)
+    return size if alone and end <= size <= end + LONGEST_ROW else end
 
 
 def _joined(graph: Graph, values: Sequence[Value], layout: _Layout, longest: int = _LONGEST) -> Value:

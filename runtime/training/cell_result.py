@@ -11,6 +11,7 @@ from ...ir.core.names import LOSS, LOSS_SCALE, NAMES, OVERFLOW, loss_scale_of
 from ...ir.core.program import Program
 from ...ir.rewrite.evaluation.outputs import results_of
 from ..engine.engine import Engine
+from ..lowering.host_part import HostNumber
 
 OWN = frozenset(name.text for name in NAMES if name.kind == "result")
 """Results that passes add, or that have a place of their own; all others are those of the training cell."""
@@ -42,9 +43,10 @@ class CellResult:
         self._states = {name: state for graph in graphs for name, state in _scale_states(graph).items()}
 
     def of(self, outputs: Mapping[str, Any]) -> Any:
-        """``outputs``: Tensors by name, as the graphs returned them."""
+        """``outputs``: by name, as :class:`StepResult` has them."""
         import mindspore
 
+        outputs = {name: v.tensor() if isinstance(v, HostNumber) else v for name, v in outputs.items()}
         if self._unnamed and LOSS in outputs:
             return _single(tuple(outputs.values()))
         others = tuple(outputs[name] for name in self._others)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boost_compile.ir.core.types import DType, TensorType
 from boost_compile.ir.text import parse_program
 from boost_compile.runtime.engine import engine
 from boost_compile.runtime.engine.engine import Engine
-from boost_compile.runtime.lowering.host_part import COMPUTED
+from boost_compile.runtime.lowering.host_part import HostNumber, kernel
 
 import boost_compile as bc
 from tests.networks import CASES
@@ -79,7 +80,9 @@ graph @step(%x: float32[4]) -> (total, left, counted) {
 
     def step() -> list[float]:
         total, left, counted = ran.run("step", (mindspore.Tensor(np.ones(4, np.float32)),))
-        assert (counted.shape, counted.dtype) == ((1,), mindspore.int32)  # as the graph returns it
+        # as the graph would return it
+        assert (counted.asnumpy().shape, counted.asnumpy().dtype) == ((1,), np.int32)
+        assert (counted.tensor().shape, counted.tensor().dtype) == ((1,), mindspore.int32)
         return [total.asnumpy().item(), left.asnumpy().item()]
 
     ran.write({"left": np.float32(8)})
@@ -99,9 +102,25 @@ def test_the_host_has_the_bits_of_the_kernels(name: str) -> None:
     import mindspore
     from mindspore import ops
 
-    with np.errstate(all="ignore"):
-        ours = [COMPUTED[name](a, b) for a, b in product(SPECIAL, SPECIAL)]
+    compute = kernel(name, DType.BOOL if name in ("Greater", "LessEqual") else DType.FLOAT32)
+    ours = [compute(a, b) for a, b in product(SPECIAL.tolist(), SPECIAL.tolist())]
     numbers = [mindspore.Tensor(number) for number in SPECIAL]
-    kernel = getattr(ops, name)()
-    theirs = [kernel(a, b).asnumpy() for a, b in product(numbers, numbers)]
-    np.testing.assert_array_equal(np.array(ours), np.array(theirs), strict=True)
+    theirs = np.array([getattr(ops, name)()(a, b).asnumpy() for a, b in product(numbers, numbers)])
+    np.testing.assert_array_equal(np.array(ours, theirs.dtype), theirs, strict=True)
+    assert all(np.isnan(a) or a == np.float32(a) for a in ours)
+
+
+def test_what_has_no_place_in_a_type_overflows_as_its_memory_does() -> None:
+    assert kernel("Add", DType.INT32)(2**31 - 1, 1) == -(2**31)
+    assert kernel("Mul", DType.INT64)(2**62, 4) == 0
+    assert kernel("Mul", DType.FLOAT32)(3e38, 2.0) == np.inf
+    assert kernel("Add", DType.FLOAT32)(1.0, 2.0**-30) == 1.0
+    assert kernel("Select", DType.FLOAT32)(True, 1.0, 2.0) == 1.0
+
+
+def test_a_number_of_the_host_has_the_shape_and_type_of_its_result() -> None:
+    number = HostNumber(3, TensorType(DType.INT64, (1, 1)))
+    assert (number.item(), number.size) == (3, 1)
+    assert number.asnumpy().tolist() == [[3]]
+    assert number.asnumpy().dtype == np.int64
+    assert (number.tensor().shape, str(number.tensor().dtype)) == ((1, 1), "Int64")

@@ -109,6 +109,14 @@ def test_what_the_session_cannot_decide_stays_whole() -> None:
     assert not _divided(_counted(argument="%double"))
 
 
+def test_a_count_in_half_precision_stays() -> None:
+    """The host computes no numbers of this type."""
+    text = COUNTED.replace("CONDITION", "%late").replace("ARGUMENT", "%x").replace("RESULT", CALLED)
+    text = text.replace("DEPENDENT", CALLED.partition(" : ")[2])
+    assert _divided(parse_program(text))
+    assert not _divided(parse_program(text.replace("float32", "float16")))
+
+
 def test_results_that_need_the_switch() -> None:
     assert _divided(_counted(result="%both = Select(%full, %call, %loss) : float32[]"))
     assert not _divided(_counted(result="%both = Add(%call, %loss) : float32[]"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.builders.packing import places
+from boost_compile.ir.core.graph import tensor_type
 from boost_compile.ir.text import parse_program, print_program
 from boost_compile.ir.verify.verifier import verify
 from boost_compile.runtime.lowering import joint_updates, packing
@@ -118,10 +119,11 @@ def scaled(by: str, names: str = "abcdef") -> str:
     return "".join(f"%m{n} = Mul(%g{n}, %{by}) : {TYPES[n]}\n" for n in names)
 
 
-def rows(names: str, multiple: int) -> str:
+def rows(names: str, multiple: int, longer: int = 0) -> str:
     """Each gradient is a part of one row, which is computed of another."""
     begins, end = places((int(np.prod(SHAPES[n])) for n in names), multiple)
-    lines = [f"%row = Tile(%gc, ({end},)) : float32[{5 * end}]"]
+    times = end + longer
+    lines = [f"%row = Tile(%gc, ({times},)) : float32[{5 * times}]"]
     for n, begin in zip(names, begins, strict=True):
         size = int(np.prod(SHAPES[n]))
         lines.append(f"%p{n}.row = Slice(%row, ({begin},), ({size},)) : float32[{size}]")
@@ -205,6 +207,25 @@ def test_what_is_joined_and_that_it_is_right(
         mine, its = (session.step(*batch).raw["loss"].asnumpy() for session in (ours, each))
         assert given.get("result") == "%l" or mine.tobytes() == its.tobytes()
     assert_equal(ours.state(), each.state())
+
+
+@pytest.mark.parametrize(
+    ("before", "slices", "size"),
+    [
+        (rows("abcdef", 16), 0, 5 * 96),
+        (rows("abcdef", 16, longer=128), 0, 5 * (96 + 128)),
+        (rows("abcdef", 16, longer=129), 1, 96),
+        (rows("abcdef", 1), 6, 96),
+        (rows("abcdef", 16) + "\n%s = Slice(%row, (96,), (3,)) : float32[3]", 2, 96),
+    ],
+)
+def test_a_row_is_taken_with_some_room_at_its_end(before: str, slices: int, size: int) -> None:
+    """Unless it has much of it, or parts of others there."""
+    result = "%m" if "%s =" in before else "%loss"
+    before += "\n%m = ReduceSum(%s, (), false, false) : float32[]" if result == "%m" else ""
+    graph = lowered(program_with(before=before, gradients=SCALED, result=result))["step"].graph
+    assert Counter(node.op.name for node in graph)["Slice"] == slices
+    assert {tensor_type(node.operand(0)).size for node in graph if node.op.name == "ApplyMomentum"} == {size}
 
 
 def test_a_product_that_others_take_stays() -> None:

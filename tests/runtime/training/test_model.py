@@ -101,7 +101,9 @@ def test_the_cell_returns_loss_overflow_and_scale_in_every_step(exported, name, 
     cell, session = bc.Session(program).cell, bc.Session(program)
     found = []
     for batch in CASES[name].batches(4):
-        loss, overflow, scale = values(cell(*batch))
+        returned = cell(*batch)
+        assert all(isinstance(value, ms.Tensor) for value in returned)  # as MindSpore's callbacks take them
+        loss, overflow, scale = values(returned)
         result = session.step(*batch)
         assert (loss, overflow) == (result.loss, False)
         found.append(scale)
