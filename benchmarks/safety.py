@@ -106,11 +106,13 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "measured and scaled all gradients where they lay, and nothing else, took 1.16 of a step of the GPT, 1.07 of "
         "LeNet, 1.08 of resnet18 and 1.04 of mobilenet_v2 (2026-11-28, behind updates of each weight by itself). "
         "Gradients that a graph returns, for the host to measure and scale, and that another takes, cost more: 1.38 "
-        "of a step of the GPT, 1.20 of LeNet, 1.18 of resnet18, with nothing done to them. Two things were tried "
-        "before and gained nothing: a finite test by one product with a vector in the place of two (29 µs by two "
-        "and 30 by one for 4,096 elements, 40 and 41 for 16,384, 272 and 1,066 for 262,144); one product of all "
-        "gradients, taken apart for updates of each. No kernel of MindSpore was found that adds up squares faster "
-        "than 0.5 ns an element; numpy's `dot` takes 0.15 in the same process.",
+        "of a step of the GPT, 1.20 of LeNet, 1.18 of resnet18, with nothing done to them. Three things were tried "
+        "and gained nothing: a finite test by one product with a vector in the place of two (29 µs by two and 30 by "
+        "one for 4,096 elements, 40 and 41 for 16,384, 272 and 1,066 for 262,144); one product of all gradients, "
+        "taken apart for updates of each; squares as a product of eight columns (0.5 ns an element in a graph by "
+        "itself on 2026-11-28, where one column took 1.1, and squares and sums of rows 0.6; in steps of resnet18 and "
+        "mobilenet_v2 the three were alike). No kernel of MindSpore was found that adds up squares faster than 0.5 ns "
+        "an element; numpy's `dot` takes 0.15 in the same process.",
     ]
     return "\n".join(lines)
 
