@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
-from ..ir.analysis.training.stages import GradientPath
+from ..ir.analysis.training.stages import CENTRALIZE, GradientPath
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import reduce_mean
 from ..ir.core.errors import PassError
@@ -37,7 +37,7 @@ class LowerGradientCentralization(Pass):
     """
 
     name = "lower-gradient-centralization"
-    at_stage = "centralize"
+    at_stage = CENTRALIZE
     preserves = False
 
     def needs(self, program: Program) -> Sequence[str]:
@@ -62,9 +62,9 @@ class LowerGradientCentralization(Pass):
                     chosen.append(path)
                 else:
                     missed[path.weight] = reason
-            effects = [Effects(owner) for owner in dict.fromkeys(p.at("centralize").graph for p in chosen) if owner]
+            effects = [Effects(owner) for owner in dict.fromkeys(p.at(CENTRALIZE).graph for p in chosen) if owner]
             for path in chosen:
-                put(path, "centralize", partial(_centralized, tags[path.weight]))
+                put(path, CENTRALIZE, partial(_centralized, tags[path.weight]))
                 done[path.weight] = None
             for fx in effects:
                 fx.commit()
@@ -88,7 +88,7 @@ def _axes(variable: StateVariable) -> tuple[int, ...]:
 
 
 def _reason_against(path: GradientPath) -> str | None:
-    if path.has("centralize"):
+    if path.has(CENTRALIZE):
         return "its gradient is centralized already"
     if not path.is_sum:
         return "updated from several gradients one after the other, or joined by the cell itself"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import to_numpy
 from ...ir.core.graph import Constant, Graph, Node, State, Value, tensor_type
+from ...ir.core.primitives import Family, named
 from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import result_value
 from .measures import is_constant
@@ -41,7 +42,7 @@ COMPUTED: Mapping[str, Callable[..., Any]] = {
 }
 """Primitives on numbers, with the bits of MindSpore's kernels once their results are rounded (:func:`kernel`). Of these
 kernels Minimum and Maximum give the second operand where either is NaN. (A quotient by zero has other bits.)"""
-_ROUNDED = ("Add", "Sub", "Mul")
+_ROUNDED = named(Family.SUM, Family.DIFFERENCE, Family.PRODUCT)
 """Those whose results may have no place in the type of their operands."""
 _STORED: Mapping[DType, Any] = {DType.FLOAT32: c_float, DType.INT32: c_int32, DType.INT64: c_int64, DType.BOOL: None}
 """By the types of numbers that the host computes: what rounds one, or lets it overflow, as memory of the type would."""

@@ -46,7 +46,7 @@ from .anatomy import TrainingAnatomy, anatomy
 from .gradient_sources import JUDGING
 from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
-from .stages import GradientPath, Point
+from .stages import CENTRALIZE, GradientPath, Point
 
 PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
 """What passes a gradient on as it is."""
@@ -198,7 +198,7 @@ class _Walk:
         if name == "AllReduce":
             return "all-reduce"
         if name == "Centralization" or (name == "Sub" and self._removes_mean(node, values)):
-            return "centralize"
+            return CENTRALIZE
         if name in _CLIPPING:
             return "clip"
         if name in _SCALING and not self._is_step(node, weight):

@@ -12,8 +12,10 @@ from ...core.graph import Graph, Use, Value
 
 RANK_CLIP = "rank-clip"
 """The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
+CENTRALIZE = "centralize"
+"""The stage at which a gradient loses its mean over some axes."""
 STAGES = (
-    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", "centralize"),
+    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", CENTRALIZE),
     "update",
 )
 """The stages of a gradient on its way to the weight, in the order in which they must stand."""
