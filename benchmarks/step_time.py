@@ -24,13 +24,14 @@ WHOLE = (
     "effect-chain-minimization,common-subexpression-elimination,dead-code-elimination",
     ACCUMULATE,
     f"gradient-accumulation{{steps={N},split=fused}}",
+    "lower-gradient-centralization",
 )
 PASSES = (
     "overflow-check",
     "overflow-check{policy=skip-micro}",
     "loss-scale",
     "clip-gradients",
-    "tag-gradient-centralization,lower-gradient-centralization",
+    "lower-gradient-centralization",
 )
 GROUPS = 4
 FROZEN = tuple(f"gradient-freeze{{groups={GROUPS},strategy=[{k}],after=repeat}}" for k in range(1, GROUPS))

@@ -31,6 +31,7 @@ from . import (
     packing,
     predication,
     reciprocal,
+    row_means,
     seeds,
     self_products,
     shares,
@@ -45,7 +46,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant
 LOWERINGS: tuple[Lowering, ...] = (
     shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, dropping, host_scalars, half_state, broadcasting, transposing, late_casts,
+    reciprocal, predication, dropping, host_scalars, half_state, row_means, broadcasting, transposing, late_casts,
     packing, joint_updates, norm_as_test, self_products, finite_test, clearing, staggering,
     *FOR_ANY_GRAPH,
 )  # fmt: skip

@@ -121,12 +121,31 @@ def test_what_clipping_rounds_is_left_behind_a_mean() -> None:
     change = make_change(probe, Promises(tuple(parse_pipeline(passes))), {"w"})
     assert change is not None
     given = {"g": np.array([[1.0, 2.0, 3.0], [0.01, 1.0, 0.02]], np.float32)}
-    directions = {"g": np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]])}
-    exact, moved = change(given, {}), change(given, {}, directions)
+    noise = {"g": np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]]) * 1e-12}
+    exact, moved = change(given, {}), change(given, {}, noise)
     assert not exact["g"][0].any()
     off = np.abs(moved["g"] - exact["g"])
     assert (off[0] > 1e-8).all()
-    assert off.max() < 1e-7
+    assert off.max() < 2e-7  # eight units of 0.05, twice, and their mean
+
+
+def test_what_a_mean_rounds_reaches_elements_without_a_gradient() -> None:
+    """Weights of a convolution at the edge of small maps have none. The mean of their row, added up in any order, is
+    all that they get."""
+    probe: Any = SimpleNamespace(gradients=[SimpleNamespace(name=n, weights=(n,)) for n in ("w", "free", "half")])
+    change = make_change(probe, Promises(tuple(parse_pipeline("lower-gradient-centralization"))), {"w", "half"})
+    assert change is not None
+    rows = np.array([[0.0, 0.0, 3.0], [0.0, 0.0, 3e-4], [0.0, 0.0, 0.0]], np.float32)
+    given = {"w": rows, "free": rows, "half": rows.astype(np.float16)}
+    signs = np.array([[1.0, -1.0, 1.0]] * 3)
+    for direction in (1.0, -1.0):
+        noise = dict.fromkeys(given, direction * signs * [0.0, 0.0, 1e-30])
+        off = {n: (g - change(given, {})[n]) for n, g in change(given, {}, noise).items()}
+        assert (np.sign(off["w"][:2]) == direction * signs[:2]).all()
+        np.testing.assert_allclose(np.abs(off["w"][:2]), [[8 * 2.0**-23] * 3, [8e-4 * 2.0**-23] * 3], rtol=0.3)
+        assert not off["w"][2].any()
+        assert not off["free"].any()
+        assert not off["half"].any(), "added up in float32, which float16 does not show"
 
 
 def test_frozen_weights_have_no_part_in_a_norm() -> None:

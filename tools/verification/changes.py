@@ -40,14 +40,14 @@ def make_change(
     if not (clips or centralizes or frozen):
         return None
 
-    def change(given: Values, _: Values, directions: Values | None = None) -> Values:
+    def change(given: Values, _: Values, noise: Values | None = None) -> Values:
         given = without(probe, given, frozen)
         for by, limit in clips:
             given = clipped(probe, given, by, limit, frozen)
         if centralizes:
-            if clips and directions is not None:
-                given = rounded(given, directions)
-            given = centralized(probe, given, tagged)
+            if clips and noise is not None:
+                given = rounded(given, noise)
+            given = centralized(probe, given, tagged, noise)
         return given
 
     return change
@@ -97,20 +97,28 @@ def clipped(probe: Probe, given: Values, by: str, limit: float, frozen: Collecti
     return out
 
 
-def rounded(given: Values, directions: Values) -> Values:
+def rounded(given: Values, noise: Values) -> Values:
     """Off by what clipping rounds: where all of a row is clipped, only this is left when its mean is taken away."""
     return {
-        n: (g + directions[n] * NOISE * np.finfo(g.dtype).eps * np.abs(g).max(initial=0.0)).astype(g.dtype)
+        n: (g + np.sign(noise[n]) * NOISE * np.finfo(g.dtype).eps * np.abs(g).max(initial=0.0)).astype(g.dtype)
         for n, g in given.items()
     }
 
 
-def centralized(probe: Probe, given: Values, tagged: Collection[str]) -> Values:
-    """Without the mean over all axes but the first."""
+def centralized(probe: Probe, given: Values, tagged: Collection[str], noise: Values | None = None) -> Values:
+    """Without the mean over all axes but the first. With ``noise``: off by what this mean rounds, in the order in which
+    it is added up. All that an element without a gradient gets is the mean, and such an element has no noise."""
     out = dict(given)
     for slot in probe.gradients:
         if slot.weights[0] in tagged:
             g = given[slot.name]
-            mean = g.mean(axis=tuple(range(1, g.ndim)), keepdims=True, dtype=np.float64)
-            out[slot.name] = (g - mean).astype(g.dtype)
+            axes = tuple(range(1, g.ndim))
+            left = g - g.mean(axis=axes, keepdims=True, dtype=np.float64)
+            if noise is not None:
+                unit = np.finfo(
+                    np.float32 if g.dtype.itemsize < 4 else g.dtype
+                ).eps  # passes add up in float32 at least
+                size = np.abs(g).mean(axis=axes, keepdims=True, dtype=np.float64)
+                left += np.copysign(NOISE * unit * size, noise[slot.name])
+            out[slot.name] = left.astype(g.dtype)
     return out

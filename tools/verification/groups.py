@@ -57,8 +57,8 @@ class ParameterGroups(Property):
             apart = set()
         base = make_change(c.reference.probe, c.promises, set())
 
-        def change(given: Values, state: Values, directions: Values | None = None) -> Values:
-            out = dict(given if base is None else base(given, state, directions))
+        def change(given: Values, state: Values, noise: Values | None = None) -> Values:
+            out = dict(given if base is None else base(given, state, noise))
             done: set[str] = set()
             for slot in c.reference.probe.gradients:
                 weight = slot.weights[0]

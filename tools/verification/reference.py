@@ -24,9 +24,10 @@ Values = dict[str, np.ndarray]
 
 class Change(Protocol):
     """The change of the averaged gradients by passes (by gradient), given the state: clipping, centralization.
-    ``directions``: where each element of what is changed twice goes, up or down, by what the first change rounds."""
+    ``noise``: by what the given gradients are off; the signs, those of zeros too, say where each element goes by what
+    the changes round, up or down."""
 
-    def __call__(self, given: Values, state: Values, directions: Values | None = None, /) -> Values: ...
+    def __call__(self, given: Values, state: Values, noise: Values | None = None, /) -> Values: ...
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,13 @@ class Reference:
         after = self.update(before, batches[-1], changed)
 
         def moved() -> tuple[Values, ...]:
-            noise = self._noise(state, batches[0], magnitudes)
+            floor = self._noise(state, batches[0], magnitudes)
             found = []
             for direction in (1.0, -1.0):
-                given = {n: (g + direction * noise[n]).astype(g.dtype) for n, g in averaged.items()}
+                noise = {n: direction * floor[n] for n in averaged}
+                given = {n: (g + noise[n]).astype(g.dtype) for n, g in averaged.items()}
                 if change is not None:
-                    given = change(given, before, {n: direction * np.sign(noise[n]) for n in given})
+                    given = change(given, before, noise)
                 found.append(self.update(before, batches[-1], given))
             return tuple(found)
 
