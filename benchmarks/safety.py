@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from boost_compile.ir.analysis.cost.running_order import is_kernel
@@ -19,11 +20,14 @@ from boost_compile.ir.core.types import tensor
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.runtime.lowering.context import Context
 from boost_compile.runtime.lowering.lower import lower
+from mindspore import amp, ops
 
 import boost_compile as bc
+from benchmarks.native_step import native, seconds
 from benchmarks.sessions import seconds_a_step
 from benchmarks.tables import table
 from benchmarks.turns import FEWEST, MOST, in_turns, milliseconds, ratio
+from tests.cells.zoo import Scaled
 from tests.conftest import export_once, zoo_folder
 from tests.networks import CASES
 
@@ -33,22 +37,43 @@ PIPELINES = ("overflow-check", "loss-scale", "clip-gradients", ALL)
 STEPS = 6
 
 
-def _ratios(name: str) -> list[str]:
-    """The step of the source in milliseconds, its gradients with their elements, what each pipeline takes by it."""
-    source = bc.load(str(export_once(name, zoo_folder())))
+class Safe(Scaled):
+    """MindSpore's own way to all three: its cell with a dynamic loss scale, and its function that clips."""
+
+    def construct(self, *inputs):
+        loss = self.network(*inputs)
+        gradients = self.scaled_gradients(loss, self.scale_sense, inputs)
+        overflow = self.process_loss_scale(ops.logical_not(amp.all_finite(gradients)))
+        if not overflow:
+            self.optimizer(ops.clip_by_global_norm(gradients, 1.0))
+        return loss, overflow, self.scale_sense
+
+
+def _ratios(name: str) -> tuple[list[str], list[str]]:
+    """A row of each table: what each pipeline takes by the source, and by MindSpore's own cells."""
+    source, case = bc.load(str(export_once(name, zoo_folder()))), CASES[name]
     programs = [source, *(bc.compile(source, pipeline) for pipeline in PIPELINES)]
     sessions = [bc.Session(program) for program in (*programs, _scaled(source))]
-    batches = CASES[name].batches(STEPS)
-    base, *others = in_turns([partial(seconds_a_step, session, batches) for session in sessions])
+    cells = [native(case), native(replace(case, wrap=Safe))]
+    batches = case.batches(STEPS)
+    ours = [partial(seconds_a_step, session, batches) for session in sessions]
+    *taken, plain, safe = in_turns([*ours, *(partial(seconds, cell, batches) for cell in cells)])
+    base, *others = taken
+    every = others[PIPELINES.index(ALL)]
     sizes = [tensor_type(node.operand(i)).size for node, i in _takers(source)]
     kernels = [_kernels(program) for program in (programs[0], programs[-1])]
-    return [
+    costs = [
         name,
         milliseconds(base),
-        milliseconds(others[PIPELINES.index(ALL)]),
+        milliseconds(every),
         f"{len(sizes)}, of {sum(sizes):,} elements",
         *(f"{ratio(turns, base):.2f} ({min(turns) / min(base):.2f})" for turns in others),
         f"{kernels[0]} to {kernels[1]}",
+    ]
+    return costs, [
+        name,
+        milliseconds(plain),
+        *(f"{ratio(*two):.2f}" for two in ((safe, plain), (every, plain), (every, safe))),
     ]
 
 
@@ -80,6 +105,7 @@ def _kernels(program: bc.Program) -> int:
 def run(networks: Sequence[str] = NETWORKS) -> str:
     head = ["network", "step of the source", "step with all three", "gradients", *PIPELINES[:-1], "all three"]
     head += ["a product alone", "kernels"]
+    costs, by_cells = zip(*map(_ratios, networks), strict=True)
     lines = [
         "Time of a step of a compiled program by a step of the source, without accumulation: the median ratio of "
         f"{FEWEST} to {MOST} turns of {STEPS} steps, all of a network in turns in one process, and in brackets that of "
@@ -88,7 +114,15 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "all gradients to 1. *A product alone*: the source with each gradient multiplied by a number, as any clip must "
         "do. *Kernels*: those of the source and of all three, without those behind a Switch.",
         "",
-        *table(head, [_ratios(name) for name in networks]),
+        *table(head, costs),
+        "",
+        "The same turns by MindSpore's own cells: `nn.TrainOneStepCell`, and with all three "
+        "`nn.TrainOneStepWithLossScaleCell`, with `amp.all_finite` and `ops.clip_by_global_norm`:",
+        "",
+        *table(
+            ["network", "TrainOneStepCell", "MindSpore's with all three, by it", "ours, by it", "ours by MindSpore's"],
+            by_cells,
+        ),
         "",
         "What is left of the cost, by MindSpore's profiler: on two cores the runtime starts one kernel after the "
         "other, so each kernel more takes 3 to 5 µs beside its work, wherever it stands. Small gradients are joined "

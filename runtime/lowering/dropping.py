@@ -7,9 +7,10 @@ are the same, but for numbers below 1.2e-38, which some of MindSpore's threads r
 
 from __future__ import annotations
 
+from ...ir.analysis.effects.state_access import state_behind
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.builders.nodes import Nodes
-from ...ir.core.graph import Graph, Node, State, Value, tensor_type
+from ...ir.core.graph import Graph, Node, Value, tensor_type
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ...ir.core.wording import counted
@@ -51,7 +52,10 @@ def _drops(node: Node, context: Context) -> bool:
 
 
 def _accumulates(user: Node, i: int, context: Context) -> bool:
-    state = user.operand(0) if user.op.name == "AssignAdd" and i == 1 else None
-    if not isinstance(state, State) or state.name not in context.program.state:
+    """Whether a value is added to an accumulator, or in the last graph of a cycle to what one holds."""
+    if user.op.name not in ("Add", "AssignAdd"):
+        return False
+    state = state_behind(user.operand(1 - i))
+    if state is None or state.name not in context.program.state:
         return False
     return context.program.state[state.name].role == "accumulator"
