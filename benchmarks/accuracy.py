@@ -84,9 +84,8 @@ MindSpore {mindspore.__version__} on CPU, numpy {numpy.__version__}.
 difference divided by how far training moved it, beyond one unit in the last place of the stored value. N is the number
 of micro-batches. {exact} of {len(rows)} rows are equal in every bit of every parameter after one cycle.
 
-The others are of two cases. `gpt_tied_momentum_decay` adds the two summands of a tied weight's gradient and its weight
-decay in another order. `mlp_half_weights` has float16 weights, of which one unit in the last place is 5e-4 to 1e-3 of
-the value; its gradients are added up in float32 here, in float16 natively. Networks with dropout draw other random
+The others are of one case. `mlp_half_weights` has float16 weights, of which one unit in the last place is 5e-4 to 1e-3
+of the value; its gradients are added up in float32 here, in float16 natively. Networks with dropout draw other random
 numbers and are left out; their tests are statistical.
 
 Repeat with `python -m benchmarks.accuracy`.

@@ -72,6 +72,8 @@ class Conditions:
         truth = self.truth(forms[0])
         if truth is not None:
             return truth
+        if self.terms.shapes[forms[0]] == ():
+            return forms[0]
         made = self._made(t, forms)
         if forms[0] in self.tests:
             self.tests.setdefault(made, self.tests[forms[0]])

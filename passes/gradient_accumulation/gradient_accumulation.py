@@ -24,16 +24,18 @@ from ..step.split import Cut, find_cut
 from ..step.step import the_step
 from .graphs import SCOPE, accumulate
 from .plan import Kept, Plan, fixed_gradients
+from .summands import join_summands
 
 
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
 
     The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
-    and backward and adds every gradient to its accumulator (state ``accum.<weight>``). The update side starts from the
-    mean of the accumulators and clears them. It keeps everything that it does to a gradient (all-reduce, unscaling,
-    clipping, weight decay). So this happens once a cycle, on the mean. What else the update side takes of forward or
-    backward (a loss that a condition asks) is kept in state ``carry.<node>``, as the last micro-batch left it.
+    and backward and adds every gradient to its accumulator (state ``accum.<weight>``); a weight that is used in several
+    places has one too, for the sum. The update side starts from the mean of the accumulators and clears them. It keeps
+    everything that it does to a gradient (all-reduce, unscaling, clipping, weight decay). So this happens once a cycle,
+    on the mean. What else the update side takes of forward or backward (a loss that a condition asks) is kept in state
+    ``carry.<node>``, as the last micro-batch left it.
 
     ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
     times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
@@ -83,7 +85,10 @@ class GradientAccumulation(Pass):
             parts = network_parts(step)
         if asks_for_overflow(step):  # for those who ask the parts of the step for its loss scale
             name_results(program, step)
-        plan = self._plan(program, anatomy(step, parts))
+        found = anatomy(step, parts)
+        if join_summands(found):
+            found = anatomy(step)
+        plan = self._plan(program, found)
         before = len(step)
         accumulate(program, plan)
         return self._report(plan, before, program.graphs)

@@ -75,3 +75,11 @@ def test_tests_for_finite_values_are_noted(terms: Terms) -> None:
     each = conditions.of(terms.make(("op", "IsFinite", 0, ()), (x,), (3,)), [x], [{}])
     whole = conditions.of(terms.make(("op", "ReduceAll", 0, ()), (int(each),), ()), [int(each)], [{}])
     assert conditions.tests == {each: x, whole: x}
+
+
+def test_a_test_of_one_number_is_no_other_behind_a_conjunction_of_its_elements(terms: Terms) -> None:
+    x, conditions = terms.make(("state", "x"), (), ()), Conditions(terms, {}, [], [])
+    one = conditions.of(terms.make(("op", "IsFinite", 0, ()), (x,), ()), [x], [{}])
+    whole = conditions.of(terms.make(("op", "ReduceAll", 0, ()), (int(one),), ()), [int(one)], [{}])
+    assert whole == one
+    assert conditions.tests == {one: x}

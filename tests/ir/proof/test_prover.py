@@ -278,6 +278,23 @@ def test_dropped_micro_batches_are_cases_of_their_own(split: str) -> None:
     assert any("where some are kept" in v.detail for v in found.verdicts)
 
 
+def test_a_weight_may_be_one_number(here: Path) -> None:
+    """A temperature, say. The test of its gradient is one with that of all its elements."""
+    text = TWO.replace("TESTS", STEP + "%wa = Depend(%na, %l)\n%wb = Depend(%nb, %m)")
+    lines = (
+        text.replace("%y: float32[2]", "%y: float32[]").replace("float32[2]<3.0, 4.0>", "float32[]<3.0>").splitlines()
+    )
+    numbers = ("%m =", "%q =", "%gb =", "%more =")
+    lines = [line.replace("float32[2]", "float32[]") if line.strip().startswith(numbers) else line for line in lines]
+    one = '%all = ReduceSum(%one, (), false, false) : float32[] primal {forward_unique_id = "4"}'
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("%gb ="))
+    lines[at : at + 1] = [one, lines[at].replace("%one", "%all")]
+    Path("original.ir").write_text("\n".join(lines))
+    original = bc.load("original.ir")
+    found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=2},overflow-check{policy=skip-micro}"))
+    assert found.proved, show(found.proof) or found.objection
+
+
 def test_a_divisor_that_is_off_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     real = accumulation.declare_divisor
 
