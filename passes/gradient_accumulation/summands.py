@@ -11,6 +11,7 @@ adds a weight decay, MindSpore makes one AddN of both sums, on the update side::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
@@ -40,14 +41,13 @@ def _places(found: TrainingAnatomy, summands: Collection[Node]) -> set[Node]:
     with the same gradient (the two biases of a recurrent cell) have a place each."""
     uses = [update_uses(summand, found.parts) for summand in summands]
     places = {user for of in uses for user, _ in of}
-    if any(len(of) != len(places) or {user for user, _ in of} != places for of in uses):
+    if any(Counter(user for user, _ in of) != Counter(places) for of in uses):
         return set()
     return places if all(map(_is_added, places)) else set()
 
 
 def _is_added(place: Node) -> bool:
-    takers = [user for user in place.uses if user.op.name != "UpdateState"]
-    return place.op.name == "MakeTuple" and len(takers) == 1 and takers[0].op.name == "AddN"
+    return place.op.name == "MakeTuple" and all(user.op.name in ("AddN", "UpdateState") for user in place.uses)
 
 
 def _join(graph: Graph, places: Sequence[Node], summands: Collection[Node]) -> None:

@@ -115,9 +115,7 @@ def centralized(probe: Probe, given: Values, tagged: Collection[str], noise: Val
             axes = tuple(range(1, g.ndim))
             left = g - g.mean(axis=axes, keepdims=True, dtype=np.float64)
             if noise is not None:
-                unit = np.finfo(
-                    np.float32 if g.dtype.itemsize < 4 else g.dtype
-                ).eps  # passes add up in float32 at least
+                unit = np.finfo(np.result_type(g.dtype, np.float32)).eps  # halves are added up in float32
                 size = np.abs(g).mean(axis=axes, keepdims=True, dtype=np.float64)
                 left += np.copysign(NOISE * unit * size, noise[slot.name])
             out[slot.name] = left.astype(g.dtype)

@@ -74,6 +74,7 @@ def test_tests_for_finite_values_are_noted(terms: Terms) -> None:
     x, conditions = terms.make(("state", "x"), (), (3,)), Conditions(terms, {}, [], [])
     each = conditions.of(terms.make(("op", "IsFinite", 0, ()), (x,), (3,)), [x], [{}])
     whole = conditions.of(terms.make(("op", "ReduceAll", 0, ()), (int(each),), ()), [int(each)], [{}])
+    assert whole != each
     assert conditions.tests == {each: x, whole: x}
 
 
