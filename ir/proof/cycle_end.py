@@ -127,7 +127,7 @@ def judge(
     wanted, mine = reals(), reals()
     for term in (*expected.mean.states.values(), *expected.mean.result):
         wanted.form(term)
-    for term in (*found.states.values(), *found.result):
+    for term in (*(t for name, t in found.states.items() if name not in sides.monitors), *found.result):
         mine.form(term)
     decided = {t for truth in scenario.truths for t in (truth, *leaves(sides.terms, truth))}  # of the last micro-batch
     tests = tests_of(sides.terms, mine, decided.union(wanted.conditions.tests), pure=False)

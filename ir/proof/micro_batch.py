@@ -44,7 +44,8 @@ def micro_batch(
     ``before``: what states hold, where that is known."""
     terms, program = sides.terms, sides.program
     reals = sides.reals(expected.opaque)
-    forms = [reals.form(t) for t in (*(run.states[name] for name in program.state), *run.result)]
+    judged = [run.states[name] for name in program.state if name not in sides.monitors]
+    forms = [reals.form(t) for t in (*judged, *run.result)]
     tests = tests_of(terms, reals, (), pure=False)
     if sides.alone and tests is not None and not tests.own.intersection(terms.below(forms)):
         tests = None  # they are tests of the update, which does not come to pass
@@ -64,7 +65,7 @@ def micro_batch(
         growth = {name: _growth(sides, name, run.states[name], reals, before) for name in sides.own}
         for name, added in growth.items():
             left = reals.form(run.states[name]) == sides.start[name]
-            if added is None and not left and program.state[name].role not in ("carried", "monitor"):
+            if added is None and not left and name not in sides.monitors and program.state[name].role != "carried":
                 detail = "a micro-batch changes it, and does not add to it"
                 case.say(STATE, name, UNPROVED, detail, run.states[name])
         grown.append(growth)
@@ -95,7 +96,7 @@ def note(sides: Sides, expected: Expected, batch: MicroBatch, graph: Graph, upda
 def _growth(sides: Sides, name: str, term: int, reals: Reals, before: Mapping[str, int]) -> Polynomial | None:
     """What a micro-batch adds to one of the program's own states; None where it does not add, or only measures."""
     symbol = sides.start[name]
-    if term == symbol or sides.program.state[name].role == "monitor":
+    if term == symbol or name in sides.monitors:
         return None
     p = dict(reals.polynomial(term))
     if sides.alone and reals.form(term) == symbol:

@@ -42,7 +42,7 @@ def compare_own_states(case: Case, adding: Collection[str]) -> None:
             case.say(STATE, name, UNPROVED, detail, form, _by_rule(case, known[0]))
         elif form == before:
             case.say(STATE, name, OWN, "left as it is", term)
-        elif sides.program.state[name].role == "monitor":
+        elif name in sides.monitors:
             case.say(STATE, name, OWN, "measures: nothing else takes it", term)
         elif sides.program.state[name].role == "carried":
             case.say(STATE, name, OWN, "set by each micro-batch", term)

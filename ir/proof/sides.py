@@ -28,10 +28,10 @@ class Sides:
     of a cycle count, and how many are dropped; ``later``: how many are still to come. ``alone``: the micro-batches of a
     cycle whose one graph counts them itself, 0 for programs of several graphs. ``averaged``: whether a cycle takes
     several. ``alike``: the seeds of draws differ between the sides, and do not count. ``own``: the program's own
-    states, ``lacking`` those of the original that it lost on purpose, ``compared`` the others of them; ``moving``:
-    those that the network learns for itself; ``scales``: loss scales; ``weight``: what a micro-batch counts in the
-    mean of its cycle, where not all count alike. ``cycles``: where the program is a variant of
-    one, the state that counts cycles."""
+    states, and ``monitors`` those of them that only measure; ``lacking`` those of the original that it lost on purpose,
+    ``compared`` the others of them; ``moving``: those that the network learns for itself; ``scales``: loss scales;
+    ``weight``: what a micro-batch counts in the mean of its cycle, where not all count alike. ``cycles``: where the
+    program is a variant of one, the state that counts cycles."""
 
     def __init__(self, original: Program, program: Program, terms: Terms, cycles: str):
         self.original, self.program, self.terms, self.cycles = original, program, terms, cycles
@@ -46,6 +46,7 @@ class Sides:
         self.lacking = formulas.gone(original, program)
         self.compared = [name for name in original.state if name not in self.lacking]
         self.own = [name for name in program.state if name not in original.state]
+        self.monitors = {name for name, variable in program.state.items() if variable.role == "monitor"}
         self.moving = self._moved_by_network()
         self.scales = {
             self.symbol(name)

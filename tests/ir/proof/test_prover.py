@@ -278,8 +278,17 @@ def test_dropped_micro_batches_are_cases_of_their_own(split: str) -> None:
     assert any("where some are kept" in v.detail for v in found.verdicts)
 
 
-def test_a_weight_may_be_one_number(here: Path) -> None:
-    """A temperature, say. The test of its gradient is one with that of all its elements."""
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "gradient-accumulation{steps=2},overflow-check{policy=skip-micro}",
+        "monitor",
+        "monitor,gradient-accumulation{steps=2},overflow-check",
+    ],
+)
+def test_a_weight_may_be_one_number(pipeline: str, here: Path) -> None:
+    """A temperature, say. The test of its gradient is one with that of all its elements, and a monitor's decides
+    nothing."""
     text = TWO.replace("TESTS", STEP + "%wa = Depend(%na, %l)\n%wb = Depend(%nb, %m)")
     lines = (
         text.replace("%y: float32[2]", "%y: float32[]").replace("float32[2]<3.0, 4.0>", "float32[]<3.0>").splitlines()
@@ -291,7 +300,7 @@ def test_a_weight_may_be_one_number(here: Path) -> None:
     lines[at : at + 1] = [one, lines[at].replace("%one", "%all")]
     Path("original.ir").write_text("\n".join(lines))
     original = bc.load("original.ir")
-    found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=2},overflow-check{policy=skip-micro}"))
+    found = bc.prove(original, bc.compile(original, pipeline))
     assert found.proved, show(found.proof) or found.objection
 
 
