@@ -173,7 +173,7 @@ def train_accumulated(case: Case | str, cycles: Sequence[Sequence[Batch]], reduc
     states: list[State] = []
     gradients: list[State] = []
     for cycle in cycles:
-        losses.append([float(accumulate(*tensors(batch)).asnumpy()) for batch in cycle])
+        losses.append([float(accumulate(*tensors(batch)).asnumpy().mean()) for batch in cycle])  # of rows, their mean
         divisor = len(cycle) if reduction == "mean" else 1
         gradients.append({w.name: s.asnumpy() / divisor for w, s in zip(weights, sums, strict=True)})
         update(ms.Tensor(divisor, ms.float32))
