@@ -36,7 +36,8 @@ class ClipGradients(Pass):
 
     The pass clips the gradients after averaging and unscaling, before weight decay. It does so once a cycle, whatever
     the order in which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their
-    update.
+    update. Finite ones of 1e19 and more have squares that float32 does not hold: their norm is infinite, and the update
+    takes zeros (``report_norm`` shows it).
 
     With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them over ranks, as
     MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``). The update then takes a mean of
