@@ -5,6 +5,7 @@ The graph is one of `tests/synthetic.py` whose state lies in sparse files, one f
 named, mapped and carried through every pass, none of it takes space. The model of communication is alpha-beta: a
 message of n bytes takes alpha + n / beta seconds.
 
+    python -m benchmarks.scaling              # all of it
     python -m benchmarks.scaling passes       # the graph compiled
     python -m benchmarks.scaling ranks        # what a rank holds and receives, with the optimizer dealt out
     python -m benchmarks.scaling largest      # the largest graph for a rank's memory
@@ -259,6 +260,9 @@ def communication_rows(n: float, weights: int, messages: int) -> list[list[str]]
     return rows
 
 
+PARTS = ("passes", "ranks", "largest", "model")
+
+
 def run(part: str) -> str:
     held = ["slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"]
     algorithms = ["ring, buckets", "halving, buckets", "ring, each tensor alone", "AdaSum"]
@@ -280,4 +284,5 @@ def run(part: str) -> str:
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1]))
+    for part in sys.argv[1:] or PARTS:
+        print(run(part))

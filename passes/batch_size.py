@@ -17,7 +17,8 @@ class BatchSize(Pass):
 
     The pass follows the batch from the inputs through every node. If it cannot follow or change a node, it raises an
     error that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors
-    in derivatives of means follow. ``constants`` decides about numbers that nothing proves.
+    in derivatives of means follow. ``constants`` decides about numbers that nothing proves: ones that may be the batch
+    size, and integers 0, n, 2n, … that may number its samples (the gradient of TopK has such).
 
     Changes training: a step sees another number of samples.
 
@@ -33,7 +34,7 @@ class BatchSize(Pass):
     inputs: tuple[str, ...] = option((), help="which inputs hold the batch; without it all of the first one's size")
     constants: str = option(
         "refuse",
-        help="the meaning of a number that may be the batch size but need not be",
+        help="the meaning of numbers that may be the batch size, or number samples, but need not",
         choices=("refuse", "batch", "literal"),
     )
 

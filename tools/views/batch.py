@@ -21,7 +21,8 @@ def batch_lines(view: Analysed) -> Iterator[str]:
     scalars = batch_scalars(view.graph, batch, network_parts(view.graph), "refuse")
     sites: dict[Node, dict[int, str]] = {}
     for (user, i), axes in batch.constants.items():
-        sites.setdefault(user, {})[i] = f"grows on {_label(axes)}"
+        step = batch.steps.get((user, i))
+        sites.setdefault(user, {})[i] = f"grows on {_label(axes)}" + (f" by {step}" if step else "")
     for (user, i), count in scalars.counts.items():
         sites.setdefault(user, {})[i] = f"is {_count(count, size)}"
     if view.chosen is None:

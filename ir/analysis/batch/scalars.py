@@ -88,6 +88,12 @@ class _Search:
         for node in self.nodes:
             if self.parts.get(node) == BACKWARD:
                 self._backward(node)
+        if self.doubtful != "batch":
+            for (node, i), step in self.batch.steps.items():
+                self.found.stuck[node] = (
+                    f"its constant operand {i} is 0, {step}, {2 * step}, … along the batch: that may number the "
+                    "samples or not. constants=batch goes on with all such numbers"
+                )
         return self.found
 
     def _count(self, value: float) -> int:

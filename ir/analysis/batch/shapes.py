@@ -15,7 +15,7 @@ from .sweep import Analysis, Label, shape_of
 SHAPE_OPERAND: Mapping[str, int] = {
     "Reshape": 1, "BroadcastTo": 1, "Conv2DBackpropInput": 2, "Conv2DTranspose": 2, "StridedSliceGrad": 1, "Zeros": 0,
     "Ones": 0, "FillV2": 0, "FillScalar": 0, "UniformReal": 0, "StandardNormal": 0, "AvgPool3DGrad": 0,
-    "AdaptiveAvgPool2DGrad": 1, "Slice": 2, "SliceGrad": 3,
+    "AdaptiveAvgPool2DGrad": 1, "Slice": 2, "SliceGrad": 3, "ScatterNd": 2,
     "UpsampleBilinear2DGrad": 1, "Conv3DBackpropInput": 2,
 }  # fmt: skip
 """Which operand is the shape of the result, or at least has its extent on axes that hold the batch."""
@@ -93,6 +93,37 @@ def _grow_broadcast(a: Analysis, node: Node, axes: Axes) -> None:
 def _grow_fill(a: Analysis, node: Node, axes: Axes) -> None:
     if not isinstance(node.operand(0), Constant):
         raise Stuck(f"{site(node)} has a computed shape")
+
+
+def _scatter(a: Analysis, node: Node) -> Label:
+    """Zeros, to which updates are added where indices say. The indices may number samples, or classes that all samples
+    share: where samples have to be, who takes the result says (:func:`_grow_scatter`)."""
+    places, depth = _places(node)
+    at = a.of(node, 0)
+    if places in at:
+        raise Stuck("the numbers of one index hold the batch")
+    updates = a.of(node, 1)
+    both = joined(at, {k: s for k, s in updates.items() if k < places})
+    if both:
+        a.demand(node, 0, both)
+        a.demand(node, 1, {**updates, **both})
+    return {k - places + depth: s for k, s in updates.items() if k >= places}
+
+
+def _grow_scatter(a: Analysis, node: Node, axes: Axes) -> None:
+    if not isinstance(node.operand(2), Constant):
+        raise Stuck(f"{site(node)} has a computed shape")
+    places, depth = _places(node)
+    if not all(k < depth for k in axes):
+        a.demand(node, 1, {**a.of(node, 1), **{k - depth + places: s for k, s in axes.items() if k >= depth}})
+    elif not a.of(node, 0):
+        raise Stuck(f"{site(node)} puts nothing of the batch where it would have to grow with it")
+
+
+def _places(node: Node) -> tuple[int, int]:
+    """How many axes the indices of a ScatterNd have, and how many axes of its result each of them names."""
+    *axes, depth = shape_of(node.operand(0).type)
+    return len(axes), depth
 
 
 def _elements(node: Node) -> list[tuple[int, ...]]:
@@ -219,6 +250,13 @@ def _slice_grad(a: Analysis, node: Node) -> Label:
     return axes
 
 
+def _grow_slice_grad(a: Analysis, node: Node, axes: Axes) -> None:
+    moves, whole, _ = slice_axes(node)
+    if not set(axes) <= whole & set(moves):
+        raise Stuck(f"%{node.name} (StridedSliceGrad) is the gradient of a part of what would have to grow")
+    a.demand(node, 0, {moves[k]: s for k, s in axes.items()})
+
+
 def _padded(node: Node) -> set[int]:
     """The axes that a padding makes longer."""
     if node.op.name == "Pad":
@@ -294,6 +332,7 @@ SHAPE_RULES: dict[str, Callable[[Analysis, Node], Label]] = {
     "StridedSliceGrad": _slice_grad,
     "Slice": _unless(_cut, "it takes a part of the batch"),
     "SliceGrad": _plain_slice_grad,
+    "ScatterNd": _scatter,
     **dict.fromkeys(_PADS, _unless(_padded, "it pads the batch")),
     "Roll": _unless(_moved_along(2), _ELSEWHERE),
     "ReverseV2": _unless(_moved_along(1), _ELSEWHERE),
@@ -305,8 +344,10 @@ SHAPE_GROWS: dict[str, Callable[[Analysis, Node, Axes], None]] = {
     "Tile": _grow_tile,
     "BroadcastTo": _grow_broadcast,
     "StridedSlice": _grow_slice,
+    "StridedSliceGrad": _grow_slice_grad,
     "Concat": _grow_concat,
     "Stack": _grow_stack,
     "Slice": _grow_unless(_cut, "takes a part of"),
     "Pad": _grow_unless(_padded, "pads"),
+    "ScatterNd": _grow_scatter,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.attributes import TensorValue
 from ...core.data import to_numpy
@@ -20,6 +20,9 @@ from ...core.types import TensorType, TupleType, Type, is_monad
 from ...core.wording import counted
 from ..functions.closures import Closures
 from .spans import NONE, Axes, Span, Stuck, joined
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Label = Any
 """The axes of a tensor; of a tuple, a tuple of labels (or NONE: none of its elements holds the batch); LOST behind a
@@ -32,12 +35,14 @@ _MOST_SWEEPS = 64
 @dataclass(slots=True)
 class Batch:
     """The findings. ``labels`` by value, without those that hold no batch; ``constants``: the axes that a tensor
-    constant must have at this use (node, operand); ``ends``: the axes of a StridedSlice whose end is the batch's;
+    constant must have at this use (node, operand), and ``steps`` by how much integers that begin with 0 grow along that
+    axis, which may number the samples; ``ends``: the axes of a StridedSlice whose end is the batch's;
     ``stuck``: the nodes that cannot be rewritten, with the reason."""
 
     size: int
     labels: dict[Value, Label] = field(default_factory=dict)
     constants: dict[Site, Axes] = field(default_factory=dict)
+    steps: dict[Site, int] = field(default_factory=dict)
     ends: dict[Node, set[int]] = field(default_factory=dict)
     stuck: dict[Node, str] = field(default_factory=dict)
 
@@ -201,15 +206,30 @@ class Analysis:
             if value.type.shape[axis] != span.extent(self.size):
                 raise Stuck(f"its constant operand {i} ({value.type}) does not have the batch's extent on axis {axis}")
             array = to_numpy(value.type, value.data)
-            first = array.take([0], axis=axis)
-            if (array != first).any():
+            if (array == array.take([0], axis=axis)).all():
+                continue
+            step = _step(array, axis) if len(axes) == 1 else 0
+            if not step:
                 raise Stuck(
                     f"its constant operand {i} ({value.type}) was made for {counted(self.size, 'sample')}: its "
                     "values differ along the batch"
                 )
+            self.found.steps[user, i] = step
         if self.found.constants.get((user, i)) != axes:
             self.found.constants[user, i] = axes
             self.changed = True
+
+
+def _step(array: np.ndarray, axis: int) -> int:
+    """By how much integers that begin with 0 grow along an axis, each by the same, if there are three at least (any two
+    do); else 0."""
+    import numpy as np
+
+    along = np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+    if array.dtype.kind not in "iu" or along.shape[1] < 3:
+        return 0
+    step = int(along[0, 1])
+    return step if step > 0 and (along == np.arange(along.shape[1]) * step).all() else 0
 
 
 def holds(label: Label) -> bool:

@@ -40,7 +40,8 @@ class Rewrite:
                 except Stuck as reason:
                     self.stuck[node] = str(reason)
         for (node, i), axes in batch.constants.items():
-            self._note(node, i, lambda v, axes=axes: self._grown(v, axes))  # type: ignore[misc]
+            step = batch.steps.get((node, i), 0)
+            self._note(node, i, lambda v, axes=axes, step=step: self._grown(v, axes, step))  # type: ignore[misc]
         for (node, i), count in scalars.counts.items():
             self._note(node, i, lambda v, count=count: self._counted(v, count))  # type: ignore[misc]
 
@@ -150,12 +151,16 @@ class Rewrite:
             return replace(type_, shape=shape)
         return type_
 
-    def _grown(self, value: TensorValue, axes: Axes) -> TensorValue:
+    def _grown(self, value: TensorValue, axes: Axes, step: int) -> TensorValue:
         import numpy as np
 
         array = to_numpy(value.type, value.data)
         for k in axes:
-            array = np.repeat(array.take([0], axis=k), self._extent(axes, k), axis=k)
+            extent = self._extent(axes, k)
+            array = np.repeat(array.take([0], axis=k), extent, axis=k)
+            if step:
+                along = [extent if j == k else 1 for j in range(array.ndim)]
+                array = array + (np.arange(extent) * step).astype(array.dtype).reshape(along)
         _, data = from_numpy(array)
         return TensorValue(replace(value.type, shape=tuple(map(int, array.shape))), data)
 
