@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
-from typing import Any
 
+from ...ir.analysis.convolutions import convolves
 from ...ir.core.errors import RuntimeFailure
-from ...ir.core.graph import Graph, Node
-from ...ir.core.primitives import Family, named
-from ...ir.core.types import TensorType
+from ...ir.core.graph import Graph
 
 log = logging.getLogger("boost_compile")
 
@@ -49,7 +47,7 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
     _check_protobuf(version)
     _warn_of_numpy()
     unset = "ONEDNN_MAX_CPU_ISA" not in os.environ
-    if unset and version.startswith(SLOW_CONVOLUTIONS) and any(_convolves(graph) for graph in graphs):
+    if unset and version.startswith(SLOW_CONVOLUTIONS) and any(map(convolves, graphs)):
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
         late = (
             " Too late for this process if MindSpore ran anything in it before." if "mindspore" in sys.modules else ""
@@ -63,29 +61,6 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") != "0":
         os.environ["MS_COMPILER_CACHE_ENABLE"] = "0"
         log.warning("set MS_COMPILER_CACHE_ENABLE=0: the compile cache can return the graph of another program.")
-
-
-def _convolves(graph: Graph) -> bool:
-    """Whether it holds a convolution that such a oneDNN is slow at: forward or to the input. Gradients of weights are
-    matrix products to it."""
-    kinds = named(Family.CONVOLUTION, Family.TRANSPOSED_CONVOLUTION)
-    return any(node.op.name in kinds and node.num_operands > 1 and not _is_product(node) for node in graph.all_nodes())
-
-
-def _is_product(node: Node) -> bool:
-    """Whether such a oneDNN takes a convolution for a product: one point, of every pixel, without edges and groups."""
-    filters = node.operand(1).type
-    if not isinstance(filters, TensorType) or any(size != 1 for size in filters.shape[2:]):
-        return False
-    ones = ("stride", "strides", "group", "groups")
-    edges = ("pad", "pad_list")
-    return all(n == 1 for n in _numbers(node, ones, 1)) and not any(_numbers(node, edges, 0))
-
-
-def _numbers(node: Node, names: Iterable[str], default: int) -> Iterator[Any]:
-    for name in names:
-        value = node.attributes.get(name, default)
-        yield from value if isinstance(value, tuple) else (value,)
 
 
 def numpy_mismatch() -> str | None:

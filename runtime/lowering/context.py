@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from ...ir.analysis.convolutions import convolves
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.rewrite.ranks.dealing import Deal, deal
@@ -41,6 +42,11 @@ class Context:
     """Whether whoever runs the graphs can say where the memory of states is."""
     arenas: Arenas = field(default_factory=Arenas)
     """Those that graphs use."""
+
+    @cached_property
+    def convolves(self) -> bool:
+        """Whether the program holds convolutions for which oneDNN goes without AVX-512."""
+        return any(map(convolves, self.program.graphs.values()))
 
     @cached_property
     def shared(self) -> set[str]:

@@ -47,7 +47,7 @@ def applies(graph: Graph, context: Context) -> bool:
 def run(graph: Graph, context: Context) -> str:
     tested = 0
     for group in _groups(graph):
-        _measure(graph, group)
+        _measure(graph, group, context)
         tested += len(group)
     graph.sort()
     return f"{counted(tested, 'big gradient')} tested by the sum of their squares"
@@ -102,15 +102,15 @@ def _pays(graph: Graph, group: Sequence[_Measured]) -> bool:
     return saved > len(graph.states) * _STATE
 
 
-def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
+def _measure(graph: Graph, group: Sequence[_Measured], context: Context) -> None:
     wholes = conjunctions_of(graph)
     raw, by = [m.raw[0] for m in group], group[0].raw[1]
     scope = group[0].chain[-1].scope
     n = Nodes(graph, scope)
-    total = _squares(graph, raw, scope)
+    total = _squares(graph, raw, context, scope)
     finite = n.op("IsFinite", total)
     unscaled = total if by is None else n.op("Mul", n.op("Mul", total, by), by)
-    sure, exact = _sure(graph), _exact(graph, raw, by, scope)
+    sure, exact = _sure(graph), _exact(graph, raw, by, context, scope)
     given = [*raw, *([] if by is None else [by])]
     branches = [n.op("Partial", graph.reference(sure), unscaled), n.op("Partial", graph.reference(exact), *given)]
     closure = n.op("Switch", finite, *branches)
@@ -125,8 +125,8 @@ def _measure(graph: Graph, group: Sequence[_Measured]) -> None:
             _forget(graph, m.value, answer)
 
 
-def _squares(graph: Graph, values: Sequence[Value], scope: str) -> Value:
-    terms = [added_squares(graph, value, scope=scope) for value in values]
+def _squares(graph: Graph, values: Sequence[Value], context: Context, scope: str) -> Value:
+    terms = [added_squares(graph, value, context, scope=scope) for value in values]
     return terms[0] if len(terms) == 1 else graph.create("AddN", [graph.create("MakeTuple", terms)], scope=scope)
 
 
@@ -138,14 +138,14 @@ def _sure(graph: Graph) -> Graph:
     return function
 
 
-def _exact(graph: Graph, raw: Sequence[Value], by: Value | None, scope: str) -> Graph:
+def _exact(graph: Graph, raw: Sequence[Value], by: Value | None, context: Context, scope: str) -> Graph:
     """A function that unscales gradients, adds up their squares and tests all their elements."""
     function = graph.add_function("measured")
     values: list[Value] = [function.add_input(v.name, TensorType(DType.FLOAT32, tensor_type(v).shape)) for v in raw]
     if by is not None:
         number = function.add_input("by", TensorType(DType.FLOAT32, ()))
         values = [function.create("Mul", [value, number], scope=scope) for value in values]
-    both = [_squares(function, values, scope), all_finite(function, values, scope=scope)]
+    both = [_squares(function, values, context, scope), all_finite(function, values, scope=scope)]
     function.result = function.create("MakeTuple", both)
     return function
 
