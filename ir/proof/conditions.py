@@ -72,7 +72,7 @@ class Conditions:
         truth = self.truth(forms[0])
         if truth is not None:
             return truth
-        if self.terms.shapes[forms[0]] == ():
+        if self.terms.shapes[forms[0]] == ():  # of one element
             return forms[0]
         made = self._made(t, forms)
         if forms[0] in self.tests:
