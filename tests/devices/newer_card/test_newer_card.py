@@ -48,6 +48,7 @@ def prepared(machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_network_trains_through_the_shims_on_the_part_that_is_carried(prepared: Path, machine: Path) -> None:
     """As on the machine: by the script, from the folder, with the steps that test a card."""
     size = sum(path.stat().st_size for path in (prepared / "site").rglob("*") if path.is_file())
