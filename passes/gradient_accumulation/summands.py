@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.builders.nodes import Nodes
 from ...ir.core.graph import Graph, Node
 from ...ir.core.inference import infer
+from ...ir.core.names import BACKWARD_ID
 from ..step.crossings import update_uses
-
-SCOPE = "Gradients/gradient-accumulation"
-"""What stands in it is backward."""
+from .graphs import SCOPE
 
 
 def join_summands(found: TrainingAnatomy) -> bool:
@@ -53,9 +53,10 @@ def _is_added(place: Node) -> bool:
 def _join(graph: Graph, places: Sequence[Node], summands: Collection[Node]) -> None:
     first = places[0]
     ordered = [value for value in first.operands if value in summands]
+    n = Nodes(graph, SCOPE, {BACKWARD_ID: f"{SCOPE}.{first.name}"})
     with graph.inserting_before(first):
-        both = graph.create("MakeTuple", ordered, scope=SCOPE)
-        total = graph.create("AddN", [both], scope=SCOPE, sources=ordered)
+        both = n.op("MakeTuple", *ordered)
+        total = n.linked(graph.create("AddN", [both], scope=SCOPE, sources=ordered))
     for place in places:
         rest = [value for value in place.operands if value not in summands]
         at = next(i for i, value in enumerate(place.operands) if value in summands)
