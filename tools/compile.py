@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..ir.core.program import Program
     from ..passes.framework.base import Pass
     from ..passes.framework.instrumentation import Instrumentation
+    from .compile_report import Outcome
     from .proof.run import Proved
     from .verification.report import Verification
 
@@ -245,81 +246,100 @@ def _selection(names: tuple[str, ...]) -> bool | tuple[str, ...]:
 
 
 def _compile(job: Job, pipeline: Asked) -> None:
-    import warnings
-
-    from ..passes.framework.manager import NoMatchWarning, compile_program
-    from .compile_report import Outcome, print_report, print_statistics, print_times, to_json
-    from .doctor.examination import certain_findings
+    """Reads, compiles, writes, checks what was written, and reports; each phase is timed."""
+    from .compile_report import Outcome
 
     if job.input is None:
         raise click.UsageError("INPUT is missing: which MindIR file or program is to be compiled?")
-    passes, asked, target = pipeline.passes, pipeline.asked, pipeline.target
-    seconds: dict[str, float] = {}
     output, emit = job.destination()
     if output == "-" and job.as_json:
         raise click.UsageError("'-o -' and --json both want stdout: name a file")
     if output != "-":
         check_output(output, (job.input, job.config), force=job.force)
     cli.pause_collector()
+    seconds: dict[str, float] = {}
+    source = _source(job, job.input, pipeline.target, seconds)
+    if job.memory_budget is not None:
+        with _timed(seconds, "memory plan"):
+            planned = _planned(job, source, pipeline.passes if pipeline.asked else [])
+        pipeline = replace(pipeline, passes=planned, asked=True)
+    with _timed(seconds, "passes, verification and dumps"):
+        program = _compiled(job, source, pipeline)
+    _warn(job, source, program, pipeline)
+    if job.print_lowered:
+        cli.print_lowered(program, program.target, annotations=job.annotations)
+    with _timed(seconds, "write"):
+        _write(program, output, emit, job.annotations)
+    verification = proved = None
+    if job.verify:
+        with _timed(seconds, "verification"):
+            verification = _verified(job, source, program, output)
+    if job.prove:
+        with _timed(seconds, "proof"):
+            proved = _proved(source, program, job.input, output)
+    outcome = Outcome(source, program, job.input, output, emit, pipeline.passes, pipeline.asked, seconds)
+    _report(job, outcome, verification, proved)
+    _conclude(job, output, verification, proved)
+
+
+def _source(job: Job, path: str, target: str | None, seconds: dict[str, float]) -> Program:
+    """The training program that INPUT is, or that is made of the forward program there."""
     with _timed(seconds, "read"):
-        source = cli.read_program(job.input, job.dimensions)
+        source = cli.read_program(path, job.dimensions)
         if target:
             source.target = target
     if job.differentiates():
         with _timed(seconds, "differentiation"):
             source = _differentiated(job, source)
-    if job.memory_budget is not None:
-        with _timed(seconds, "memory plan"):
-            passes, asked = _planned(job, source, passes if asked else []), True
-    with _timed(seconds, "passes, verification and dumps"), warnings.catch_warnings():
+    return source
+
+
+def _compiled(job: Job, source: Program, pipeline: Asked) -> Program:
+    import warnings
+
+    from ..passes.framework.manager import NoMatchWarning, compile_program
+
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMatchWarning)  # the report says it
-        program = compile_program(
+        return compile_program(
             source,
-            passes,
+            pipeline.passes,
             verify_each=job.verify_each,
             allow_no_match=job.allow_no_match,
             instrumentation=job.instrumentation(source),
-            target=target,
+            target=pipeline.target,
         )
-    if target is None and not job.silent:
-        _note_missing_kernels(program)
-    if not job.silent:
-        for finding in certain_findings(source):
-            click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
-    if job.print_lowered:
-        cli.print_lowered(program, program.target, annotations=job.annotations)
-    with _timed(seconds, "write"):
-        _write(program, output, emit, job.annotations)
-    verification = None
-    if job.verify:
-        with _timed(seconds, "verification"):
-            verification = _verified(job, source, program, output)
-    proved = None
-    if job.prove:
-        from .prove import prove
 
-        with _timed(seconds, "proof"):
-            proved = prove(source, program, job.input, output, store=True)
-    outcome = Outcome(source, program, job.input, output, emit, passes, asked, seconds)
+
+def _warn(job: Job, source: Program, program: Program, pipeline: Asked) -> None:
+    from .doctor.examination import certain_findings
+
+    if job.silent:
+        return
+    if pipeline.target is None:
+        _note_missing_kernels(program)
+    for finding in certain_findings(source):
+        click.echo(f"Warning: {cli.safe(str(finding))}", err=True)
+
+
+def _report(job: Job, outcome: Outcome, verification: Verification | None, proved: Proved | None) -> None:
+    from .compile_report import print_report, print_statistics, print_times, to_json
+
     if job.time_passes:
         print_times(outcome)
     if job.pass_statistics:
         print_statistics(outcome)
     if job.as_json:
-        more: dict[str, Any] = {} if verification is None else {"verification": verification.to_json()}
+        document = to_json(outcome)
+        if verification is not None:
+            document["verification"] = verification.to_json()
         if proved is not None:
             from .proof.run import to_json as proof_json
 
-            more["proof"] = proof_json(proved)
-        cli.print_json({**to_json(outcome), **more})
+            document["proof"] = proof_json(proved)
+        cli.print_json(document)
     elif not job.quiet:
         print_report(outcome)
-    if proved is not None and (not job.silent or not proved.proved):
-        _show_proof(proved, stderr=job.silent or output == "-")
-    if verification is not None:
-        _conclude(verification, output, silent=job.silent)
-    if proved is not None and not proved.proved:
-        raise click.exceptions.Exit(1)
 
 
 def _note_missing_kernels(program: Program) -> None:
@@ -376,10 +396,10 @@ def _verified(job: Job, source: Program, program: Program, output: str) -> Verif
         return run(source, program, job.input, output, store=True, progress=shown)
 
 
-def _show_proof(found: Proved, *, stderr: bool) -> None:
-    from .proof.table import print_proof
+def _proved(source: Program, program: Program, path: str, output: str) -> Proved:
+    from .prove import prove
 
-    print_proof(found, cli.console(stderr=stderr))
+    return prove(source, program, path, output, store=True)
 
 
 def _prove_after(source: Program, p: Pass, program: Program) -> None:
@@ -395,13 +415,18 @@ def _prove_after(source: Program, p: Pass, program: Program) -> None:
         raise Error(f"after pass '{p.name}': {found.verdict()}\n  {first}")
 
 
-def _conclude(found: Verification, output: str, *, silent: bool) -> None:
-    """Prints the verification; exit status 1 if it does not hold."""
-    from .verification.table import print_verification
+def _conclude(job: Job, output: str, verification: Verification | None, proved: Proved | None) -> None:
+    """Prints proof and verification; exit status 1 if one does not hold."""
+    console = cli.console(stderr=job.silent or output == "-")
+    if proved is not None and not (job.silent and proved.proved):
+        from .proof.table import print_proof
 
-    if not silent or not found.verified:
-        print_verification(found, cli.console(stderr=silent or output == "-"))
-    if not found.verified:
+        print_proof(proved, console)
+    if verification is not None and not (job.silent and verification.verified):
+        from .verification.table import print_verification
+
+        print_verification(verification, console)
+    if (proved is not None and not proved.proved) or (verification is not None and not verification.verified):
         raise click.exceptions.Exit(1)
 
 

@@ -60,15 +60,6 @@ def test_frozen_weights_are_told_from_a_rate_of_zero(exported: Callable[[str], P
     assert bc.verify(original, program, bisect=False).result("frozen weights").status == PASSED
 
 
-def test_groups_are_judged_where_a_warm_up_lets_weights_move(exported: Callable[[str], Path]) -> None:
-    original = bc.load(str(exported("mlp_adam_weight_decay_warmup")))
-    program = bc.compile(original, "parameter-groups{match=[*.weight],lr_factor=0.5}")
-    assert bc.verify(original, program, bisect=False).result("parameter groups").status == PASSED
-    wrong = bc.compile(original, "parameter-groups{match=[*.weight],lr_factor=0.25}")
-    wrong.pipeline = program.pipeline
-    assert bc.verify(original, wrong, bisect=False).result("parameter groups").status != PASSED
-
-
 def test_the_derivative_knows_the_scale_of_the_training_cell(exported: Callable[[str], Path]) -> None:
     """TrainOneStepCell with sens takes its gradients from 1024 times the loss that it returns."""
     reference = Reference(bc.load(str(exported("mlp_sens"))))

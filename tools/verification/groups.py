@@ -11,7 +11,7 @@ from .changes import make_change
 from .context import Context, NotApplicable, Property, moved
 from .promises import GROUPS, SCHEDULE, covers
 from .proximal import proximal_update
-from .reference import Cycle, Values
+from .reference import Change, Cycle, Values
 from .report import EXACT, Deviation, Result
 from .schedule import rates_of
 from .tolerance import Expected, deviation
@@ -30,45 +30,19 @@ class ParameterGroups(Property):
     promise = "weights of a group get its learning rate and decay, the others keep theirs"
 
     def check(self, c: Context) -> Result:
-        if not c.promises.having(GROUPS):
-            raise NotApplicable("the pipeline has no parameter-groups")
-        if not c.grouped:
-            raise NotApplicable("the groups change neither learning rate nor decay")
-        c.needs_update()
-        if c.tagged:
-            raise NotApplicable("gradients are centralized behind the decay")
         factors, decays = self._given(c)
-        proximal = proximal_update(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
-        if proximal is not None:
-            raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
+        self._needs(c, factors)
         scheduled = bool(c.promises.having(SCHEDULE))
         start = c.scheduled(c.reference.initial) if scheduled else c.moving(sorted(c.grouped))[0]
         if scheduled and not any(start[name].any() for name in rates_of(c.base)):
             raise NotApplicable("the learning rate of the first update is zero")
         batches = c.micro_batches(0)
-        plain = c.expected(start, batches)
-        old, apart = self._own_decay(c, plain)
+        old, apart = self._own_decay(c, c.expected(start, batches))
         unknown = sorted(n for n in c.grouped if decays[n] is not None and n not in old)
         if unknown:
             raise NotApplicable(f"the optimizer keeps nothing that shows by what it decays '{unknown[0]}'")
-        if any(name in apart and decays[name] is not None for name in c.grouped):
-            decays = {n: None if n in apart else d for n, d in decays.items()}
-        else:
-            apart = set()
-        base = make_change(c.reference.probe, c.promises, set())
-
-        def change(given: Values, state: Values, noise: Values | None = None) -> Values:
-            out = dict(given if base is None else base(given, state, noise))
-            done: set[str] = set()
-            for slot in c.reference.probe.gradients:
-                weight = slot.weights[0]
-                decay = decays.get(weight)
-                if weight not in done and decay is not None:
-                    g = out[slot.name]
-                    out[slot.name] = (g + (decay - old.get(weight, 0.0)) * state[weight]).astype(g.dtype)
-                done.add(weight)
-            return out
-
+        apart = {n for n in apart & set(c.grouped) if decays[n] is not None}
+        change = _decaying(c, {n: d - old[n] for n, d in decays.items() if d is not None and n not in apart})
         wanted = c.reference.cycle(start, batches, reduction=c.promises.reduction, change=change)
         c.subject.restart()
         if not scheduled:
@@ -76,24 +50,35 @@ class ParameterGroups(Property):
         ran = c.subject.cycle(batches)
         if not ran.last.updated:
             raise NotApplicable("the cycle overflows with this data")
-        deviations: list[Deviation] = [EXACT]
         written = {name for graph in c.base.graphs.values() for name in own_writes(graph).values()}
         bounded = sorted(name for name in c.grouped if name in written and factors[name] != 1)
+        deviations = [EXACT]
         for name in c.reference.trained:
             weight = c.reference.serves(name)
             if weight not in c.grouped or name in bounded or name not in ran.state:
                 continue
-            factor = factors[weight]
-            candidates = [_judge(name, ran.state, wanted.expected, factor if name == weight else 1.0)]
-            if name != weight and factor != 1:
-                candidates.append(_judge(name, ran.state, wanted.expected, factor))
             if name == weight and weight in apart:
-                candidates = [_along(name, ran.state, wanted.expected, start[name], factor)]
-            deviations.append(min(candidates, key=lambda d: d.excess))
+                deviations.append(_along(name, ran.state, wanted.expected, start[name], factors[weight]))
+            else:
+                deviations.append(_scaled(name, ran.state, wanted.expected, factors[weight], is_slot=name != weight))
         detail = counted(len(c.grouped), "weight")
         if bounded:
             detail += f", but for the steps of {counted(len(bounded), 'weight')} that the cell writes by itself besides"
         return self.verdict(deviations, detail, shown=moved(wanted, sorted(c.grouped)))
+
+    @staticmethod
+    def _needs(c: Context, factors: dict[str, float]) -> None:
+        """Raises NotApplicable where no cycle could show what the groups do."""
+        if not c.promises.having(GROUPS):
+            raise NotApplicable("the pipeline has no parameter-groups")
+        if not c.grouped:
+            raise NotApplicable("the groups change neither learning rate nor decay")
+        c.needs_update()
+        if c.tagged:
+            raise NotApplicable("gradients are centralized behind the decay")
+        proximal = proximal_update(c.base) if any(f not in (0.0, 1.0) for f in factors.values()) else None
+        if proximal is not None:
+            raise NotApplicable(f"a step of {proximal} is not proportional to its learning rate")
 
     @staticmethod
     def _given(c: Context) -> tuple[dict[str, float], dict[str, float | None]]:
@@ -136,6 +121,27 @@ class ParameterGroups(Property):
             if old.get(weight) == 0.0 and zero[weight].tobytes() != start[weight].tobytes():
                 apart.add(weight)
         return old, apart
+
+
+def _decaying(c: Context, more: dict[str, float]) -> Change:
+    """The promised change of gradients, and behind it ``more`` of each weight added to its gradient."""
+    base = make_change(c.reference.probe, c.promises, set())
+    first = {slot.weights[0]: slot.name for slot in reversed(c.reference.probe.gradients)}
+
+    def change(given: Values, state: Values, noise: Values | None = None) -> Values:
+        out = dict(given if base is None else base(given, state, noise))
+        for weight, by in more.items():
+            g = out[first[weight]]
+            out[first[weight]] = (g + by * state[weight]).astype(g.dtype)
+        return out
+
+    return change
+
+
+def _scaled(name: str, state: Values, expected: Expected, factor: float, *, is_slot: bool) -> Deviation:
+    """The deviation from the step times the factor; a slot may keep the gradient, or the step."""
+    factors = {1.0, factor} if is_slot else {factor}
+    return min((_judge(name, state, expected, by) for by in factors), key=lambda d: d.excess)
 
 
 def _judge(name: str, state: Values, expected: Expected, factor: float) -> Deviation:
