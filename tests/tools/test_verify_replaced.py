@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.stages import Point
 from boost_compile.ir.builders.nodes import Nodes
 from boost_compile.ir.core.graph import Value
-from boost_compile.ir.text import parse_program
 from boost_compile.passes.replace_optimizer import lion, replace_optimizer
 from boost_compile.passes.replace_optimizer.composed import Composed
+from boost_compile.tools.verification import replaced
 from boost_compile.tools.verification.cell_writes import CellWrites
 from boost_compile.tools.verification.replaced import ReplacedOptimizers
 from boost_compile.tools.verification.report import FAILED, PASSED, Result
@@ -111,6 +112,15 @@ def written(source: bc.Program, program: bc.Program) -> Result:
     return next(r for r in found.results if r.name == CellWrites.name)
 
 
+def changed(folder: Path, *changes: tuple[str, str]) -> bc.Program:
+    text = OWN_WRITES.read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "changed.ir").write_text(text, encoding="utf-8")
+    return bc.load(folder / "changed.ir")
+
+
 def lose(program: bc.Program, name: str) -> None:
     """The node of this name, a bound or a copy, does nothing any more."""
     for graph in program.graphs.values():
@@ -132,9 +142,15 @@ def test_a_program_that_has_lost_what_the_cell_does_to_its_weights(pipeline: str
     assert written(source, program).status == FAILED
 
 
-@pytest.mark.parametrize(("node", "said"), [("least", "'w' is not"), ("copied", "'target' is not")])
+@pytest.mark.parametrize(
+    ("node", "said", "of_the_update"),
+    [
+        ("least", "'w' is not", "of 'w' is not what its optimizer makes of it by itself"),
+        ("copied", "'target' is not", "'target' stands still, and the original's updates move it"),
+    ],
+)
 def test_a_pass_that_loses_what_the_cell_does_to_its_weights(
-    monkeypatch: pytest.MonkeyPatch, node: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str, said: str, of_the_update: str
 ) -> None:
     """The pass is given the fault, so the original with the new optimizer has it too."""
     exchange = replace_optimizer._exchange
@@ -145,25 +161,57 @@ def test_a_pass_that_loses_what_the_cell_does_to_its_weights(
         return gone
 
     monkeypatch.setattr(replace_optimizer, "_exchange", losing)
-    source = bc.load(OWN_WRITES)
-    found = written(source, bc.compile(source, LION))
+    source = changed(tmp_path, ("float32[]<0.5>", "float32[]<0.1>"))  # weights are above it
+    found = bc.verify(source, bc.compile(source, LION), bisect=False)
+    assert found.result(CellWrites.name).status == FAILED
+    assert found.result(CellWrites.name).detail.startswith(said)
+    assert found.result(ReplacedOptimizers.name).status == FAILED
+    assert of_the_update in found.result(ReplacedOptimizers.name).detail
+
+
+def test_a_pass_that_changes_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = replace_optimizer._exchange
+
+    def without_seed(program: bc.Program, *rest: Any) -> list[str]:
+        gone: list[str] = exchange(program, *rest)
+        (node,) = (node for graph in program.graphs.values() for node in graph if node.name == "dy")
+        node.replace_uses(node.operand(0))
+        return gone
+
+    monkeypatch.setattr(replace_optimizer, "_exchange", without_seed)
+    found = judged(bc.load(OWN_WRITES), LION)
     assert found.status == FAILED
-    assert found.detail.startswith(said)
+    assert found.detail == "the gradient of 'w' is not the one that the old optimizer was given"
 
 
-def test_a_cell_that_writes_its_weight_before_the_update() -> None:
+def test_a_cell_that_writes_its_weight_before_the_update(tmp_path: Path) -> None:
     """What its optimizer leaves cannot be given, and the report says so."""
-    text = OWN_WRITES.read_text(encoding="utf-8")
     early = "%early = AssignAdd(%w, %w0, %u1) : float32[2,2]\n %u1b = UpdateState(%u1, %early)"
-    source = parse_program(text.replace("%up =", f"{early}\n %up =").replace("0.9>, %u1)", "0.9>, %u1b)"))
-    found = written(source, bc.compile(source, "gradient-accumulation{steps=2}"))
-    assert found.detail.endswith("the training cell writes 'w' by itself before its update")
+    source = changed(tmp_path, ("%up =", f"{early}\n %up ="), ("0.9>, %u1)", "0.9>, %u1b)"))
+    said = "the training cell writes 'w' by itself before its update"
+    assert written(source, bc.compile(source, "gradient-accumulation{steps=2}")).detail.endswith(said)
+    assert f"what the optimizer makes of the gradients is not compared: {said}" in judged(source, LION).detail
 
 
 def test_a_weight_without_a_gradient_is_said_to_be_no_judge(exported: Exported) -> None:
     found = judged(bc.load(exported("stopped_target")), 'replace-optimizer{to="lion{lr=0.01}"}')
     assert found.status == PASSED
     assert "'target.bias' has no gradient, so what its optimizer makes of it is not compared" in found.detail
+
+
+def test_the_worst_weight_of_an_optimizer_is_judged() -> None:
+    def off(wanted: np.ndarray, found: np.ndarray, *_: np.ndarray) -> float:
+        return float(np.abs(wanted - found).max())
+
+    def values(*numbers: float) -> dict[str, np.ndarray]:
+        return {name: np.array([number]) for name, number in zip("abc", numbers, strict=True)}
+
+    judges = replaced._Judges(
+        [replaced._Alone("ab", lambda *_: {}, off), replaced._Alone("c", lambda *_: {}, off)], None
+    )
+    zero = values(0, 0, 0)
+    assert [d.where for d in judges.deviations(values(1, 2, 0), zero, zero, zero)] == ["b", "c"]
+    assert [d.excess for d in judges.deviations(values(3, 2, 1), zero, zero, zero)] == [3, 1]
 
 
 STRAIGHT_THROUGH = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -24,7 +24,7 @@ from .deterministic import without_dropout
 from .given_weights import GivenWeights
 from .optimizers import BOUND, RULES, excess, judged
 from .promises import REPLACE
-from .reference import Reference, Values
+from .reference import Batch, Reference, Values
 from .report import EXACT, PASSED, Deviation, Result
 from .schedule import RATE
 
@@ -49,74 +49,122 @@ class ReplacedOptimizers(Property):
             raise NotApplicable("no pass replaces an optimizer")
         c.needs_forward()
         before_passes = without_dropout(without(c.original, c.promises, c.program.target, REPLACE))
-        old, new = _running(before_passes, c), c.reference
-        reasons = dict[str, None]()
-        if old is None:
-            reasons["the old optimizer does not run here, so what it is given is not compared"] = None
-        groups = _groups(uses, new.probe.weights)
-        moving = {weight for slot in new.probe.gradients for weight in slot.weights}
-        judgeable = {use: [w for w in weights if w in moving] for use, weights in groups.items()}
-        target = c.program.target
-        alone = [_alone(use, weights, before_passes, target) for use, weights in judgeable.items() if weights]
-        judges = [a for a in alone if not isinstance(a, str)]
-        behind, unknown = _behind(judges, before_passes, c)
-        for reason in (*(a for a in alone if isinstance(a, str)), *unknown):
-            reasons[f"what the optimizer makes of the gradients is not compared: {reason}"] = None
-        judges = [] if unknown else judges
+        new, groups = c.reference, _groups(uses, c.reference.probe.weights)
         named = {weight for weights in groups.values() for weight in weights}
-        for weight in sorted(named - moving):
-            reasons[f"'{weight}' has no gradient, so what its optimizer makes of it is not compared"] = None
-        serves = {} if old is None else {n: old.serves(n) for n in old.initial}
-        kept = [n for n, w in serves.items() if w and w not in named and n in new.initial]
-        roles = {n: before_passes.state[n].role for n in serves if n in new.initial and n not in named}
-        beside = [n for n, role in roles.items() if role != "hyperparameter"]
-        follows = {*named, *(n for n, role in roles.items() if role == "statistic")}  # a target network
-        moved = set[str]()
-        state, other, worst = new.initial, {} if old is None else old.initial, EXACT
+        old = _Original.beside(new, before_passes, named, c)
+        judges, reasons = _judges(groups, before_passes, c)
+        if old is None:
+            reasons = ["the old optimizer does not run here, so what it is given is not compared", *reasons]
+        state, worst = new.initial, EXACT
         for number, batch in enumerate(c.batches[:UPDATES], 1):
             gradients = new.micro(state, batch).gradients
             found = totals(new.probe, gradients)
             before, state = state, new.update(state, batch, gradients)
-            wanted = {n: w for judge in judges for n, w in judge.update(number, before, found).items()}
-            if behind is not None and judges:
-                earlier = other or {n: before.get(n, v) for n, v in behind.initial.items()}
-                rounded = {n: w.astype(before[n].dtype) for n, w in wanted.items()}
-                wanted = behind.step(earlier, batch, rounded)
-            if old is not None:
-                given = old.micro(other, batch).gradients
-                taken = totals(old.probe, given)
-                for weight in differing(found, taken, list(taken)):
-                    return self.failed(f"the gradient of '{weight}' is not the one that the old optimizer was given")
-                left = old.update(other, batch, given)
-                for name in differing(state, left, kept):
-                    return self.failed(f"'{name}' serves a weight that no use names, and is updated in another way")
-                moved |= set(differing(left, other, beside))
-                other = {n: state[n] if n in follows else v for n, v in left.items()}
-            for judge in judges:
-                name = max(judge.weights, key=lambda n: judge.off(wanted[n], state[n], before[n], found[n]))
-                off = judge.off(wanted[name], state[name], before[name], found[name])
-                deviation = Deviation(name, off * BOUND, off * BOUND, 0.0, BOUND, 0.0, off)
-                if off > 1:
-                    what = f"update {number} of '{name}' is not what its optimizer makes of it by itself"
+            wanted = judges.wanted(number, batch, before, found, None if old is None else old.state)
+            if old is not None and (what := old.differs(batch, found, state)):
+                return self.failed(what)
+            for deviation in judges.deviations(wanted, state, before, found):
+                if deviation.excess > 1:
+                    what = f"update {number} of '{deviation.where}' is not what its optimizer makes of it by itself"
                     return self.failed(what, deviation)
                 worst = max(worst, deviation, key=lambda d: d.excess)
         detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
-        if kept:
-            detail += f"; {counted(len({serves[n] for n in kept}), 'other weight')} as before"
-        for name in sorted(moved):
+        if old is not None and old.kept:
+            detail += f"; {counted(len(old.others), 'other weight')} as before"
+        for name in sorted(() if old is None else old.moved):
             if not differing(state, new.initial, [name]):
                 return self.failed(f"'{name}' stands still, and the original's updates move it")
         return self.result(PASSED, "; ".join((detail, *reasons)), worst)
 
 
-def _running(original: Program, c: Context) -> Reference | None:
-    """None where the original's own optimizer has no kernels here; it may be replaced for that."""
-    try:
-        reference = Reference(original, c.device)
-        reference.micro(reference.initial, c.batches[0])
-    except RuntimeFailure:
+@dataclass
+class _Original:
+    """The original with its own optimizer, which takes the batches of ``new``. ``named``: the weights of a use."""
+
+    reference: Reference
+    new: Reference
+    named: Collection[str]
+
+    def __post_init__(self) -> None:
+        reference, roles = self.reference, self.reference.roles
+        serves = {n: reference.serves(n) for n in reference.initial if n in self.new.initial}
+        self.kept = [n for n, weight in serves.items() if weight and weight not in self.named]
+        """Weights that no use names, and their slots."""
+        self.others = {serves[n] for n in self.kept}
+        unnamed = [n for n in serves if n not in self.named]
+        self.unnamed = [n for n in unnamed if roles[n] != "hyperparameter"]
+        statistics = (n for n in unnamed if roles[n] == "statistic")  # a target network
+        self.follows = {*self.named, *statistics}
+        """What is taken from the new optimizers, so that both have the same weights in front of every update."""
+        self.state = reference.initial
+        self.moved = set[str]()
+        """What this optimizer's updates moved, beside the weights of the uses."""
+
+    @classmethod
+    def beside(cls, new: Reference, original: Program, named: Collection[str], c: Context) -> _Original | None:
+        """None where the original's own optimizer has no kernels here; it may be replaced for that."""
+        try:
+            reference = Reference(original, c.device)
+            reference.micro(reference.initial, c.batches[0])
+        except RuntimeFailure:
+            return None
+        return cls(reference, new, named)
+
+    def differs(self, batch: Batch, found: Values, state: Values) -> str | None:
+        """Updates too, and says what of the new optimizers' gradients, or of the state behind them, is not as here."""
+        given = self.reference.micro(self.state, batch).gradients
+        taken = totals(self.reference.probe, given)
+        for weight in differing(found, taken, list(taken)):
+            return f"the gradient of '{weight}' is not the one that the old optimizer was given"
+        left = self.reference.update(self.state, batch, given)
+        for name in differing(state, left, self.kept):
+            return f"'{name}' serves a weight that no use names, and is updated in another way"
+        self.moved |= set(differing(left, self.state, self.unnamed))
+        self.state = {n: state[n] if n in self.follows else v for n, v in left.items()}
         return None
-    return reference
+
+
+@dataclass(frozen=True)
+class _Judges:
+    """The new optimizers by themselves. ``behind``: what the training cell does to weights behind its updates."""
+
+    alone: Sequence[_Alone]
+    behind: GivenWeights | None
+
+    def wanted(self, number: int, batch: Batch, before: Values, found: Values, earlier: Values | None) -> Values:
+        """The weights behind an update. ``earlier``: the state of the original in front of it, where it runs."""
+        wanted = {n: w for judge in self.alone for n, w in judge.update(number, before, found).items()}
+        if self.behind is None or not self.alone:
+            return wanted
+        if earlier is None:
+            earlier = {n: before.get(n, v) for n, v in self.behind.initial.items()}
+        return self.behind.step(earlier, batch, {n: w.astype(before[n].dtype) for n, w in wanted.items()})
+
+    def deviations(self, wanted: Values, state: Values, before: Values, found: Values) -> Iterator[Deviation]:
+        """That of the worst weight of each optimizer."""
+        for judge in self.alone:
+            offs = {n: judge.off(wanted[n], state[n], before[n], found[n]) for n in judge.weights}
+            name = max(offs, key=offs.__getitem__)
+            yield Deviation(name, offs[name] * BOUND, offs[name] * BOUND, 0.0, BOUND, 0.0, offs[name])
+
+
+def _judges(groups: Mapping[Pass, list[str]], original: Program, c: Context) -> tuple[_Judges, list[str]]:
+    """What judges the weights of each use, and what is not judged, with the reason."""
+    moving = {weight for slot in c.reference.probe.gradients for weight in slot.weights}
+    judgeable = {use: [w for w in weights if w in moving] for use, weights in groups.items()}
+    target = c.program.target
+    alone = [_alone(use, weights, original, target) for use, weights in judgeable.items() if weights]
+    judges = [a for a in alone if not isinstance(a, str)]
+    behind, unknown = _behind(judges, original, c)
+    reasons = [
+        f"what the optimizer makes of the gradients is not compared: {reason}"
+        for reason in (*(a for a in alone if isinstance(a, str)), *unknown)
+    ]
+    reasons += [
+        f"'{weight}' has no gradient, so what its optimizer makes of it is not compared"
+        for weight in sorted({w for weights in groups.values() for w in weights} - moving)
+    ]
+    return _Judges([] if unknown else judges, behind), list(dict.fromkeys(reasons))
 
 
 @dataclass(frozen=True)
