@@ -88,7 +88,7 @@ def _trace(run: Run, session, folder: Path, values: Values) -> None:
     with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
         for batch in run.batches(ranks)[0][rank]:
             session.step(*batch)
-        session._engine.read(next(iter(session._engine.parameters)))
+        session._engine.memory.read(next(iter(session._engine.parameters)))
     (path,) = traces.rglob("cpu_op_type_info_*.csv")
     with open(path) as file:
         counted = {row["op_type"]: int(row["type_occurrences"]) for row in csv.DictReader(file)}

@@ -73,7 +73,11 @@ class Context:
         variable, piece = self.program.state[name], self.pieces.get(name)
         if piece is not None:
             return int(piece.stop - piece.start) * variable.dtype.itemsize
-        return variable.nbytes if self.holders.get(name, self.rank) == self.rank else 0
+        return variable.nbytes if self.holds(name) else 0
+
+    def holds(self, name: str) -> bool:
+        """Whether this rank holds a state, or a part of it; another one that owns it may hold it alone."""
+        return self.holders.get(name, self.rank) == self.rank
 
     def is_common(self, name: str) -> bool:
         """Whether each rank holds all of a state."""

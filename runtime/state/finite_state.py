@@ -59,7 +59,7 @@ class FiniteState:
             if variable.dtype.is_float
             and variable.role not in CYCLE_ROLES
             and variable.role != "fixed"
-            and engine.holds(name)
+            and engine.context.holds(name)
         }
         self._skips = checks_overflow(program)
         self._never: set[str] = set()
@@ -97,10 +97,10 @@ class FiniteState:
         log.warning("%s. Training goes on, as was asked for.", text)
 
     def _not_finite(self) -> Iterator[str]:
-        return (name for name in self._roles if not is_finite(self._engine.look(name)))
+        return (name for name in self._roles if not is_finite(self._engine.memory.look(name)))
 
     def _count(self, name: str) -> str:
-        array = self._engine.look(name)
+        array = self._engine.memory.look(name)
         bad = int(array.size - np.isfinite(array).sum())
         return f"{bad:,} of {counted(array.size, 'value')} {'is' if bad == 1 else 'are'} NaN or infinite"
 

@@ -131,7 +131,7 @@ def write_saved(
     """
     values = whole_state(engine, exchange, names, exchange.ranks.rank == 0)
     pieces = engine.context.pieces
-    parameters = {name: engine.parameters[name] for name in values if engine.holds(name) and name not in pieces}
+    parameters = {name: engine.parameters[name] for name in values if engine.context.holds(name) and name not in pieces}
     values |= pack_kept(kept)
     if exchange.ranks.size > 1:
         common = {name: value for name, value in values.items() if engine.context.is_common(name)}
@@ -145,8 +145,8 @@ def write_saved(
             own[name] = values[name]
             values[of_all(name)] = own[name]
             values[name] = own[name] / own[name].dtype.type(exchange.ranks.size)
-            parameters[name] = engine.tensor(name, values[name])
-        parameters |= {name: engine.tensor(name, value) for name, value in averaged.items()}
+            parameters[name] = engine.memory.tensor(name, values[name])
+        parameters |= {name: engine.memory.tensor(name, value) for name, value in averaged.items()}
         if own:
             notes = {**notes, RANKS: str(exchange.ranks.size)}
     if exchange.ranks.rank == 0:

@@ -57,7 +57,7 @@ def update_network(
     elsewhere = [name for name in common if theirs[name] is not engine.parameters.get(name)]
     values = whole_state(engine, exchange, [name for name in elsewhere if name not in instead])
     for name in elsewhere:
-        theirs[name].set_data(engine.tensor(name, instead[name] if name in instead else values[name]))
+        theirs[name].set_data(engine.memory.tensor(name, instead[name] if name in instead else values[name]))
     missing = [n for n in theirs if n not in engine.types]
     besides = [n for n in weights if n not in theirs]
     if missing or besides:

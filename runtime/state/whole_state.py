@@ -18,17 +18,19 @@ def whole_state(engine: Engine, exchange: Exchange, names: Iterable[str], wanted
     alone holds some of them, or each a piece; a rank that has not ``wanted`` those gets the others only."""
     asked = list(names)
     context = engine.context
-    found = {name: engine.read(name) for name in asked if engine.holds(name) and name not in context.pieces}
+    found = {
+        name: engine.memory.read(name) for name in asked if engine.context.holds(name) and name not in context.pieces
+    }
     holders = {name: context.holders[name] for name in asked if name in context.holders}
     own = {name: found[name] for name in holders if name in found}
-    like = {name: engine.like(name) for name in holders}
+    like = {name: engine.memory.like(name) for name in holders}
     cut = [name for name in asked if name in context.pieces]
     for name, rank in product(cut, range(context.ranks)):
         part = _part(name, rank)
         holders[part] = rank
-        like[part] = engine.like(name, context.dealt.piece(context.program.state[name].weight, rank))
+        like[part] = engine.memory.like(name, context.dealt.piece(context.program.state[name].weight, rank))
         if rank == context.rank:
-            own[part] = engine.read(name)
+            own[part] = engine.memory.read(name)
     if holders:
         found |= exchange.collect(own, holders, like, wanted)
     if wanted:

@@ -73,7 +73,7 @@ class CellResult:
             return outputs[name]
         # A training cell with a scale of its own returns it where it updates.
         state = self._states.get(name)
-        return mindspore.Tensor(1.0 if state is None else self._engine.read(state), mindspore.float32)
+        return mindspore.Tensor(1.0 if state is None else self._engine.memory.read(state), mindspore.float32)
 
 
 def _single(results: tuple[Any, ...]) -> Any:

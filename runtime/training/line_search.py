@@ -32,7 +32,7 @@ class LineSearch:
         outputs: dict[str, Any] = {}
         judge = self._engine.graphs[self._search.judge]
         for _ in range(self._search.at_most):
-            if not self._engine.read(self._search.pending).item():
+            if not self._engine.memory.read(self._search.pending).item():
                 break
             for inputs in self._kept:
                 self._engine.run(self._search.trial, inputs)

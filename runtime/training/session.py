@@ -410,7 +410,7 @@ class Session:
         drawn = own.check_text(notes[draws.NOTE], saved.origin) if draws.NOTE in notes else None
         position = self._position_from(saved.values, saved.kept)
         scaled = sums_over_ranks(saved, self._engine.context) if isinstance(source, (str, os.PathLike)) else {}
-        self._engine.write(saved.values | scaled)
+        self._engine.memory.write(saved.values | scaled)
         self._position = position
         self.data_position = data_position
         own.resume(drawn)
@@ -441,7 +441,7 @@ class Session:
         same bits on all of them: it names the first such weight and the ranks. All ranks must call it.
         """
         compared = [n for n, v in self.program.state.items() if v.role == "weight" and not v.info.get(LOCAL)]
-        self._exchange.check_equal({name: self._engine.read(name) for name in compared})
+        self._exchange.check_equal({name: self._engine.memory.read(name) for name in compared})
 
     def save(self, path: str | os.PathLike[str], sync: str = "none") -> None:
         """Writes the state, and the place of ``fit`` in the data, to a ``.safetensors`` or ``.ckpt`` file; never leaves
@@ -471,7 +471,7 @@ class Session:
         state = self.program.state
         values = values_of(self.program, self._weights, self._values())
         values = {name: a for name, a in values.items() if state[name].role in ("weight", "statistic")}
-        write_state(path, {name: self._engine.tensor(name, array) for name, array in values.items()}, values)
+        write_state(path, {name: self._engine.memory.tensor(name, array) for name, array in values.items()}, values)
 
     def save_adapter(self, path: str | os.PathLike[str]) -> None:
         """Writes the adapters of a program with ``lora`` alone, and weights that it trains beside them, to a
@@ -532,9 +532,9 @@ class Session:
         """The position as the counting state says, which a checkpoint may have set."""
         count, choice = self.program.schedule.count, self.program.schedule.choice
         if count is not None:
-            self._position = self._position_from({count: self._engine.read(count)})
+            self._position = self._position_from({count: self._engine.memory.read(count)})
         counters = [MONITORED_CYCLES, *(() if choice is None else (choice.state,))]
-        self._resume_cycles({name: self._engine.read(name) for name in counters if name in self._engine.types})
+        self._resume_cycles({name: self._engine.memory.read(name) for name in counters if name in self._engine.types})
 
     def _resume_cycles(self, values: Mapping[str, Any]) -> None:
         choice = self.program.schedule.choice

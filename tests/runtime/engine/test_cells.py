@@ -43,4 +43,4 @@ def test_inputs_of_the_types_of_the_last_run_compile_nothing(monkeypatch: pytest
     engine._runners["twice"].set_train(False)  # another phase, which MindSpore has not compiled
     assert run(3) == [0.0, 2.0, 4.0]
     assert len(asked) == 4
-    assert engine.read("sum") == 6.0
+    assert engine.memory.read("sum") == 6.0

@@ -77,5 +77,5 @@ def test_the_memory_of_an_average_or_a_weight_may_move(moved: str) -> None:
         for name in "ab":
             wanted[f"average.{name}"] = wanted[f"average.{name}"] * np.float32(0.75) + wanted[name] * np.float32(0.25)
         for name, value in wanted.items():
-            np.testing.assert_array_equal(ran.read(name), value, strict=True, err_msg=name)
+            np.testing.assert_array_equal(ran.memory.read(name), value, strict=True, err_msg=name)
     assert part is not None

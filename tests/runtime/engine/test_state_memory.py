@@ -1,4 +1,4 @@
-"""States that an engine clears itself, behind a graph."""
+"""The memory of states: cleared by an engine itself, behind a graph."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_the_memory_of_a_state_may_move() -> None:
 
     def take(added: float) -> float:
         result = ran.run("take", (mindspore.Tensor(np.full(4, added, np.float32)),))[0]
-        assert not ran.read("sum").any()
+        assert not ran.memory.read("sum").any()
         return float(result.asnumpy())
 
     assert take(1) == 4.0
-    ran.write({"sum": np.full(4, 3, np.float32)})
+    ran.memory.write({"sum": np.full(4, 3, np.float32)})
     assert take(1) == 16.0
     assert take(2) == 8.0
     ran.parameters["sum"].set_data(mindspore.Tensor(np.full(4, 7, np.float32)))

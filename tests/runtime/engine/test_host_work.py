@@ -85,16 +85,16 @@ graph @step(%x: float32[4]) -> (total, left, counted) {
         assert (counted.tensor().shape, counted.tensor().dtype) == ((1,), mindspore.int32)
         return [total.asnumpy().item(), left.asnumpy().item()]
 
-    ran.write({"left": np.float32(8)})
+    ran.memory.write({"left": np.float32(8)})
     assert step() == [4.0, 4.0]
     first = ran.run("step", (mindspore.Tensor(np.ones(4, np.float32)),))[1]
     assert step() == [4.0, 1.0]
     assert first.asnumpy() == 2.0  # a result keeps its value
     ran.parameters["left"].set_data(mindspore.Tensor(np.float32(64)))
     assert step() == [4.0, 32.0]
-    assert ran.read("left") == 32.0
-    assert ran.read("count").tolist() == [4]
-    assert ran.read("count").dtype == np.int32
+    assert ran.memory.read("left") == 32.0
+    assert ran.memory.read("count").tolist() == [4]
+    assert ran.memory.read("count").dtype == np.int32
 
 
 @pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "Minimum", "Maximum", "Greater", "LessEqual"])
