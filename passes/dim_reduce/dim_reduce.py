@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
@@ -32,7 +32,7 @@ from ..step.split import forget_unused
 from ..step.tally import cycle_total, declare_tally
 from ..step.update_side import update_effects
 from .subspace import LOSS, PENDING, PREFIX, SCOPE, SHADOW, TRIAL_LOSS, Subspace, begin_search, declare, judge
-from .trial import loss_of, make_trial, return_draws
+from .trial import Trial, loss_of, make_trial, return_draws
 
 
 class DimReduce(Pass):
@@ -75,7 +75,6 @@ class DimReduce(Pass):
         return ["data-parallel"] if program.schedule.search is None and reduces_gradients(program) else []
 
     def run(self, program: Program) -> PassResult:
-        result = self.result()
         _refuse(program)
         used = program.used_state()
         updating = updating_graphs(program)
@@ -86,33 +85,22 @@ class DimReduce(Pass):
         feeding = [program.graphs[n] for n in program.schedule.graphs() if program.graphs[n].inputs]
         _refuse_changes(program, feeding, updating, trained)
         weighted = WEIGHT in program.state
-        shares = [_weight_of(feeding[0])] if weighted else []
-        trial = make_trial(feeding[0], trained, shares)
+        share = _weight_of(feeding[0]) if weighted else None
+        trial = make_trial(feeding[0], trained, [] if share is None else [share])
         from .basis import read_basis  # numpy comes with it
 
         basis = read_basis(self.basis, {n: t.shape for n, t in weights.items()}, self.n_components)
 
         space = Subspace(self.n_components, weights, self.rho, self.gamma, self.alpha, self.sigma, self.max_trials)
         declare(program, space, basis)
-        if program.schedule.count is not None:
-            program.add_state(LOSS, tensor("float32"), "accumulator")
-        for name, state in trial.shadows.items():
-            program.add_state(name, TensorType(tensor_type(state).dtype, tensor_type(state).shape), "carried")
-        for name, type_ in weights.items():  # the loss may not depend on all of them
-            if SHADOW + name not in program.state:
-                program.add_state(SHADOW + name, type_, "carried", weight=name)
+        _declare_sums(program, trial, weights)
         for graph in feeding:
             return_draws(graph, trial.kept)
             if graph not in updating:
                 _add_loss(graph, weighted)
         for graph in updating:
             _begin(program, graph, paths[graph.name], space, weighted)
-        fx = Effects(trial.graph)
-        term = trial.loss
-        if shares:
-            term = weighted_term(trial.graph, term, trial.twin[shares[0]], scope=SCOPE)
-        fx.append("AssignAdd", [trial.graph.state(TRIAL_LOSS, tensor("float32")), term], scope=SCOPE)
-        fx.commit(trial.loss)
+        _add_trial_loss(trial, share)
         program.graphs["trial"] = trial.graph
         program.graphs["judge"] = judge(space)
         program.schedule = replace(
@@ -121,9 +109,14 @@ class DimReduce(Pass):
             search=Search("trial", "judge", PENDING, self.max_trials, tuple(trial.kept)),
         )
         gone = program.drop_state(sorted(used))
+        return self._report(paths[updating[0].name], weights, trial, gone)
 
+    def _report(
+        self, paths: Sequence[GradientPath], weights: Mapping[str, TensorType], trial: Trial, gone: Sequence[str]
+    ) -> PassResult:
+        result = self.result()
         result.matched = result.changed = len(weights)
-        for path in paths[updating[0].name]:
+        for path in paths:
             for stage in ("weight-decay", "centralize"):
                 if path.has(stage):
                     result.miss(path.weight, f"its {stage} was part of the optimizer, which is replaced")
@@ -142,6 +135,27 @@ class DimReduce(Pass):
             f"gone, and {counted(len(gone), 'state')} of it"
         )
         return result
+
+
+def _declare_sums(program: Program, trial: Trial, weights: Mapping[str, TensorType]) -> None:
+    """The states of a cycle's sum of losses, and of what trials start from."""
+    if program.schedule.count is not None:
+        program.add_state(LOSS, tensor("float32"), "accumulator")
+    for name, state in trial.shadows.items():
+        program.add_state(name, TensorType(tensor_type(state).dtype, tensor_type(state).shape), "carried")
+    for name, type_ in weights.items():  # the loss may not depend on all of them
+        if SHADOW + name not in program.state:
+            program.add_state(SHADOW + name, type_, "carried", weight=name)
+
+
+def _add_trial_loss(trial: Trial, share: Value | None) -> None:
+    """``share``: the weight of a micro-batch, in the graph that the trial was made of."""
+    fx = Effects(trial.graph)
+    term = trial.loss
+    if share is not None:
+        term = weighted_term(trial.graph, term, trial.twin[share], scope=SCOPE)
+    fx.append("AssignAdd", [trial.graph.state(TRIAL_LOSS, tensor("float32")), term], scope=SCOPE)
+    fx.commit(trial.loss)
 
 
 def _refuse(program: Program) -> None:
