@@ -14,7 +14,8 @@ from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ...ir.rewrite.evaluation import Evaluation, evaluation, loss_node
 from ..data.data_check import Column, check_columns
-from ..data.sources import NamedArrays, columns_by_input, micro_batch_size, named_arrays
+from ..data.sources import NamedArrays, column_of, columns_by_input, micro_batch_size, named_arrays
+from ..state.finite_state import FiniteState
 from .metrics import BY_CLASS, LOSS, METRICS
 
 _SAMPLES = 64
@@ -25,6 +26,7 @@ class Predicting(Protocol):
     """The part of a session that evaluation needs."""
 
     program: Program
+    finite_state: FiniteState
 
     def run_network(self, inputs: Sequence[Any], result: str | None = None) -> tuple[Any, ...]: ...
 
@@ -104,6 +106,7 @@ def evaluate(
     found = network_of(session.program)
     given = data if isinstance(data, Judged) else judged(session.program, found, named_arrays(data), label)
     check_metrics(session.program, given, wanted)
+    session.finite_state.warn_of_nan()
     size = micro_batch_size(_fed_graph(session.program)) or batch_size or _SAMPLES
     judges = {name: _Loss(session) if name == LOSS else _Metric(session, found, name, given) for name in wanted}
     for first in range(0, given.samples, size):

@@ -1,9 +1,9 @@
-"""Whether the state of a training is still finite. A loss need not tell: ReLU turns NaN into zero."""
+"""Whether the state of a training is finite. A loss need not tell: ReLU turns NaN into zero."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("boost_compile")
 
 _ORDER = ("weight", "statistic", "slot")
-"""The roles that are named first, where several states are not finite."""
-
+"""The roles that are named first, where several states are not finite; and those that must hold no NaN at the start."""
 
 _LOOK = "Look for bad values in the data, or lower the learning rate"
 _REMEDY = {
@@ -37,6 +36,11 @@ _REMEDY_WITH_CHECK = {
     "python": f"{_WRITTEN}, or set allow_nonfinite=True to train on.",
     "command": f"{_WRITTEN}, or train on with boost-run --allow-nonfinite.",
 }
+_BEGIN_ELSEWHERE = "Training does not make it finite again: begin with a state that is finite"
+_REMEDY_AT_THE_START = {
+    "python": f"{_BEGIN_ELSEWHERE}, or set allow_nonfinite=True to train all the same.",
+    "command": f"{_BEGIN_ELSEWHERE} (boost-run --load FILE), or train all the same with boost-run --allow-nonfinite.",
+}
 
 
 def checks_overflow(program: Program) -> bool:
@@ -45,7 +49,8 @@ def checks_overflow(program: Program) -> bool:
 
 
 class FiniteState:
-    """Finds weights, slots and statistics that were finite once and are not any more.
+    """Finds weights, slots and statistics that are NaN at the start, and those that were finite once and are not any
+    more.
 
     Sums of a cycle are left out, because a program that checks for overflows drops them. So is state that was never
     finite, such as a mask of infinities. A check reads the state once.
@@ -63,16 +68,32 @@ class FiniteState:
         }
         self._skips = checks_overflow(program)
         self._never: set[str] = set()
+        self._origins: dict[str, str] = {}
         self._good = 0
         self._refuses = False
         self._told = False
 
+    def came_from(self, origin: str, names: Iterable[str]) -> None:
+        """The states of these names were set from ``origin``."""
+        self._origins.update(dict.fromkeys(names, origin))
+
     def begin(self, step: int, refuse: bool = True) -> None:
         """A training begins after optimizer step ``step``; without ``refuse`` it goes on whatever becomes of its state,
-        and warns once."""
+        and warns once. RuntimeFailure, or the warning, where its state holds NaN already."""
         self._refuses, self._told = refuse, False
         self._good = step
-        self._never = set(self._not_finite())
+        never = list(self._not_finite())
+        text = self._holds_nan(never)
+        if text and refuse:
+            raise RuntimeFailure(f"{text}.", **_REMEDY_AT_THE_START)
+        if text:
+            self._warn(f"{text}. Training goes on, as was asked for.")
+        self._never = set(never)
+
+    def warn_of_nan(self) -> None:
+        """A warning where predictions are made with NaN, unless there was one before."""
+        if not self._told and (text := self._holds_nan(self._not_finite())):
+            self._warn(f"{text}: what the network predicts with it says nothing")
 
     def check(self, step: int) -> None:
         """RuntimeFailure, or a warning, which names the first weight, where state is not finite after optimizer step
@@ -83,18 +104,35 @@ class FiniteState:
         if not spoiled:
             self._good = step
             return
-        first = min(spoiled, key=lambda name: _ORDER.index(r) if (r := self._roles[name]) in _ORDER else len(_ORDER))
-        more = len(spoiled) - 1
-        others = f", and so {agreed(more, 'is', 'are')} {counted(more, 'other state')}" if more else ""
+        first = self._first(spoiled)
         remedy = _REMEDY_WITH_CHECK if self._skips else _REMEDY
         text = (
-            f"{self._roles[first].replace('unknown', 'state')} '{first}' is not finite after optimizer step {step}: "
-            f"{self._count(first)}{others}. After step {self._good} all were finite"
+            f"{self._named(first)} is not finite after optimizer step {step}: "
+            f"{self._count(first)}{_others(spoiled, 'is', 'are')}. After step {self._good} all were finite"
         )
         if self._refuses:
             raise RuntimeFailure(f"{text}; what was saved before stays.", **remedy)
+        self._warn(f"{text}. Training goes on, as was asked for.")
+
+    def _holds_nan(self, names: Iterable[str]) -> str:
+        """Which of these trained states hold NaN, in words; nothing where none does. Infinities may be meant."""
+        trained = (name for name in names if self._roles[name] in _ORDER)
+        found = [name for name in trained if np.isnan(self._engine.memory.look(name)).any()]
+        if not found:
+            return ""
+        first = self._first(found)
+        origin = f", loaded from {self._origins[first]}," if first in self._origins else ""
+        return f"{self._named(first)}{origin} holds NaN: {self._count(first)}{_others(found, 'does', 'do')}"
+
+    def _warn(self, text: str) -> None:
         self._told = True
-        log.warning("%s. Training goes on, as was asked for.", text)
+        log.warning("%s", text)
+
+    def _first(self, names: Iterable[str]) -> str:
+        return min(names, key=lambda name: _ORDER.index(r) if (r := self._roles[name]) in _ORDER else len(_ORDER))
+
+    def _named(self, name: str) -> str:
+        return f"{self._roles[name].replace('unknown', 'state')} '{name}'"
 
     def _not_finite(self) -> Iterator[str]:
         return (name for name in self._roles if not is_finite(self._engine.memory.look(name)))
@@ -103,6 +141,11 @@ class FiniteState:
         array = self._engine.memory.look(name)
         bad = int(array.size - np.isfinite(array).sum())
         return f"{bad:,} of {counted(array.size, 'value')} {'is' if bad == 1 else 'are'} NaN or infinite"
+
+
+def _others(names: Sequence[str], one: str, several: str) -> str:
+    more = len(names) - 1
+    return f", and so {agreed(more, one, several)} {counted(more, 'other state')}" if more else ""
 
 
 def is_finite(array: Any) -> bool:

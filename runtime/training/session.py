@@ -411,6 +411,7 @@ class Session:
         position = self._position_from(saved.values, saved.kept)
         scaled = sums_over_ranks(saved, self._engine.context) if isinstance(source, (str, os.PathLike)) else {}
         self._engine.memory.write(saved.values | scaled)
+        self.finite_state.came_from(saved.origin, saved.values)
         self._position = position
         self.data_position = data_position
         own.resume(drawn)

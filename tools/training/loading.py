@@ -37,6 +37,7 @@ def load(session: Session, path: str, partial: bool) -> None:
             f"is a state of the program by name and shape, such as '{next(iter(own), '')}'"
         )
     session.load_state(fitting, strict=False)
+    session.finite_state.came_from(path, fitting)
     if session.ranks.rank == 0:
         weights = [n for n, v in session.program.state.items() if v.role == "weight"]
         for line in _left_out(path, given, own, fitting, weights):
