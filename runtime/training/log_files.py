@@ -24,7 +24,7 @@ class Writer(Protocol):
 
 def target_of(text: str) -> tuple[str, Path]:
     """The kind and the place in ``KIND:PLACE``. OptionError for a kind that there is not, for a package that is
-    missing, and for a place that cannot be written, before anything is."""
+    missing, for a place that cannot be written, and for one that holds something else, before anything is written."""
     kind, colon, place = text.partition(":")
     if not colon or not place:
         raise OptionError(f"log '{text}': write KIND:PLACE, such as {' or '.join(EXAMPLES.values())}")
@@ -44,7 +44,29 @@ def target_of(text: str) -> tuple[str, Path]:
         raise OptionError(f"log '{text}': {what} '{folder}'")
     if not os.access(folder, os.W_OK) or (path.is_file() and not os.access(path, os.W_OK)):
         raise OptionError(f"log '{text}': '{folder if not path.is_file() else path}' is not writable; choose another")
+    _check_replaceable(text, path)
     return kind, path
+
+
+def _check_replaceable(text: str, path: Path) -> None:
+    """OptionError for a file that is no log, and for a place in a program."""
+    from ...ir.formats.storage.directory import PROGRAM
+
+    place = path.absolute()
+    program = next((folder for folder in (place, *place.parents) if (folder / PROGRAM).is_file()), None)
+    if program is not None:
+        raise OptionError(
+            f"log '{text}': '{program}' is a program, which holds its own files alone; choose another place"
+        )
+    if path.is_file() and not _is_log(path):
+        raise OptionError(f"log '{text}': '{path}' exists, and is no log of a training; choose another name")
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file begins as a log of lines of JSON does; one that was cut off, or is empty, may become one."""
+    with explained(path), open(path, "rb") as file:
+        head = file.read(len(HEAD))
+    return HEAD.startswith(head) or head == HEAD
 
 
 def open_log(kind: str, path: Path, *, resumed: bool) -> AbstractContextManager[Writer]:
@@ -142,3 +164,6 @@ def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 EXAMPLES = {"jsonl": "jsonl:run.jsonl", "tensorboard": "tensorboard:runs/one", "mindinsight": "mindinsight:summary"}
 """The kinds of log, each as one writes it."""
+
+HEAD = b'{"event":'
+"""How each line of a log begins."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,14 @@ from ...runtime.evaluation.metrics import METRICS
 from ...runtime.training.log_files import target_of
 from .. import cli
 from ..command import argument, option, place
+from ..jobs import rank
 
 if TYPE_CHECKING:
     from ...runtime.data.data_position import EndOfEpoch
+
+
+STATES_KEPT = 2
+"""How many of the states that a training saves on its way stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,7 @@ class Job:
     save_minutes: float | None = option(
         "And when T minutes have passed.", type=click.FloatRange(min=0, min_open=True), metavar="T"
     )
-    keep: int = option("How many states to keep then.", type=click.IntRange(1), default=2, metavar="K")
+    keep: int | None = option("How many states to keep then [2].", type=click.IntRange(1), metavar="K")
     end_of_epoch: EndOfEpoch = option(  # noqa: RUF009 (a Literal)
         "What happens to a cycle that an epoch does not fill: it goes on, ends early, or is left out.",
         type=click.Choice(["carry", "flush", "drop"]),
@@ -121,7 +127,11 @@ class Job:
     @property
     def states_kept(self) -> int:
         """How many saved states stay beside each other: one where nothing is saved on the way."""
-        return 1 if self.save_every is None and self.save_minutes is None else self.keep
+        return (self.keep or STATES_KEPT) if self._saves_on_the_way else 1
+
+    @property
+    def _saves_on_the_way(self) -> bool:
+        return self.save_every is not None or self.save_minutes is not None
 
     def check(self) -> None:
         """Raises click.UsageError for options that do not fit together, and Error for files that are not there."""
@@ -134,17 +144,19 @@ class Job:
         for given, flag in ((self.save_every, "--save-every"), (self.save_minutes, "--save-minutes")):
             if given is not None and self.save is None:
                 raise click.UsageError(f"{flag} needs --save: where to?")
-        for wanted, flag in ((self.restarts > 0, "--restarts"), (self.hosts is not None, "--hosts")):
-            if wanted and self.ranks == 1:
-                raise click.UsageError(f"{flag} is for jobs of several ranks: how many? (--ranks N)")
-        if self.restarts and not (self.save and (self.save_every or self.save_minutes)):
+        if self.keep is not None and not self._saves_on_the_way:
+            raise click.UsageError("--keep needs --save with --save-every or --save-minutes: which states?")
+        if rank.role() is None:  # a job that lost ranks may go on with one
+            self._check_ranks()
+        if self.restarts and not (self.save and self._saves_on_the_way):
             raise click.UsageError("--restarts needs --save with --save-every or --save-minutes: go on from where?")
+        if self.sync != "none" and self.save is None:
+            raise click.UsageError(f"--sync {self.sync} says what --save writes: give --save")
         from ...runtime.state.adapter_file import SUFFIX
         from ...runtime.state.checkpoint import READABLE, WRITABLE
 
         self._check_evaluation()
-        for target in self.log:
-            target_of(target)
+        self._check_places()
         for path in filter(None, (self.data, self.load, self.load_adapter, self.val)):
             check_readable(path)
         if self.resume is not None:
@@ -165,6 +177,28 @@ class Job:
                 raise RuntimeFailure(f"{state}: no state file by its name; end it with one of {', '.join(what)}")
         if self.evaluate is not None:
             check_readable(self.evaluate if is_data(self.evaluate) else place_of(self.evaluate)[0])
+
+    def _check_ranks(self) -> None:
+        for wanted, flag in (
+            (self.restarts > 0, "--restarts"), (self.hosts is not None, "--hosts"),
+            (self.check_replicas is not None, "--check-replicas"), (self.log_dir is not None, "--log-dir"),
+            (self.sync != "none", f"--sync {self.sync}"),
+        ):  # fmt: skip
+            if wanted and self.ranks == 1:
+                raise click.UsageError(f"{flag} is for jobs of several ranks: how many? (--ranks N)")
+        if self.hosts is not None:
+            check_readable(self.hosts)
+
+    def _check_places(self) -> None:
+        """UsageError where two options write the same file; Error for a log that cannot be written."""
+        logs = {target: f"--log {target[0]}:{target[1]}" for target in map(target_of, self.log)}
+        written = [
+            (self.save, "--save"), (self.save_weights, "--save-weights"), (self.save_adapter, "--save-adapter"),
+            *((str(path), flag) for (kind, path), flag in logs.items() if kind == "jsonl"),
+        ]  # fmt: skip
+        for (path, flag), (other, its) in combinations([(p, f) for p, f in written if p is not None], 2):
+            if os.path.realpath(path) == os.path.realpath(other):
+                raise click.UsageError(f"{flag} and {its} write the same file, {path}: name another for one of them")
 
     def _check_evaluation(self) -> None:
         on_data = self.evaluate is not None and is_data(self.evaluate)
