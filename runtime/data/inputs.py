@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -45,6 +45,11 @@ def _to_tensor(graph: Graph, input_: Input, value: Any, owned: bool) -> Any:
                 _check_shape(where, type_, value.shape)
                 return value
             value = value.asnumpy()
+        if isinstance(value, Mapping):
+            raise RuntimeFailure(
+                f"{where} takes {type_}, got a {type(value).__name__}. Pass the arrays themselves, in the order of the "
+                f"inputs."
+            )
         given_dtype = isinstance(value, (np.ndarray, np.generic))
         try:
             value = np.asarray(value)

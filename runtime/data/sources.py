@@ -92,7 +92,7 @@ def named_arrays(data: Any) -> NamedArrays:
     if isinstance(data, Mapping):
         return NamedArrays(data, "the mapping")
     if isinstance(data, (tuple, list)):
-        return NamedArrays({str(i): array for i, array in enumerate(data, 1)}, "the data")
+        return NamedArrays({f"#{i}": array for i, array in enumerate(data, 1)}, "the data")
     raise RuntimeFailure(f"cannot read arrays from a {type(data).__name__}: give a tuple, a mapping or an .npz path.")
 
 
@@ -114,7 +114,7 @@ def open_source(
     if isinstance(data, (str, os.PathLike, NamedArrays, Mapping)):
         columns = columns_by_input(graph, named_arrays(data))
     elif isinstance(data, (tuple, list)):
-        columns = [Column(np.asarray(array), f"array {i} of {len(data)}") for i, array in enumerate(data, 1)]
+        columns = [column_of(array, f"array {i} of {len(data)}") for i, array in enumerate(data, 1)]
     else:
         from mindspore.dataset.engine.datasets import Dataset
 
@@ -159,16 +159,36 @@ def micro_batch_size(graph: Graph) -> int | None:
 
 
 def columns_by_input(graph: Graph, data: NamedArrays) -> list[Column]:
-    """The arrays by input name where the names agree, else in their own order."""
+    """The arrays by input name, or in their own order where none has the name of an input. RuntimeFailure where only
+    some have: nobody knows then which array is meant for which input."""
     arrays = data.arrays
     names = [value.name for value in graph.inputs]
-    taken = names if set(names) <= set(arrays) else list(arrays)
-    if len(taken) != len(names):
+    named = [name for name in names if name in arrays]
+    taken = named or list(arrays)
+    sides = (
+        f"{data.where} holds {counted(len(arrays), 'array')} ({', '.join(map(str, arrays))}), graph '{graph.name}' "
+        f"takes {len(names)} ({', '.join(names)})"
+    )
+    if named and len(named) < len(names):
         raise RuntimeFailure(
-            f"{data.where} holds {counted(len(arrays), 'array')} ({', '.join(arrays)}), graph '{graph.name}' takes "
-            f"{len(names)} ({', '.join(names)}). Keep exactly those, in this order or by these names."
+            f"{sides}: only {' and '.join(map(repr, named))} {agreed(len(named), 'has', 'have')} the name of an input. "
+            f"Name every array as its input; or none of them, then their order counts."
         )
-    return [Column(np.asarray(arrays[name]), f"{data.where}: array '{name}'") for name in taken]
+    if len(taken) != len(names):
+        raise RuntimeFailure(f"{sides}. Keep exactly those, in this order or by these names.")
+    return [column_of(arrays[name], f"{data.where}: array '{name}'") for name in taken]
+
+
+def column_of(values: Any, name: str) -> Column:
+    """The rows of one input, called ``name``. RuntimeFailure for what is no array, such as a micro-batch."""
+    try:
+        return Column(np.asarray(values), name)
+    except ValueError as error:
+        raise RuntimeFailure(
+            f"{name}, a {type(values).__name__}, is no array: its rows differ in their shapes. Give one array for "
+            f"each input, with the rows of all samples.",
+            python="Micro-batches go to session.step one by one.",
+        ) from error
 
 
 AT_ONCE = 2**18

@@ -49,14 +49,14 @@ def judged(program: Program, found: Evaluation, data: NamedArrays, label: str | 
     graph = _fed_graph(program)
     inputs = [value.name for value in graph.inputs]
     extra = [name for name in data.arrays if name not in inputs]
-    if found.is_whole and len(data.arrays) == len(inputs) + 1:
+    if found.is_whole and len(data.arrays) == len(inputs) + 1 and (label is None or label in data.arrays):
         # The network alone: the label is the array that it does not take.
         chosen = label or (extra[0] if len(extra) == 1 else list(data.arrays)[-1])
         own = {name: array for name, array in data.arrays.items() if name != chosen}
         columns = columns_by_input(graph, NamedArrays(own, data.where))
         check_columns(graph, columns)
         by_name = dict(zip(inputs, columns, strict=True))
-        by_name[chosen] = Column(data.arrays[chosen], f"{data.where}: array '{chosen}'")
+        by_name[chosen] = column_of(data.arrays[chosen], f"{data.where}: array '{chosen}'")
     else:
         columns = columns_by_input(graph, data)
         check_columns(graph, columns)

@@ -52,7 +52,8 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     """Trains for ``epochs`` over ``data`` and returns the record of the training.
 
     ``data`` is a tuple of arrays (one an input, one row a sample), a mapping of them, an ``.npz`` file, or a
-    ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). With
+    ``mindspore.dataset`` (batched or not, which orders itself: ``shuffle`` and ``seed`` are for arrays). Arrays of a
+    mapping or a file go to the inputs by name, or in their order where none has the name of an input. With
     ``shuffle`` epoch e, from 0, takes the rows in the order ``numpy.random.default_rng((seed, e)).permutation(rows)``.
     A micro-batch has the size the graph was exported for; a graph with an open batch dimension needs ``batch_size``.
     Samples at the end of an epoch that do not fill a micro-batch are dropped and counted (run where the dimension is

@@ -41,7 +41,7 @@ def make_all(folder: Path) -> None:
     np.savez(folder / "train.npz", images=pictures, labels=random.integers(0, 10, SAMPLES).astype(np.int32))
     shutil.copy(ROOT / "examples/onnx_digits/digits.onnx", folder / "model.onnx")
     digits = random.standard_normal((40, 1, 32, 32)).astype(np.float32)
-    np.savez(folder / "digits.npz", images=digits, labels=random.integers(0, 10, 40).astype(np.int32))
+    np.savez(folder / "digits.npz", images=digits, label=random.integers(0, 10, 40).astype(np.int32))
     (folder / "boost.json").write_text(BOOST)
     _checkpoints(folder / "checkpoints")
 
@@ -68,7 +68,7 @@ def names_of_the_reader(given: Path, page: str) -> dict[str, object]:
     """The names that a page's blocks of Python use as the reader's own: ``images`` and ``labels`` are one micro-batch
     of Tensors on the pages that export or capture with them, else all the data."""
     data = np.load(given / ("digits.npz" if page == "docs/onnx.md" else "train.npz"))
-    images, labels = data["images"], data["labels"]
+    images, labels = data.values()
     tensors = ms.Tensor(images[:BATCH]), ms.Tensor(labels[:BATCH])
     one_batch = page in ("README.md", "docs/from-mindspore-boost.md")
     return {

@@ -157,6 +157,7 @@ def test_evaluation(program: str, data: str, here: Path, run_: Run) -> None:
             ("--data", "swapped.npz"),
             ("swapped.npz: array 'arr_0' holds 38 rows of shape []", "'inputs0' of graph", "It fits input 'inputs1'"),
         ),
+        (("--data", "part.npz"), ("part.npz holds 2 arrays (inputs1, images)", "only 'inputs1' has the name of")),
         (("--data", "wide.npz"), ("wide.npz: array 'arr_0': input 'inputs0'", "takes float32, got float64")),
         (("--data", "nan.npz"), ("nan.npz: array 'arr_0': row 20 holds NaN (1 of 38 rows", "--check-overflow")),
         (("--data", "data.npz", "--partial"), ("--partial says how to --load",)),
@@ -179,6 +180,7 @@ def test_bad_input(
     (here / "text.npz").write_text("no archive")
     arrays = np.load(here / data)
     np.savez(here / "swapped.npz", arrays["arr_1"], arrays["arr_0"])
+    np.savez(here / "part.npz", inputs1=arrays["arr_1"], images=arrays["arr_0"])
     np.savez(here / "wide.npz", arrays["arr_0"].astype(np.float64), arrays["arr_1"])
     spoiled = arrays["arr_0"].copy()
     spoiled[20, 1] = np.nan

@@ -256,6 +256,12 @@ def test_an_overflow_that_the_program_reports_does_not_stop():
     assert [(c.overflow, c.updated) for c in history.cycles] == [(True, False)]
 
 
+NAMED_IN_PART = (
+    r"the mapping holds 2 arrays \(inputs0, label\), graph 'step' takes 2 \(inputs0, inputs1\): only 'inputs0' has the "
+    "name of an input. Name every array as its input; or none"
+)
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
@@ -270,6 +276,8 @@ def test_an_overflow_that_the_program_reports_does_not_stop():
         (lambda x, y: (x, y), {"batch_size": 5}, "micro-batches of 4, not of 5"),
         (lambda x, y: (x, y), {"epochs": 0}, "0 epochs"),
         (lambda x, y: {"a": x, "b": y, "c": y}, {}, "3 arrays \\(a, b, c\\)"),
+        (lambda x, y: {"inputs0": x, "label": y}, {}, NAMED_IN_PART),
+        (lambda x, y: [(x, y), (x, y)], {}, "array 1 of 2, a tuple, is no array: .*one array for each input"),
         (lambda x, y: dataset(x), {}, "1 column "),
         (lambda x, y: dataset(x, y).batch(3), {}, "micro-batch of 4"),
         (lambda x, y: dataset(x[:3], y[:3]), {}, "no complete micro-batch"),
@@ -282,6 +290,22 @@ def test_an_overflow_that_the_program_reports_does_not_stop():
 def test_bad_data_and_options_are_clear_errors(exported, digits, data, options, message):
     with pytest.raises(bc.Error, match=message):
         session_of(exported).fit(data(*digits), shuffle=False, **options)
+
+
+def test_arrays_named_in_part_are_not_fed_by_their_order(exported, digits, tmp_path):
+    session = bc.Session(bc.load(exported("two_inputs")))
+    names = [value.name for value in session.consumer.inputs]
+    rows = CASES["two_inputs"].batch(np.random.default_rng(0), 8)
+    swapped = {names[1]: rows[1], names[0]: rows[0], "label": rows[2]}
+    np.savez(tmp_path / "swapped.npz", **swapped)
+    before = session.state()
+    for use in (session.fit, session.evaluate):
+        for data in (swapped, tmp_path / "swapped.npz"):
+            with pytest.raises(bc.Error, match=f"only '{names[0]}' and '{names[1]}' have the name of an input"):
+                use(data)
+    assert_same_state(session.state(), before)
+    with pytest.raises(bc.Error, match=r"got a dict\. Pass the arrays themselves"):
+        session_of(exported).predict({"inputs0": digits[0]})
 
 
 def test_an_open_batch_dimension_needs_a_batch_size(exported, digits):
