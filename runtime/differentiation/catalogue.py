@@ -7,6 +7,7 @@ when something is made.
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +63,8 @@ OPTIMIZERS = {
     "asgd": "ASGD", "ftrl": "FTRL", "lamb": "Lamb", "lazy-adam": "LazyAdam",
     "proximal-adagrad": "ProximalAdagrad", "rmsprop": "RMSProp", "rprop": "Rprop",
 }  # fmt: skip
-RATE = "learning_rate"
+RATE, REDUCTION = "learning_rate", "reduction"
+TENSORS = ("weight", "weights", "pos_weight")
 ALIASES = {"lr": RATE}
 
 ELSEWHERE = {
@@ -142,19 +144,58 @@ def label_type(spec: Spec, prediction: TensorType) -> TensorType:
 
 def _make(cls: Any, what: str, options: dict[str, Any], *first: Any) -> Any:
     known = parameters_of(cls)
-    names = [n for n, p in known.items() if p.kind is not p.VAR_POSITIONAL][1 + len(first) :]
+    names = [n for n, p in known.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][1 + len(first) :]
     given = {(ALIASES.get(k, k) if k not in names else k).replace("-", "_"): v for k, v in options.items()}
     for key in given:
         if key not in names:
             raise OptionError(f"{what} has no option '{key}'{nearest(key, names)}")
     missing = [n for n in names if known[n].default is inspect.Parameter.empty and n not in given]
-    missing = [n for n in missing if known[n].kind is not inspect.Parameter.VAR_KEYWORD]
     if missing:
         raise OptionError(f"{what} needs option {', '.join(missing)}")
+    taken = {key: _taken(f"{what}: option '{key}'", key, value, known[key].default) for key, value in given.items()}
     try:
-        return cls(*first, **given)
+        return cls(*first, **taken)
     except (TypeError, ValueError, RuntimeError) as error:
         raise OptionError(f"{what}: {first_line(error)}") from error
+
+
+def _taken(option: str, key: str, value: Any, default: Any) -> Any:
+    """A value as the class takes it, told by its default: MindSpore takes no whole numbers for others. OptionError for
+    a value of another kind, which MindSpore would meet while it compiles."""
+    if value is None and (default is None or key == REDUCTION):
+        return None if default is None else "none"
+    if key in TENSORS:
+        raise OptionError(
+            f"{option} takes a tensor, which cannot be written here: export a training cell with this loss"
+        )
+    if key == RATE:
+        kind = "a number, or a list with one for each step"
+        rates = value if isinstance(value, list) and value else [value]
+        numbers = [_number(option, each, kind) for each in rates]
+        return numbers if rates is value else numbers[0]
+    if isinstance(default, bool):
+        return _of_type(bool, option, "true or false", value)
+    if isinstance(default, int):
+        return _of_type(int, option, "a whole number", value)
+    if isinstance(default, tuple):
+        if not isinstance(value, list) or len(value) != len(default):
+            raise OptionError(f"{option} takes a list of {len(default)} numbers, not {value!r}")
+        return tuple(_number(option, each) for each in value)
+    if isinstance(default, float) or default is inspect.Parameter.empty:
+        return _number(option, value)
+    return value
+
+
+def _of_type(type_: type, option: str, kind: str, value: Any) -> Any:
+    if type(value) is not type_:
+        raise OptionError(f"{option} takes {kind}, not {value!r}")
+    return value
+
+
+def _number(option: str, value: Any, kind: str = "a number") -> float:
+    if type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise OptionError(f"{option} takes {kind}, not {value!r}")
 
 
 def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:

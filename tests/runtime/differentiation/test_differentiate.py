@@ -166,6 +166,56 @@ def test_the_command(mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert_one_error(shell(capsys, command, mlp, "--loss", "mse", "-o", out), "boost-compile", "--optimizer")
 
 
+@pytest.mark.parametrize(
+    ("flag", "text", "message"),
+    [
+        (
+            "--optimizer",
+            "adam{kwargs=3}",
+            "optimizer 'adam' has no option 'kwargs' (known: beta1, beta2, eps, learn",
+        ),
+        ("--optimizer", "adam{lr=[]}", "'learning_rate' takes a number, or a list with one for each step, not []"),
+        ("--optimizer", "adam{lr=x}", "'learning_rate' takes a number, or a list with one for each step, not 'x'"),
+        ("--optimizer", "adam{beta1=2}", "beta1"),
+        ("--optimizer", "adam{use_nesterov=1}", "option 'use_nesterov' takes true or false, not 1"),
+        ("--optimizer", "rprop{etas=[1]}", "option 'etas' takes a list of 2 numbers, not [1]"),
+        ("--loss", "huber{delta=foo}", "loss 'huber': option 'delta' takes a number, not 'foo'"),
+        ("--loss", "multi-margin{p=1.5}", "option 'p' takes a whole number, not 1.5"),
+        ("--loss", "bce{weight=[1,2]}", "option 'weight' takes a tensor, which cannot be written here"),
+    ],
+)
+def test_options_of_another_kind_are_one_error_and_leave_no_file(
+    flag: str,
+    text: str,
+    message: str,
+    mlp: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """MindSpore would meet them while it compiles, print its stack and leave a folder."""
+    asked = {"--optimizer": "adam", "--loss": "mse", flag: text}
+    words = [word for pair in asked.items() for word in pair]
+    monkeypatch.chdir(tmp_path)
+    before = list(tmp_path.rglob("*"))
+    assert_one_error(shell(capfd, command, mlp, *words, "-o", "out.boost"), "boost-compile", message)
+    assert list(tmp_path.rglob("*")) == before
+
+
+def test_whole_numbers_and_none_are_taken_as_meant(
+    mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (
+        "--optimizer",
+        "momentum{lr=1,momentum=0,use_nesterov=false}",
+        "--loss",
+        "smooth-l1{beta=2,reduction=none}",
+    )
+    done = shell(capsys, command, mlp, *asked, "-o", tmp_path / "out.boost")
+    assert done.code == 0, done.err
+    assert bc.load(tmp_path / "out.boost").state["learning_rate"].initial == 1.0
+
+
 def test_options_are_read_as_they_are_meant() -> None:
     spec = parse_spec('name{a=1,b=0.5,c=true,d=none,e=[0.9, 0.99],f="x, y",g=mean}', "loss")
     assert spec.options == {"a": 1, "b": 0.5, "c": True, "d": None, "e": [0.9, 0.99], "f": "x, y", "g": "mean"}
