@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .tables import Table
 
 BAD_INPUT, INTERNAL_FAILURE = 2, 1
+READER_GONE = 128 + 13
+"""As a shell says of a process that SIGPIPE ended."""
 TRACEBACK = "BOOST_COMPILE_TRACEBACK"
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\[[0-9;]*m)"
@@ -52,8 +54,17 @@ def fail(name: str, code: int, message: str) -> NoReturn:
         if code != interruption.RESUMABLE:  # that ends with a command, which is copied
             text = hanging(text, terminal_width())
         text = f"\x1b[1;31m{head}\x1b[0m{text[len(head) :]}"
-    print(text, file=sys.stderr)
+    try:
+        print(text, file=sys.stderr)
+    except BrokenPipeError:
+        _leave_unread(sys.stderr)
     sys.exit(code)
+
+
+def _leave_unread(*streams: TextIO) -> None:
+    """Where a reader went away: Python flushes its streams once more at exit, and that must not raise again."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def terminal_width() -> int:
@@ -123,10 +134,11 @@ def main(command: click.Command) -> NoReturn:
 def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fail = fail) -> NoReturn:
     """Runs a command and exits: 0 done, 2 bad input or options, 1 a failure of ours, 130 interrupted.
 
-    Errors are one message on stderr. A reader that goes away (``| head``) is no error. A command finds its arguments
-    as the context's ``obj``.
+    Errors are one message on stderr. A reader that goes away (``| head``) is no error, but exit code 141, and nor is an
+    output that is closed (``>&-``). A command finds its arguments as the context's ``obj``.
     """
     name = command.name or "boost-compile"
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What the terminal's encoding does not have is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -134,13 +146,10 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
     complete_in_a_shell(command, name)
     try:
         # Not command.main: it would turn a closed pipe into exit code 1, which here means a bug.
-        with command.make_context(name, list(given), obj=given) as context:
-            command.invoke(context)
+        code = _invoke(command, name, given)
         sys.stdout.flush()
         interruption.finish()
-        sys.exit(0)
-    except click.exceptions.Exit as signal:
-        sys.exit(signal.exit_code)
+        sys.exit(code)
     except click.ClickException as error:
         fail(name, BAD_INPUT, f"{error.format_message()} (see {name} --help)")
     except (KeyboardInterrupt, click.Abort):
@@ -150,11 +159,28 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, fail: Fa
     except Ended as end:
         fail(name, end.code, str(end))
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; that must not raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)
+        _leave_unread(sys.stdout, sys.stderr)
+        sys.exit(READER_GONE)
     except Exception as error:
         _report(name, error, fail)
+
+
+def _open_closed_streams() -> None:
+    """What a shell closed takes what is written, and its number is no other file's: libraries write to 1 and 2."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _invoke(command: click.Command, name: str, given: list[str]) -> int:
+    """Runs a command and returns its exit code."""
+    try:
+        with command.make_context(name, list(given), obj=given) as context:
+            command.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
 
 
 def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
@@ -184,7 +210,11 @@ def _report(name: str, error: Exception, fail: Fail) -> NoReturn:
 
 def console(*, stderr: bool = False) -> Console:
     """rich's console; plain text, and wide, when the stream is no terminal."""
-    from rich.console import Console
+    from rich import console as rich
+
+    class Console(rich.Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich itself would exit with 1, which is an answer of some commands
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(file=stream, highlight=False, emoji=False, width=None if stream.isatty() else 160)

@@ -28,6 +28,16 @@ def made(pipeline: str, name: str = "mlp", path: str = "made.boost") -> str:
     return path
 
 
+def made_wrong() -> str:
+    """Accumulation over three micro-batches that divides by two; a good one stands in made.boost."""
+    program = bc.load(made("gradient-accumulation{steps=3}"))
+    program.graphs["apply"].sort()
+    divide = next(n for n in program.graphs["apply"] if n.op.name == "RealDiv")
+    divide.set_operands([divide.operand(0), program.graphs["apply"].constant(2.0)])
+    program.save("wrong.boost")
+    return "wrong.boost"
+
+
 def test_a_proof_and_its_certificate(here: Path, capsys: Capture) -> None:
     path = made("gradient-accumulation{steps=3}")
     done = shell(capsys, command, MLP, path)
@@ -50,13 +60,7 @@ def test_a_proof_and_its_certificate(here: Path, capsys: Capture) -> None:
 
 
 def test_what_is_not_proved_names_terms_and_pass(here: Path, capsys: Capture) -> None:
-    path = made("gradient-accumulation{steps=3}")
-    program = bc.load(path)
-    program.graphs["apply"].sort()
-    divide = next(n for n in program.graphs["apply"] if n.op.name == "RealDiv")
-    divide.set_operands([divide.operand(0), program.graphs["apply"].constant(2.0)])
-    program.save("wrong.boost")
-    done = shell(capsys, command, MLP, "wrong.boost")
+    done = shell(capsys, command, MLP, made_wrong())
     assert done.code == 1
     assert "not proved: state" in done.out
     assert "last touched by pass gradient-accumulation" in done.out
@@ -294,3 +298,22 @@ def test_the_page_shows_what_the_code_does() -> None:
     made_by = Path(__file__).parents[2] / "docs" / "make_proof.py"
     done = subprocess.run([sys.executable, str(made_by), "--check"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "rest", "code"),
+    [
+        ("made.boost", "| true", 141),
+        ("made.boost", "--json | true", 141),
+        ("wrong.boost", "| true", 141),  # and not 1: nothing was said
+        ("made.boost", ">&-", 0),
+        ("wrong.boost", ">&- 2>&-", 1),
+        ("missing.boost", "2>&-", 2),
+        ("missing.boost", "2>&1 | true", 2),
+    ],
+)
+def test_an_output_that_nobody_reads_is_no_answer(program: str, rest: str, code: int, here: Path) -> None:
+    made_wrong()
+    line = f"set -o pipefail; {sys.executable} -m boost_compile.tools.prove {MLP} {program} {rest}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
