@@ -9,14 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...ir.core.errors import PassError, RuntimeFailure, nearest
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, tensor_type
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
 from ...ir.rewrite.evaluation import Evaluation, evaluation, loss_node
+from ...ir.rewrite.evaluation.outputs import results_of
 from ..data.data_check import Column, check_columns
 from ..data.sources import NamedArrays, column_of, columns_by_input, micro_batch_size, named_arrays
 from ..state.finite_state import FiniteState
-from .metrics import BY_CLASS, LOSS, METRICS
+from .fitting import flattened, misfit
+from .metrics import BY_CLASS, BY_NUMBER, LOSS, METRICS
 
 _SAMPLES = 64
 """Samples that are run at once where the graph takes any number."""
@@ -105,7 +107,7 @@ def evaluate(
             raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")
     found = network_of(session.program)
     given = data if isinstance(data, Judged) else judged(session.program, found, named_arrays(data), label)
-    check_metrics(session.program, given, wanted)
+    check_metrics(session.program, found, given, wanted)
     session.finite_state.warn_of_nan()
     size = micro_batch_size(_fed_graph(session.program)) or batch_size or _SAMPLES
     judges = {name: _Loss(session) if name == LOSS else _Metric(session, found, name, given) for name in wanted}
@@ -148,29 +150,54 @@ class _Metric:
     def update(self, rows: dict[str, Any]) -> None:
         predicted = self._session.run_network([rows[name] for name in self._inputs])[0]
         label = rows[self._label]
-        if predicted.ndim == 2 and label.ndim > 1 and label.size == len(predicted):
+        if flattened(predicted.shape, label.shape):
             label = label.reshape(-1)
         try:
             self._metric.update(predicted, label)
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
             reason = str(error).strip().partition("\n")[0]
-            raise RuntimeFailure(
-                f"metric '{self._name}' cannot judge predictions of shape {list(predicted.shape)} by labels "
-                f"'{self._label}' of shape {list(label.shape)}: {reason}"
-            ) from error
+            raise _unfit(self._name, predicted.shape, self._label, label.shape, reason) from error
 
     def value(self) -> float:
         found = self._metric.eval(average=True) if self._name in BY_CLASS else self._metric.eval()
         return float(np.mean(found))
 
 
-def check_metrics(program: Program, given: Judged, metrics: Sequence[str]) -> None:
+def check_metrics(program: Program, found: Evaluation, given: Judged, metrics: Sequence[str]) -> None:
     """Checks them before MindSpore starts."""
     if LOSS in metrics and loss_node(program) is None:
         raise RuntimeFailure("the program has no loss of its own, so give metrics other than 'loss'")
     for name in metrics:
         if name != LOSS and given.label is None:
             raise RuntimeFailure(f"metric '{name}' needs labels: the data holds none beside the network's inputs")
+        if name != LOSS and given.label is not None:
+            _check_shapes(name, found, given.label, given.columns[given.label])
+
+
+def _check_shapes(metric: str, found: Evaluation, label: str, column: Column) -> None:
+    predicted = tensor_type(next(iter(results_of(found.graph).values()))).shape
+    samples = tensor_type(found.graph.inputs[0]).shape[:1] if found.graph.inputs else ()
+    shape = (*samples, *column.array.shape[1:])
+    reason = misfit(metric, predicted, shape)
+    if not reason and metric not in BY_NUMBER and shape == predicted and not _one_hot(column.array[: shape[0]]):
+        reason = "it compares classes, and these are other numbers than one 1 among zeros"
+    if reason:
+        raise _unfit(metric, predicted, label, shape, reason)
+
+
+def _one_hot(rows: Any) -> bool:
+    return bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
+
+
+def _unfit(metric: str, predicted: Sequence[int], label: str, shape: Sequence[int], reason: str) -> RuntimeFailure:
+    return RuntimeFailure(
+        f"metric '{metric}' cannot judge predictions of shape {_printed(predicted)} by the label '{label}' of shape "
+        f"{_printed(shape)}: {reason}"
+    )
+
+
+def _printed(shape: Sequence[int]) -> str:
+    return f"[{', '.join('?' if size == -1 else str(size) for size in shape)}]"
 
 
 def network_of(program: Program) -> Evaluation:

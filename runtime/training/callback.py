@@ -28,5 +28,8 @@ class Callback:
     def on_cycle(self, session: Any, cycle: Cycle) -> None:
         """After each optimizer step, the flushed one included."""
 
+    def on_failed_evaluation(self, session: Any, error: Exception) -> None:
+        """After an evaluation of ``fit`` that raised ``error``, which ends the training behind this call."""
+
     def on_epoch(self, session: Any, epoch: Epoch) -> None:
         """After each epoch and its evaluation."""

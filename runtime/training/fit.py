@@ -70,7 +70,8 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     ``resume`` goes on where the loaded state was saved: it skips the samples that were consumed then, and trains up to
     ``epochs`` in all.
 
-    ``evaluate(session)`` runs after each epoch. ``progress`` shows a bar on stderr, in a notebook in the output of its
+    ``evaluate(session)`` runs after each epoch; where it raises, :class:`.saving.SaveEvery` saves the state before the
+    training ends with its error. ``progress`` shows a bar on stderr, in a notebook in the output of its
     cell; by default only on a terminal and in a notebook.
 
     A loss that is not finite ends the training with a :class:`RuntimeFailure` at the end of its cycle, unless the
@@ -267,8 +268,7 @@ class _Run:
         self._read_losses()
         seconds = time.perf_counter() - self.started
         self.session.finite_state.check(self.cycles)
-        evaluate = self.options.evaluate
-        evaluation = None if evaluate is None else evaluate(self.session)
+        evaluation = self._evaluated()
         cycles = self.history.cycles[self.cycles_before :]
         epoch = Epoch(
             number=self.epoch + 1,
@@ -286,6 +286,16 @@ class _Run:
         self.bar.epoch(epoch, self.options.epochs)
         for callback in self.options.callbacks:
             callback.on_epoch(self.session, epoch)
+
+    def _evaluated(self) -> Any:
+        if self.options.evaluate is None:
+            return None
+        try:
+            return self.options.evaluate(self.session)
+        except Exception as error:
+            for callback in self.options.callbacks:
+                callback.on_failed_evaluation(self.session, error)
+            raise
 
     def _end_cycle(self, last: StepResult, micro_batches: int, flushed: bool = False) -> None:
         self._read_losses()

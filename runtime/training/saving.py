@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import NoReturn
 
-from ...ir.core.errors import RuntimeFailure
+from ...ir.core.errors import Error, RuntimeFailure
 from .callback import Callback
 from .history import Cycle
 from .result import StepResult
 from .retention import save_and_retain
 from .stop import Stopped, StopRequest
 from .trainee import Trainee
+
+log = logging.getLogger("boost_compile")
 
 
 class SaveEvery(Callback):
@@ -21,6 +24,9 @@ class SaveEvery(Callback):
 
     The last ``keep`` states stay, and ``path`` is the newest. ``sync`` is that of :meth:`.Session.save`. Training goes
     on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
+
+    An evaluation of ``fit`` that raises ends the training; the state is saved before that, but for a job of several
+    ranks.
 
     With ``signals`` SIGTERM and SIGINT end the training. The state is saved after the running micro-batch (in a job of
     several ranks, after the running cycle on all of them), and ``fit`` raises :class:`.stop.Stopped`. A second signal
@@ -47,6 +53,8 @@ class SaveEvery(Callback):
         self.keep = keep
         self._stop = StopRequest() if signals else None
         self._saved_at = time.monotonic()
+        self.saved_behind_evaluation = False
+        """Whether an evaluation failed, and what had been trained before it was saved."""
 
     def on_begin(self, session: Trainee) -> None:
         self._saved_at = time.monotonic()
@@ -74,6 +82,18 @@ class SaveEvery(Callback):
             self._leave(session, cycle.number)
         if overdue or (self.cycles is not None and cycle.number % self.cycles == 0):
             self._save(session, cycle.number)
+
+    def on_failed_evaluation(self, session: Trainee, error: Exception) -> None:
+        if session.ranks.size > 1:  # writing takes all of them, and the others train on
+            return
+        position = session.data_position
+        self._save(session, 0 if position is None else position.cycle)
+        self.saved_behind_evaluation = True
+        if isinstance(error, Error):
+            error.message = f"{error.message.rstrip('.')}. {self.path} holds the state after the epoch:"
+            error.python = f"fit(resume=True) goes on there. {error.python}".rstrip()
+        else:
+            log.warning("the evaluation failed; %s holds the state after the epoch", self.path)
 
     @property
     def _asked(self) -> bool:

@@ -261,7 +261,7 @@ def test_metrics_of_data_that_is_not_trained_on(program: str, data: str, here: P
         program, "--data", data, "--val", "held.npz", "--metric", "mae", "--eval", "check.py:one", "--label", "inputs1"
     )
     assert_one_error(
-        both, "boost-run", "metric 'mae' cannot judge predictions of shape [4, 4] by labels 'inputs1' of shape [4]"
+        both, "boost-run", "metric 'mae' cannot judge predictions of shape [4, 4] by the label 'inputs1' of shape [4]"
     )
     both = run_(program, "--data", data, "--val", "held.npz", "--eval", "check.py:one")
     assert re.search(r"val_loss +one", both.out)

@@ -51,7 +51,7 @@ def judged_of(job: Job, program: Program, data: NamedArrays) -> Judged:
 
     found = network_of(program)
     given = judged(program, found, data, job.label)
-    check_metrics(program, given, job.metrics or (LOSS,))
+    check_metrics(program, found, given, job.metrics or (LOSS,))
     return given
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ...ir.core.errors import Error
 from .. import cli, interruption
 from ..jobs.folder import JobFolder
 from ..jobs.rank import Rank
@@ -64,13 +66,16 @@ def train(job: Job, program: Program) -> dict[str, Any] | None:
 
 
 def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: Any, log: Log) -> History:
-    """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own."""
+    """``session.fit``; a training that was asked to stop, and saved, has an exit code of its own. One whose evaluation
+    fails says how it goes on."""
     from ...runtime.training.saving import SaveEvery
     from ...runtime.training.stop import Stopped
 
     callbacks: list[Callback] = [log]
+    saving = None
     if job.save is not None:
-        saving = SaveEvery(job.save, job.save_every, job.sync, minutes=job.save_minutes, keep=job.states_kept)
+        minutes = math.inf if job.save_every is None and job.save_minutes is None else job.save_minutes
+        saving = SaveEvery(job.save, job.save_every, job.sync, minutes=minutes, keep=job.states_kept)
         callbacks.append(saving)
     try:
         return session.fit(
@@ -89,3 +94,7 @@ def _fitted(job: Job, session: Session, data: NamedArrays, bar: Bar, evaluate: A
     except Stopped as stopped:
         assert job.save is not None
         raise cli.Ended(interruption.RESUMABLE, f"{stopped.message} {command_after(job, job.save)}") from None
+    except Error as error:
+        if job.save is not None and saving is not None and saving.saved_behind_evaluation:
+            error.command = f"{command_after(job, job.save)} {error.command}".rstrip()
+        raise
