@@ -46,6 +46,8 @@ def run(job: Job) -> None:
     source, compiled = cli.read_program(job.original), cli.read_program(job.program)
     if job.check is not None:
         return _check(job, source, compiled)
+    if job.store:
+        cli.check_storable(job.program, "boost-prove", "proof.json")
     found = prove(source, compiled, job.original, job.program, store=job.store, recheck=job.recheck)
     conclude(found, as_json=job.as_json)
     return None

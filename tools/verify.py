@@ -48,6 +48,8 @@ def verify(job: Job) -> None:
     """Verifies and prints; exit status :data:`FAILED` where it does not hold."""
     source, compiled = cli.read_program(job.original), cli.read_program(job.program)
     check_made_from(source, compiled, job.program)
+    if job.store:
+        cli.check_storable(job.program, "boost-verify", "verification.json")
 
     from .verification.progress import progress
     from .verification.table import print_verification

@@ -12,6 +12,7 @@ import pytest
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.tools.compile import command as compile_command
 from boost_compile.tools.prove import command
+from boost_compile.tools.verify import command as verify_command
 
 import boost_compile as bc
 from tests.waiting import PATIENCE
@@ -57,6 +58,22 @@ def test_a_proof_and_its_certificate(here: Path, capsys: Capture) -> None:
     assert checked.out.startswith("The certificate holds: ")
     # What was stored keeps nobody from reading the program.
     assert bc.load(path).pipeline
+
+
+def test_a_program_that_takes_no_result_is_said_before_the_work(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made("gradient-accumulation{steps=3}")
+    before = set(here.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda place, mode: str(place) != path)  # as of a file system that is read-only
+        for name, told in (("boost-prove", command), ("boost-verify", verify_command)):
+            refused = shell(capsys, told, MLP, path)
+            assert_one_error(
+                refused, name, f"{path}: this folder is not writable", f"{name} --no-store leaves that out"
+            )
+        assert shell(capsys, command, MLP, path, "--no-store").code == 0
+    assert set(here.rglob("*")) == before
 
 
 def test_what_is_not_proved_names_terms_and_pass(here: Path, capsys: Capture) -> None:
