@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
+
+from .errors import OptionError
 
 _save: Callable[[Any, str], None] | None = None
 
@@ -16,5 +19,7 @@ def save_with(save: Callable[[Any, str], None]) -> None:
 
 
 def save(program: object, path: str) -> None:
+    if not isinstance(path, (str, PathLike)):
+        raise OptionError(f"a program is written to a path, and not to a {type(path).__name__}")
     assert _save is not None, "boost_compile hands it in"
     _save(program, path)

@@ -47,9 +47,10 @@ class Finding:
 def named_device(name: str) -> str:
     """The device of that name, in any case, as MindSpore writes it; :class:`RuntimeFailure` where there is none."""
     for device in DEVICES:
-        if device.lower() == name.lower():
+        if isinstance(name, str) and device.lower() == name.lower():
             return device
-    raise RuntimeFailure(f"no device '{name}': give one of {', '.join(DEVICES)}.")
+    given = f"'{name}'" if isinstance(name, str) else f"of the kind {type(name).__name__}"
+    raise RuntimeFailure(f"no device {given}: give one of {', '.join(DEVICES)}.")
 
 
 def choose_device(device: str) -> None:

@@ -101,10 +101,7 @@ def evaluate(
     statistics, dropout does nothing, and no state changes. ``label`` names the input that predictions are compared
     with; by default it is the one that only the loss takes. RuntimeFailure for data or metrics that do not fit.
     """
-    wanted = [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics)) or [LOSS]
-    for name in wanted:
-        if name not in METRICS:
-            raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")
+    wanted = _metrics_by_name(metrics)
     found = network_of(session.program)
     given = data if isinstance(data, Judged) else judged(session.program, found, named_arrays(data), label)
     check_metrics(session.program, found, given, wanted)
@@ -116,6 +113,20 @@ def evaluate(
         for judge in judges.values():
             judge.update(rows)
     return {name: judge.value() for name, judge in judges.items()}
+
+
+def _metrics_by_name(metrics: Any) -> list[str]:
+    """Each of ``metrics`` once; the loss where none is given. RuntimeFailure for what is no name of a metric."""
+    named = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+    for name in named:
+        if not isinstance(name, str):
+            raise RuntimeFailure(
+                f"metrics are given by name, such as 'accuracy', and not as this {type(name).__name__}. Metrics of "
+                f"your own run in mindspore.train.Model(session.network(), loss, metrics=…).eval(…)."
+            )
+        if name not in METRICS:
+            raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")
+    return list(dict.fromkeys(named)) or [LOSS]
 
 
 class _Loss:

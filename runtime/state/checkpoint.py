@@ -60,6 +60,8 @@ def write_state(
 
     The whole file appears, or none.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise RuntimeFailure(f"a state is written to a path, and not to a {type(path).__name__}.")
     path = Path(path)
     if path.suffix not in WRITABLE:
         raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")

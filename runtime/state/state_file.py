@@ -56,8 +56,12 @@ def read_saved(
     what was written."""
     if isinstance(source, (str, os.PathLike)):
         origin, (read, notes) = str(source), read_state_and_notes(source)
-    else:
+    elif isinstance(source, Mapping):
         origin, read, notes = "the given state", dict(source), {}
+    else:
+        raise RuntimeFailure(
+            f"a state is read from a file, or from arrays by name, and not from a {type(source).__name__}."
+        )
     given, foreign = split(read, notes, exchange.ranks.rank, exchange.ranks.size)
     kept = unpack_kept(given, origin)
     refuse_unknown(given, origin)

@@ -19,6 +19,7 @@ from ..data.inputs import to_tensors
 from ..data.read_ahead import read_ahead
 from ..data.sources import NamedArrays, Shard, open_source
 from ..state.finite_state import checks_overflow
+from .arguments import check_evaluate, checked_callbacks, whole_number
 from .bar import Bar, Tally
 from .callback import Callback, Evaluate
 from .history import Cycle, Epoch, History
@@ -118,16 +119,14 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
 
 
 def _check_options(session: Trainee, options: FitOptions) -> None:
-    if options.epochs < 1:
-        raise RuntimeFailure(f"{counted(options.epochs, 'epoch', 'epochs')}: give at least 1.")
+    whole_number(options.epochs, "epochs")
+    whole_number(options.seed, "seed", least=0)
+    if options.batch_size is not None:
+        whole_number(options.batch_size, "batch size")
     if options.end_of_epoch not in ENDS:
         raise RuntimeFailure(f"end of epoch {options.end_of_epoch!r}: give 'carry', 'flush' or 'drop'.")
-    for callback in options.callbacks:
-        if not isinstance(callback, Callback):
-            raise RuntimeFailure(
-                f"{type(callback).__name__} is no boost_compile callback (derive from boost_compile.Callback). "
-                f"Callbacks of MindSpore run in mindspore.train.Model(session.cell).train(…)."
-            )
+    checked_callbacks(options.callbacks)
+    check_evaluate(options.evaluate)
     if options.end_of_epoch == "flush" and not session.can_flush:
         raise RuntimeFailure(
             "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "

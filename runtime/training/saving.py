@@ -8,6 +8,7 @@ import time
 from typing import NoReturn
 
 from ...ir.core.errors import Error, RuntimeFailure
+from .arguments import positive_number, whole_number
 from .callback import Callback
 from .history import Cycle
 from .result import StepResult
@@ -20,7 +21,8 @@ log = logging.getLogger("boost_compile")
 
 class SaveEvery(Callback):
     """Writes the state to ``path`` after every ``cycles``-th optimizer step, and after the first one that ends
-    ``minutes`` or more after the last time. Give either, or both.
+    ``minutes`` or more after the last time. Give either, or both; with ``minutes=math.inf`` it writes only where the
+    training is asked to stop, or an evaluation fails.
 
     The last ``keep`` states stay, and ``path`` is the newest. ``sync`` is that of :meth:`.Session.save`. Training goes
     on from there with ``load_state(path)`` and ``fit(…, resume=True)``.
@@ -43,14 +45,17 @@ class SaveEvery(Callback):
         keep: int = 1,
         signals: bool = True,
     ):
-        for value, what in ((cycles, "cycles"), (minutes, "minutes"), (keep, "kept states")):
-            if value is not None and value <= 0:
-                raise RuntimeFailure(f"SaveEvery with {value} {what}: give a number above 0.")
+        if cycles is None and minutes is None:
+            raise RuntimeFailure(
+                f"SaveEvery does not say when {os.fspath(path)} is to be written.",
+                python="Give cycles=K, minutes=T or both; with minutes=math.inf only a signal, or an evaluation that "
+                "fails, makes it write.",
+            )
         self.path = path
-        self.cycles = cycles
+        self.cycles = None if cycles is None else whole_number(cycles, "SaveEvery: cycles")
         self.sync = sync
-        self.minutes = minutes
-        self.keep = keep
+        self.minutes = None if minutes is None else positive_number(minutes, "SaveEvery: minutes")
+        self.keep = whole_number(keep, "SaveEvery: keep")
         self._stop = StopRequest() if signals else None
         self._saved_at = time.monotonic()
         self.saved_behind_evaluation = False

@@ -37,6 +37,7 @@ from ..state.finite_state import FiniteState
 from ..state.state_file import read_saved, sums_over_ranks, write_saved
 from ..state.update import update_network
 from ..state.whole_state import whole_state
+from .arguments import LARGEST_SEED, names_of_states, whole_number
 from .bar import Bar
 from .callback import Callback, Evaluate
 from .cell_result import CellResult
@@ -88,11 +89,10 @@ class Session:
         share: bool = True,
         beside: Session | None = None,
     ):
-        if check_replicas is not None and check_replicas < 1:
-            raise RuntimeFailure(
-                f"replicas cannot be checked every {counted(check_replicas, 'cycle')}: give a number of cycles, "
-                f"at least 1."
-            )
+        if check_replicas is not None:
+            whole_number(check_replicas, "cycles between two checks of replicas")
+        if seed is not None:
+            seed = whole_number(seed, "seed", 0, LARGEST_SEED)
         program = self.program = program_of(program, inputs)
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
@@ -379,7 +379,8 @@ class Session:
         bfloat16 as float32 (exact). Fixed parts of the program are left out. In a job of a program by shard-optimizer
         all ranks must call it, with the same names, since each has the slots of other weights.
         """
-        return whole_state(self._engine, self._exchange, self._changing if names is None else names)
+        asked = self._changing if names is None else names_of_states(names, self._engine.types)
+        return whole_state(self._engine, self._exchange, asked)
 
     @cached_property
     def _changing(self) -> dict[str, TensorType]:

@@ -30,6 +30,14 @@ def values_of(program: Program, which: Weights, values: Mapping[str, Any]) -> di
     return {**values, **(averaged_values(program, values) if which == "average" else {})}
 
 
+def _samples(batch: int | str) -> int | None:
+    if batch == "any":
+        return None
+    if not str(batch).isdecimal() or int(batch) < 1:
+        raise OptionError(f"a batch of {batch!r}: give a whole number of at least 1, or 'any'")
+    return int(batch)
+
+
 def network_of(
     program: Program,
     which: Weights,
@@ -48,7 +56,7 @@ def network_of(
         values = values_of(program, which, given)
     network = evaluation(program, result)
     if batch is not None:
-        network = network.resized(None if batch == "any" else int(batch), runs=runs)
+        network = network.resized(_samples(batch), runs=runs)
     if which == "merged":
         network = without_adapters(network)
     return network if values is None else network.with_values(values, origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 from pathlib import Path
@@ -79,9 +80,24 @@ def test_the_clock_saves_too(tmp_path: Path):
     (tmp_path / "x.ckpt").unlink()
     bc.Session(running_mean(2)).fit((rows(4),), callbacks=[Watch(tmp_path / "x.ckpt", minutes=60)])
     assert numbers == [False, False]
-    for options in ({"cycles": 0}, {"minutes": -1}, {"keep": 0}):
-        with pytest.raises(RuntimeFailure, match="above 0"):
-            SaveEvery(tmp_path / "x.ckpt", **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"does not say when .*x\.ckpt is to be written. Give cycles=K, minutes=T or both"),
+        ({"cycles": 0}, "cycles 0: give a whole number of at least 1"),
+        ({"cycles": 2.5}, "cycles 2.5: give a whole number"),
+        ({"cycles": "5"}, "cycles '5': give a whole number"),
+        ({"cycles": True}, "cycles True: give a whole number"),
+        ({"minutes": -1}, "minutes -1: give a number above 0"),
+        ({"minutes": "5"}, "minutes '5': give a number above 0"),
+        ({"cycles": 1, "keep": 0}, "keep 0: give a whole number"),
+    ],
+)
+def test_it_must_say_when_it_saves(given: dict[str, object], message: str, tmp_path: Path):
+    with pytest.raises(RuntimeFailure, match=message):
+        SaveEvery(tmp_path / "x.ckpt", **given)
 
 
 @pytest.mark.parametrize(("number", "step"), every_other(tuple(stop.SIGNALS), (1, 2, 3, 4)))
@@ -91,7 +107,7 @@ def test_asked_to_stop_it_saves_at_that_micro_batch(number: int, step: int, tmp_
     before = signal.getsignal(number)
     whole.fit(data, epochs=2)
     with pytest.raises(stop.Stopped, match=r"asked to stop, and .*x\.safetensors holds its state"):
-        first.fit(data, epochs=2, callbacks=[Signalled(step, number), SaveEvery(path)])
+        first.fit(data, epochs=2, callbacks=[Signalled(step, number), SaveEvery(path, minutes=math.inf)])
     assert signal.getsignal(number) is before
     assert first.data_position is not None
     assert first.data_position.epoch * 3 + first.data_position.micro_batch == step

@@ -123,6 +123,36 @@ def test_wrong_inputs_are_one_clear_error_and_change_nothing(mlp, change, messag
     assert_same_state(mlp.state(), before)
 
 
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda session: session.load(None), "read from a file, or from arrays by name, and not from a NoneType"),
+        (lambda session: session.save(None), "written to a path, and not to a NoneType"),
+        (lambda session: session.program.save(None), "written to a path, and not to a NoneType"),
+        (lambda session: session.state(["hidden.biass"]), "no state is called 'hidden.biass' .*'hidden.bias'"),
+        (lambda session: session.state("hidden.bias"), "a list, and 'hidden.bias' is none"),
+        (lambda session: bc.Session(session.program, session.program), "no device of the kind Program: give one of"),
+        *(
+            (lambda session, seed=seed: bc.Session(session.program, seed=seed), f"seed {seed!r}: give a whole number")
+            for seed in ("x", -1, 1.5, 2**70)
+        ),
+        (lambda session: session.evaluate(CASES["mlp"].batches(1)[0], 3), "by name, .* and not as this int"),
+        (
+            lambda session: session.evaluate(CASES["mlp"].batches(1)[0], [ms.train.Accuracy()]),
+            "by name, .* and not as this Accuracy",
+        ),
+        (lambda session: bc.Session(session.program, check_replicas="2"), "cycles between two .* '2': give a whole"),
+        (lambda session: bc.evaluation_network(session.program, batch=0), "a batch of 0: give a whole number"),
+        (lambda session: bc.evaluation_network(session.program, batch="x"), "a batch of 'x': give a whole number"),
+    ],
+)
+def test_a_wrong_argument_is_one_clear_error(mlp, use, message):
+    before = mlp.state()
+    with pytest.raises(bc.Error, match=message):
+        use(mlp)
+    assert_same_state(mlp.state(), before)
+
+
 def test_a_missing_kernel_names_primitive_device_and_place(exported):
     """Before the first micro-batch, also where the graph that lacks it runs at the end of a cycle."""
     for source in (bc.load(exported("mlp_lamb")), bc.compile(bc.load(exported("mlp_lamb")), "gradient-accumulation")):
