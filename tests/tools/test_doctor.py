@@ -83,6 +83,30 @@ def test_data_is_held_against_the_program(here: Path, exported: Exported, capsys
     assert_one_error(shell(capsys, inspect, source, "--doctor", "--data", "one.npz"), "boost-inspect", "1 array")
 
 
+def test_what_a_training_refuses_is_found(here: Path, exported: Exported, capsys: pytest.CaptureFixture[str]) -> None:
+    source = exported("mlp")
+    x, labels = np.ones((12, 8), np.float32), np.arange(12, dtype=np.int32) % 3
+    for arrays, said in (
+        ((x, labels[:10]), "the arrays differ in their number of samples: 'inputs0' 12, 'inputs1' 10"),
+        ((x.astype(np.int64), labels), "'inputs0': int64, the graph takes float32. Save it as such: array.astype(num"),
+        ((x.astype(np.float16), labels), "'inputs0': float16, the graph takes float32. Save it as such: array.astype"),
+        ((x, labels.astype(str)), "the graph takes int32. Save numbers."),
+        ((x, labels.astype(np.float32)), "'inputs1': float32, the graph takes int32. Save whole numbers as integers."),
+        (
+            (x, labels.astype(np.int64) + 2**40),
+            "'inputs1': int64, the graph takes int32. Some of its values do not fit",
+        ),
+        ((x, labels > 0), "'inputs1': bool, the graph takes int32. Save it as such: array.astype(numpy.int32)."),
+    ):
+        np.savez("data.npz", *arrays)
+        assert shell(capsys, run_, source, "--data", "data.npz").code == 2
+        done = shell(capsys, inspect, source, "--doctor", "--data", "data.npz")
+        assert done.code == 1
+        assert said in done.out, done.out
+    np.savez("narrow.npz", x, labels.astype(np.int64))  # these values fit
+    assert shell(capsys, inspect, source, "--doctor", "--data", "narrow.npz").code == 0
+
+
 def test_a_loss_scale_of_its_own(exported: Exported, capsys: pytest.CaptureFixture[str]) -> None:
     done = shell(capsys, inspect, exported("mlp_sens"), "--doctor")
     assert done.code == 1
