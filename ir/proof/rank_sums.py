@@ -24,6 +24,8 @@ Polynomial = dict[Factors, Fraction]
 class Forms(Protocol):
     """Normal forms, as :mod:`.reals` makes them."""
 
+    opaque: Collection[int]
+
     def polynomial(self, number: int) -> Polynomial: ...
 
     def polynomial_of(self, form: int) -> Polynomial: ...
@@ -70,7 +72,10 @@ class Ranks:
         """The sum over the ranks of a term in normal form."""
         terms = self.terms
         name, arguments = terms.name(form), terms.arguments[form]
-        if terms.heads[form][0] == "op" and name in ("Reshape", "Concat") and self.differs(form):
+        joins = (
+            name == "Concat" and form not in reals.opaque
+        )  # a gradient that the network joined has a mean as a whole
+        if terms.heads[form][0] == "op" and (name == "Reshape" or joins) and self.differs(form):
             inner = arguments[0]
             if terms.heads[inner][0] == "tuple":
                 parts = [reals.term(self.total(a, reals), terms.shapes[a]) for a in terms.arguments[inner]]

@@ -3,7 +3,8 @@
 Sums, products and quotients act on each element. A primitive that is linear in operands is a random matrix for each of
 them, one with several factors a product of such. Everything else is a hash of what it is and of what it takes. So the
 laws of the real numbers hold, and f(s·x) = s·f(x); what is not equal by them has other numbers. A Reshape multiplies by
-a number for each of its two shapes, and a Concat of vectors keeps its parts: both can be undone.
+a number for each of its two shapes, and a Concat of vectors keeps its parts: both can be undone. Where a Concat is
+computed with, it is the sum of its parts, each times a number of its place.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ Mean = Callable[[int, Num], Val]
 Update = Callable[[Node, str, list[Val]], list[Val]]
 RANKS = 2**31 - 1
 """Of ranks there are as many, where they count the same."""
+_REARRANGES = ("Reshape", "Concat", "Slice")
+_ARRANGES = (*_REARRANGES, "AllReduce")
+"""Primitives that take the parts of a Concat where they stand."""
 _ARITHMETIC = {Family.SUM: operator.add, Family.DIFFERENCE: operator.sub, Family.PRODUCT: operator.mul}
 _COMPARISONS = {"Greater": "gt", "GreaterEqual": "ge", "Less": "lt", "LessEqual": "le", "Equal": "eq", "NotEqual": "ne"}
 
@@ -62,13 +66,31 @@ def shape_of(type_: Type) -> tuple[int, ...] | None:
 
 def flat(v: Val) -> Hashable:
     """What tells a value from others."""
-    if isinstance(v, (tuple, dict)):
-        return tuple(map(flat, v if isinstance(v, tuple) else v.values()))
+    if isinstance(v, tuple):
+        return tuple(map(flat, v))
+    v = joined(v) if isinstance(v, dict) else v
     return v.pair if isinstance(v, Num) else v
 
 
 def number(v: Val) -> Num:
+    if isinstance(v, dict):
+        return joined(v)
     return v if isinstance(v, Num) else exact(int(v)) if isinstance(v, bool) else made(flat(v))
+
+
+def _one(v: Val) -> Val:
+    """A value without parts that stand for themselves."""
+    if isinstance(v, tuple):
+        return tuple(map(_one, v))
+    return joined(v) if isinstance(v, dict) else v
+
+
+def joined(parts: Mapping[Any, Val]) -> Num:
+    """A Concat as one number. Its places are scalars, so that a sum over ranks of it is that of its parts."""
+    whole = plus(*(times(made("place", at, scalar=True), number(x)) for at, x in parts.items()))
+    if whole.a == whole.b != 0:  # parts of one number each are a vector, which is no factor of what is linear
+        return replace(made("parts", *((at, flat(x)) for at, x in parts.items())), of=whole.of)
+    return whole
 
 
 def over_ranks(v: Val, same: Collection[Hashable] = ()) -> Val:
@@ -103,8 +125,7 @@ class Numbers:
     def of(self, root: int) -> Val:
         for t in self.terms.below([root], self.values):
             value = self._value(t, [self.values[a] for a in self.terms.arguments[t]])
-            met = isinstance(value, Num) and value.exact is None  # a gradient may be 0, and a number 0 is none
-            self.values[t] = self.known.get(value.pair, value) if met else value  # type: ignore[union-attr]
+            self.values[t] = self._met(value)
             if isinstance(value, Num) and not self.terms.traits[t] & VARIES:
                 self.same.add(value.pair)
         return self.values[root]
@@ -138,6 +159,14 @@ class Numbers:
             return self._primitive(node, str(head[1]), head[3:] if kind == "written" else (), a)
         return made(self.seed, terms.make(("head", head)), *map(flat, a), scalar=terms.shapes[t] == ())
 
+    def _met(self, value: Val) -> Val:
+        """A number as it is known once it is met; the parts of a Concat come from what the whole does."""
+        if isinstance(value, dict):
+            of = self.known.get(joined(value).pair, exact(0)).of
+            return {at: replace(x, of=x.of | of) for at, x in zip(value, map(number, value.values()), strict=True)}
+        met = isinstance(value, Num) and value.exact is None  # a gradient may be 0, and a number 0 is none
+        return self.known.get(value.pair, value) if met else value  # type: ignore[union-attr]
+
     def truth(self, of_each: int) -> bool | int:
         of_each &= self.full
         return bool(of_each) if of_each in (0, self.full) else of_each
@@ -152,6 +181,8 @@ class Numbers:
 
     def _primitive(self, node: Node, name: str, part: Hashable, a: Sequence[Val]) -> Val:
         """What a primitive gives, or what it writes, and where: ``part``."""
+        if name not in _ARRANGES:
+            a = [_one(x) for x in a]
         found = self._interpreted(node, name, a) if not part else None
         if found is not None:
             return found
@@ -187,12 +218,13 @@ class Numbers:
             return exact(int(name == "OnesLike"))
         if name == "AllReduce" and node.op.attributes.get("op") == "sum" and is_world(group_of(node)):
             return over_ranks(a[0], self.same)
-        if name in ("Reshape", "Concat", "Slice"):
+        if name in _REARRANGES:
             return _rearranged(node, name, a)
         if family is Family.CAST and isinstance(a[0], bool):
             return exact(int(a[0]))
-        n = [x for x in (a[0] if len(a) == 1 and isinstance(a[0], tuple) else a) if isinstance(x, Num)]
-        if len(n) < max(len(a), 1):
+        taken = a[0] if len(a) == 1 and isinstance(a[0], tuple) else a
+        n = [x for x in taken if isinstance(x, Num)]
+        if len(n) < max(len(taken), 1):
             return None
         if name in _COMPARISONS and len(n) == 2:
             if name in ("Equal", "NotEqual") and n[1].exact == 0 and n[0].pair in self.nonzero:

@@ -64,6 +64,30 @@ def test_a_part_of_what_was_joined(begin: str, equal: bool) -> None:
     assert same(text) is equal
 
 
+JOINED = "%t = MakeTuple(%v, %u)\n%j = Concat(%t, 0) : float32[6]\n"
+NUMBERS = "%n = Exp(%s)\n%k = Reshape(%s, (1,)) : float32[1]\n%l = Reshape(%n, (1,)) : float32[1]\n" + (
+    "%t = MakeTuple(%k, %l)\n%j = Concat(%t, 0) : float32[2]\n%m = MatMul(%x, %w, false, false) : float32[2,2]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "equal"),
+    [
+        (JOINED + "%a = Mul(%j, %s)\n%p = Mul(%v, %s)\n%q = Mul(%u, %s)\n%o = MakeTuple(%p, %q)\n"
+         "%b = Concat(%o, 0) : float32[6]", True),
+        (JOINED + "%a = Add(%j, %j)\n%p = Add(%v, %v)\n%q = Depend(%u, %s)\n%o = MakeTuple(%p, %q)\n"
+         "%b = Concat(%o, 0) : float32[6]", False),
+        (JOINED + "%e = Exp(%j)\n%o = MakeTuple(%e, %j)\n%a = AddN(%o) : float32[6]\n%b = Add(%j, %e)", True),
+        (JOINED + "%e = Exp(%j)\n%o = MakeTuple(%e, %j)\n%a = AddN(%o) : float32[6]\n%b = Exp(%j)", False),
+        # numbers that are joined are a vector: the columns of a matrix may be scaled before a product or behind it
+        (NUMBERS + "%p = Mul(%m, %j)\n%a = MatMul(%p, %m, false, false) : float32[2,2]\n"
+         "%q = MatMul(%m, %m, false, false) : float32[2,2]\n%b = Mul(%q, %j)", False),
+    ],
+)  # fmt: skip
+def test_what_was_joined_is_computed_with(text: str, equal: bool) -> None:
+    assert same(text) is equal
+
+
 TESTED = "%p = IsFinite(%x)\n%q = IsFinite(%y)\n%m = ReduceAll(%p, (), false) : bool[]\n" + (
     "%n = ReduceAll(%q, (), false) : bool[]\n"
 )
