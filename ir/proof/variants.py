@@ -102,6 +102,8 @@ def prove_variants(
         wrong = freeze.objection(asked[-1], choice, found[0].trained, names) if asked else "no pass asked for them"
     except (KeyError, TypeError, ValueError, IndexError) as error:
         wrong = f"the record of the pass does not say what they are for ({error!r})"
+    if any(not f.trained and proof.failures for f, proof in zip(found, whole.variants, strict=True)):
+        return whole  # what that variant freezes was not seen
     if wrong:
         whole.verdicts.append(Verdict(STATE, choice.state, UNPROVED, detail=f"variants: {wrong}"))
     else:

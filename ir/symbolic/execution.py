@@ -84,6 +84,7 @@ class Execution:
         held.update(states)
         memory = Memory(held)
         result = run.body(graph, dict(zip(graph.inputs, inputs, strict=True)), memory, 0)
+        assert not isinstance(result, Tail)
         after = {str(name): memory.held[name] for name in [*states, WORLD]}
         return Outcome(after, run.flat(result, memory), run.network, run.seams, run.writer)
 
@@ -108,6 +109,29 @@ class Execution:
         return found
 
 
+@dataclass(frozen=True)
+class Tail:
+    """A call that is still to run: the last that its function does."""
+
+    node: Node
+    callee: Thing
+    extra: tuple[Thing, ...]
+
+    @property
+    def arguments(self) -> tuple[Thing, ...]:
+        return (*self.callee.bound, *self.extra) if isinstance(self.callee, Closure) else self.extra
+
+
+def _same_function(one: Thing | Tail, other: Thing | Tail) -> Graph | None:
+    """The function that two calls are of, with as many arguments."""
+    if not isinstance(one, Tail) or not isinstance(other, Tail):
+        return None
+    a, b = one.callee, other.callee
+    if not isinstance(a, Closure) or not isinstance(b, Closure) or a.function is not b.function:
+        return None
+    return a.function if len(one.arguments) == len(other.arguments) else None
+
+
 class _Run:
     def __init__(self, owner: Execution, main: Graph, side: Side | None):
         self.owner = owner
@@ -122,10 +146,14 @@ class _Run:
         self._steps = 0
         self._most = 40 * (main.total_nodes() + 1000)
         self._written: dict[Graph, set[Value]] = {}
+        self._tails: dict[Graph, Node | None] = {}
 
     # -- a body ------------------------------------------------------------------------------------------------
 
-    def body(self, graph: Graph, given: Mapping[Input, Thing], memory: Memory, depth: int) -> Thing:
+    def body(
+        self, graph: Graph, given: Mapping[Input, Thing], memory: Memory, depth: int, last: Node | None = None
+    ) -> Thing | Tail:
+        """``last``: a call that is not run but given back."""
         if depth > _DEEPEST:
             raise Unproved(f"function '{graph.name}' is called more than {_DEEPEST} calls deep")
         env = dict[Value, Thing]()
@@ -145,6 +173,8 @@ class _Run:
             inside = parts is not None and node in parts
             if side is not None and side.mean is not None:
                 self._cross(node, things, inside, memory)
+            if node is last:
+                return Tail(node, things[0], tuple(things[1:]))
             value = self._node(node, name, things, memory, inside, depth)
             if node in places and isinstance(value, int):
                 self._places += 1
@@ -392,34 +422,91 @@ class _Run:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def _call(self, node: Node, callee: Thing, extra: tuple[Thing, ...], memory: Memory, depth: int) -> Thing:
+        mine = Memory({}, memory)
+        result = self._settled(self._followed(Tail(node, callee, extra), mine, depth), mine)
+        for place, value in mine.held.items():
+            if isinstance(place, str) or memory.read(place) is not None:
+                memory.held[place] = value
+        return result
+
+    def _followed(self, call: Thing | Tail, memory: Memory, depth: int) -> Thing:
+        """What a call returns, and the calls that functions end with."""
+        inside = False
+        while isinstance(call, Tail):
+            inside |= self.side is not None and call.node in self.side.parts
+            call = self._step(call, memory, depth)
+        if inside and isinstance(call, int):
+            self.network.add(call)
+        return call
+
+    def _step(self, call: Tail, memory: Memory, depth: int) -> Thing | Tail:
+        """Runs a function up to the call that it ends with."""
+        node, callee = call.node, call.callee
         if isinstance(callee, Choice):
-            condition = callee.condition
-            one, other = Memory({}, memory), Memory({}, memory)
-            yes = self._call(node, callee.yes, extra, one, depth)
-            no = self._call(node, callee.no, extra, other, depth)
-            yes, no = self._settled(yes, one), self._settled(no, other)
-            for place in {**one.held, **other.held}:
-                if isinstance(place, int) and memory.read(place) is None:
-                    continue  # a tensor that a branch made for itself
-                memory.held[place] = self._ite(condition, self._read(Ref(place), one), self._read(Ref(place), other))
-            return self._chosen(condition, yes, no, memory)
+            return self._both(call, callee, memory, depth)
         if isinstance(callee, int) and self.terms.name(callee) in ("item", "apply"):
-            return self._apply(node, callee, extra, memory)  # a function that a loop made
+            return self._apply(node, callee, call.extra, memory)  # a function that a loop made
         if not isinstance(callee, Closure):
             raise Unproved(f"{site(node)} calls a function that cannot be followed")
-        function, given = callee.function, (*callee.bound, *extra)
+        function, given = callee.function, (*callee.bound, *call.extra)
         if len(function.inputs) != len(given):
             raise Unproved(f"{site(node)} calls '{function.name}' with {len(given)} arguments, and it takes "
                            f"{len(function.inputs)}")  # fmt: skip
         if function.name in self.owner.recursive(self.main):
             return self._loop(node, function, given, memory)
-        mine = Memory({}, memory)
-        result = self.body(function, dict(zip(function.inputs, given, strict=True)), mine, depth + 1)
-        result = self._settled(result, mine)
-        for place, value in mine.held.items():
-            if isinstance(place, str) or memory.read(place) is not None:
-                memory.held[place] = value
-        return result
+        arguments = dict(zip(function.inputs, given, strict=True))
+        return self.body(function, arguments, memory, depth + 1, self._tail_of(function))
+
+    def _both(self, call: Tail, choice: Choice, memory: Memory, depth: int) -> Thing | Tail:
+        """Both branches. Where they end with a call of one function, it is called once, on what they leave: each
+        choice after another would otherwise double what is run."""
+        condition, one, other = choice.condition, Memory({}, memory), Memory({}, memory)
+        yes = self._step(Tail(call.node, choice.yes, call.extra), one, depth)
+        no = self._step(Tail(call.node, choice.no, call.extra), other, depth)
+        if (function := _same_function(yes, no)) is not None:
+            assert isinstance(yes, Tail)
+            assert isinstance(no, Tail)
+            pairs = zip(yes.arguments, no.arguments, strict=True)
+            given = tuple(self._either(condition, a, b, one, other) for a, b in pairs)
+            self._join(condition, one, other, memory)
+            return Tail(yes.node, Closure(function, ()), given)
+        yes, no = self._followed(yes, one, depth), self._followed(no, other, depth)
+        yes, no = self._settled(yes, one), self._settled(no, other)
+        self._join(condition, one, other, memory)
+        return self._chosen(condition, yes, no, memory)
+
+    def _join(self, condition: int, one: Memory, other: Memory, memory: Memory) -> None:
+        """What two branches left in each place."""
+        for place in {**one.held, **other.held}:
+            if isinstance(place, int) and memory.read(place) is None:
+                continue  # a tensor that a branch made for itself
+            memory.held[place] = self._ite(condition, self._read(Ref(place), one), self._read(Ref(place), other))
+
+    def _either(self, condition: int, yes: Thing, no: Thing, one: Memory, other: Memory) -> Thing:
+        """An argument that two branches give on."""
+        if isinstance(yes, tuple) and isinstance(no, tuple) and len(yes) == len(no):
+            return tuple(self._either(condition, a, b, one, other) for a, b in zip(yes, no, strict=True))
+        if yes == no:
+            return yes
+        yes = self._read(yes, one) if isinstance(yes, Ref) else yes
+        no = self._read(no, other) if isinstance(no, Ref) else no
+        return self._chosen(condition, yes, no, None)
+
+    def _tail_of(self, graph: Graph) -> Node | None:
+        """The call that a function ends with: its result is that of the function, and only tokens stand behind it."""
+        if graph not in self._tails:
+            live, value, passed = self.owner.live(graph), graph.result, set[Node]()
+            while isinstance(value, Node) and value.op.name == "Depend":
+                passed.add(value)
+                value = value.operand(0)
+            tail = value if isinstance(value, Node) and value.op is CALL and value.graph is graph else None
+            if tail is not None:
+                behind = {n for n in live[live.index(tail) + 1 :] if n.op.name != "UpdateState"}
+                parts = {} if self.side is None else self.side.parts
+                if behind - passed or any(parts.get(n) != parts.get(tail) for n in passed):
+                    tail = None
+            self._tails[graph] = tail
+        return self._tails[graph]
 
     def _settled(self, thing: Thing, memory: Memory) -> Thing:
         """What leaves a function holds no place that only the function has."""

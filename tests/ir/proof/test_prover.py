@@ -377,6 +377,15 @@ def test_what_has_no_law_says_so() -> None:
     assert "law missing" in found.failures[0].detail
 
 
+def test_what_an_unproved_variant_freezes_is_not_judged() -> None:
+    original = load("mlp")
+    found = proof(original, bc.compile(original, "adasum,gradient-freeze"))
+    assert not found.proved
+    assert {v.detail.split(":")[0] for v in found.failures} == {
+        "pass 'adasum' changes training on purpose, and no formula says how"
+    }
+
+
 def test_cost_is_linear() -> None:
     """Twice the nodes, twice the terms; and a residual network does not become a product of sums."""
     counts = []
