@@ -16,6 +16,7 @@ from ...ir.core.graph import Graph, State, tensor_type
 from ...ir.core.predicates import draws
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import DType, TensorType, TupleType, Type
+from ...ir.core.wording import sentence
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
 from ..lowering.arenas import Arenas
@@ -254,9 +255,14 @@ class Engine:
         if found:
             primitive = found[1]
             return no_kernel(graph, primitive, self.device)
-        return RuntimeFailure(
-            f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
-        )
+        said = f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
+        if OUT_OF_RANGE.search(text):
+            return RuntimeFailure(sentence(said), command=FIND_LABELS)
+        return RuntimeFailure(said)
+
+
+OUT_OF_RANGE = re.compile(r"error label|[Oo]ut of range|'index' must be in")
+FIND_LABELS = "If labels or numbers of rows are wrong, boost-inspect PROGRAM --doctor --data FILE.npz names them."
 
 
 def _warn_of_ranks_apart(ranks: Ranks, graphs: Iterable[Graph]) -> None:

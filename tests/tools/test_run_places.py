@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boost_compile.tools.inspect import command as inspect_command
 from boost_compile.tools.run import command
 
 import boost_compile as bc
@@ -13,6 +14,21 @@ import boost_compile as bc
 from .support import assert_one_error, shell
 
 MATERIAL = Path(__file__).parents[1] / "material"
+FORWARD = """
+state %w: float32[8,4]<zeros>
+state %b: float32[4]<zeros>
+graph @net(%x: float32[4,8]) {
+  state %w: float32[8,4]
+  state %b: float32[4]
+  const %u = umonad
+  const %no = false
+  %wv = Load(%w, %u) : float32[8,4]
+  %bv = Load(%b, %u) : float32[4]
+  %h = MatMul(%x, %wv, %no, %no) : float32[4,4]
+  %y = BiasAdd(%h, %bv, 0) : float32[4,4]
+  return %y
+}
+"""
 Capture = pytest.CaptureFixture[str]
 
 
@@ -50,6 +66,26 @@ def test_what_does_not_fit_is_refused(
     assert_one_error(shell(capsys, command, "mlp.boost", "--data", "data.npz", *arguments), "boost-run", fragment)
     assert set(here.rglob("*")) == before
     assert {name: Path(name).read_bytes() for name in files} == files
+
+
+@pytest.mark.mindspore
+def test_labels_of_no_class_lead_to_the_doctor(here: Path, capsys: Capture) -> None:
+    np.savez("data.npz", np.zeros((4, 8), np.float32), np.full(4, 9, np.int32))
+    done = shell(capsys, command, MATERIAL / "mlp.ir", "--data", "data.npz", "-q")
+    assert_one_error(done, "boost-run", "boost-inspect PROGRAM --doctor --data FILE.npz names them")
+    found = shell(capsys, inspect_command, MATERIAL / "mlp.ir", "--doctor", "--data", "data.npz")
+    assert "input 'inputs1': 4 values outside of 0 to 3, the first is 9" in found.out
+
+
+@pytest.mark.mindspore
+def test_a_forward_graph_does_not_say_which_state_is_a_weight(here: Path, capsys: Capture) -> None:
+    Path("net.ir").write_text(FORWARD)
+    np.savez("part.npz", w=np.ones((8, 4), np.float32))
+    np.savez("data.npz", np.zeros((4, 8), np.float32), np.zeros(4, np.int32))
+    evaluating = ("--eval", "data.npz", "--metric", "accuracy", "--load", "part.npz", "--partial")
+    done = shell(capsys, command, "net.ir", *evaluating)
+    assert done.code == 0, done.err
+    assert "part.npz: 1 of the program's 2 states were loaded." in done.err
 
 
 def test_the_log_of_the_api_replaces_logs_alone(files: dict[str, bytes]) -> None:

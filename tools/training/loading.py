@@ -47,7 +47,8 @@ def load(session: Session, path: str, partial: bool) -> None:
 def _left_out(
     path: str, given: dict[str, Any], own: dict[str, Any], fitting: dict[str, Any], weights: Sequence[str]
 ) -> list[str]:
-    none = "" if any(name in fitting for name in weights) else ", and no weight is among them"
+    # A forward graph does not say what its weights are.
+    none = ", and no weight is among them" if weights and not any(name in fitting for name in weights) else ""
     lines = [f"Note: {path}: {len(fitting)} of the program's {counted(len(own), 'state')} were loaded{none}."]
     shapes = [f"{n} {list(given[n].shape)}, not {list(own[n].shape)}" for n in given if n in own and n not in fitting]
     for what, names in (
