@@ -204,7 +204,7 @@ class _Run:
         self.started = time.perf_counter()
 
     def step(self, batch: tuple[Any, ...]) -> None:
-        result = self.session.step(*batch)
+        result = self.session.advance(batch)
         self.steps += 1
         self.micro_batches += 1
         self.samples += batch[0].shape[0]
@@ -246,7 +246,7 @@ class _Run:
                 self.session.cycle_length,
             )
             return
-        result = self.session.flush()
+        result = self.session.end_cycle()
         if result is not None:
             self.cycles += 1
             self._stands_at(self.epoch + 1, 0)

@@ -115,6 +115,8 @@ class Session:
         self.data_position: DataPosition | None = None
         """Where in the data ``fit`` stands, or stood when the loaded state was saved; None where no fit is the cause of
         the state. Saved with it."""
+        self._fits = False
+        """Whether ``fit`` is running."""
         self._unread: StepResult | None = None
         self.finite_state = FiniteState(self._engine, program)
         """Finds state that ``fit`` has spoiled."""
@@ -179,8 +181,23 @@ class Session:
         where the values fit; any other difference in number, shape or dtype is a :class:`RuntimeFailure`. A program
         that has no optimizer, such as a forward graph, is an :class:`.AnatomyError`: nothing would be trained.
         """
+        self._refuse_within_fit("step")
+        return self.advance(inputs)
+
+    def advance(self, inputs: Sequence[Any]) -> StepResult:
+        """As :meth:`step`, from within ``fit``."""
         self.check_trains()
         return self._advance(to_tensors(self.consumer, inputs))
+
+    def _refuse_within_fit(self, method: str) -> None:
+        if self._fits:
+            raise RuntimeFailure(
+                f"{method} was called within fit, by a callback or an evaluation: fit would lose count of what it has "
+                f"trained on. They may read the state, save it, evaluate and predict;",
+                python=f"session.load({{name: value}}, strict=False) sets single states. Call {method} when fit has "
+                "returned.",
+                command=f"a function of boost-run --eval cannot {method}.",
+            )
 
     def check_trains(self) -> None:
         """:class:`.AnatomyError` for a program that has no optimizer; it says how to make a training program of it."""
@@ -190,6 +207,11 @@ class Session:
 
     def flush(self) -> StepResult | None:
         """Ends an incomplete cycle with an update over the micro-batches it has; None when nothing is pending."""
+        self._refuse_within_fit("flush")
+        return self.end_cycle()
+
+    def end_cycle(self) -> StepResult | None:
+        """As :meth:`flush`, from within ``fit``."""
         if self._position == 0:
             return None
         name = self._schedules[self.variant].flush
@@ -237,7 +259,12 @@ class Session:
             shard=shard,
             end_of_epoch=end_of_epoch,
         )
-        return fit(self, data, options)
+        self._refuse_within_fit("fit")
+        self._fits = True
+        try:
+            return fit(self, data, options)
+        finally:
+            self._fits = False
 
     @cached_property
     def cell(self) -> Any:
@@ -404,6 +431,8 @@ class Session:
         :class:`DamagedState`. A state saved in the middle of a cycle resumes there. ``load_state`` is another name of
         this method.
         """
+        if strict or not isinstance(source, Mapping) or self._counters & source.keys():
+            self._refuse_within_fit("load")
         starts = {name: self.program.state[name].initial for name in measured_states(self.program)}
         saved = read_saved(source, self._changing, self._exchange, strict, starts)
         notes, own = saved.notes, self._engine.draws
@@ -413,8 +442,9 @@ class Session:
         scaled = sums_over_ranks(saved, self._engine.context) if isinstance(source, (str, os.PathLike)) else {}
         self._engine.memory.write(saved.values | scaled)
         self.finite_state.came_from(saved.origin, saved.values)
-        self._position = position
-        self.data_position = data_position
+        if not self._fits:
+            self._position = position
+            self.data_position = data_position
         own.resume(drawn)
         saved.warn_if_foreign()
         self._resume_cycles(saved.values)
@@ -537,6 +567,12 @@ class Session:
             self._position = self._position_from({count: self._engine.memory.read(count)})
         counters = [MONITORED_CYCLES, *(() if choice is None else (choice.state,))]
         self._resume_cycles({name: self._engine.memory.read(name) for name in counters if name in self._engine.types})
+
+    @cached_property
+    def _counters(self) -> set[str]:
+        """The states that say where in a cycle, and in which cycle, the session stands."""
+        count, choice = self.program.schedule.count, self.program.schedule.choice
+        return {MONITORED_CYCLES, *([] if count is None else [count]), *([] if choice is None else [choice.state])}
 
     def _resume_cycles(self, values: Mapping[str, Any]) -> None:
         choice = self.program.schedule.choice

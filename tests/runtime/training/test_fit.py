@@ -235,6 +235,43 @@ def test_whoever_interrupts_training_finds_what_was_trained_on_and_no_reader(sou
     assert not [thread for thread in threading.enumerate() if thread.name == "boost-compile-data"]
 
 
+def test_callbacks_read_and_set_states_but_do_not_train(tmp_path):
+    """What they set is trained on; what would spoil the count is refused, and the training could go on."""
+
+    class Reads(Callback):
+        def on_cycle(self, session, cycle):
+            session.save(tmp_path / "x.ckpt")
+            session.load({"mean": session.state(["mean"])["mean"]}, strict=False)
+
+    class Trains(Callback):
+        def __init__(self, use):
+            self.use = use
+
+        def on_cycle(self, session, cycle):
+            self.use(session)
+
+    data = (samples(6).reshape(-1),)
+    whole, session = bc.Session(running_mean(2)), bc.Session(running_mean(2))
+    losses = whole.fit(data, epochs=2).losses
+    assert session.fit(data, epochs=2, callbacks=[Reads()]).losses == losses
+    assert_same_state(session.state(), whole.state())
+    for method, use in {
+        "step": lambda session: session.step(samples(1)[0]),
+        "flush": lambda session: session.flush(),
+        "fit": lambda session: session.fit(data),
+        "load": lambda session: session.load(tmp_path / "x.ckpt"),
+        "load_state": lambda session: session.load_state({"count": np.float32(1)}, strict=False),
+    }.items():
+        session = bc.Session(running_mean(2))
+        with pytest.raises(
+            bc.Error, match=rf"^{method.partition('_')[0]} was called within fit.*when fit has returned"
+        ):
+            session.fit(data, epochs=2, callbacks=[Trains(use)])
+        assert session.position == 0
+        session.fit(data, epochs=2, resume=True)
+        assert_same_state(session.state(), whole.state())
+
+
 def test_a_loss_that_is_not_finite_stops_with_its_step():
     data = samples(8)
     data[2, 0] = 3e38  # its square is not finite
