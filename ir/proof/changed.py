@@ -17,7 +17,7 @@ from . import formulas
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .polynomial import ONE
 from .reals import Reals
-from .weight_updates import Moved, by_many, rewritten, updates
+from .weight_updates import Moved, Update, by_many, rewritten, standing, updates
 
 
 @dataclass
@@ -48,12 +48,11 @@ def changed(
         return mean, Changed()
     terms = execution.terms
     weights = [name for name, v in original.state.items() if v.role == "weight"]
-    seams = {t for t in mean.seams if terms.heads[t][0] != "const"}
-    if reals.ranks is not None:  # the mean of what is rearranged is rearranged, and has the gradient no more in it
-        seams |= {reals.ranks.mean(t) for t in seams}
+    stands = standing((t for t in mean.seams if terms.heads[t][0] != "const"), reals.ranks)
+    seams = {t: mean.seams[seam] for t, seam in stands.items()}
     moved = Moved(terms, seams)
     found = updates(terms, mean.states.values(), weights, moved, reals)
-    found |= by_many(terms, mean.states, weights, found, {t: n for t, n in mean.seams.items() if t in moved})
+    found |= by_many(terms, mean.states, weights, found, seams)
     order = {name: found[name] for name in weights if name in found}
     try:
         statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
@@ -69,7 +68,7 @@ def changed(
         new = [given.get((places[i], weight), t) if i in places else t for i, t in enumerate(operands)]
         return tuple(new)
 
-    many = {u.gradient: given[TAKEN, n] for n, u in order.items() if u.at and (TAKEN, n) in given}
+    many = _gradients_instead(reals, order, given)
     new = rewritten(terms, mean.states.values(), many, change)
     states = {name: new[t] for name, t in mean.states.items()}
     steps = {name for what, name in given if what == STEP}
@@ -90,3 +89,19 @@ def changed(
             by[name] = tuple(s.by for s in stated if of in s.weights or name in s.weights)
     results = {name: t for (what, name), t in given.items() if what == RESULT}
     return replace(mean, states=states), Changed(statement, stated, by, results)
+
+
+def _gradients_instead(
+    reals: Reals, order: Mapping[str, Update], given: Mapping[tuple[str, str], int]
+) -> dict[int, int]:
+    """What is taken in the place of gradients whose weights many primitives update. Two weights may have one gradient
+    (the two biases of a recurrent layer)."""
+    found: dict[int, int] = {}
+    for name, update in order.items():
+        if update.at:
+            new = given.get((TAKEN, name), update.gradient)
+            if reals.form(found.setdefault(update.gradient, new)) != reals.form(new):
+                raise Unproved(
+                    f"'{name}' has its gradient with another weight, and each is to take another: law missing"
+                )
+    return found

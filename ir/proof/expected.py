@@ -67,7 +67,8 @@ def expect(sides: Sides, proof: Proof) -> Expected:
         still = Frozen(lost.trained, frozen.names | lost.names)
         idle = idle_gradients(still, mean, terms, sides.reals(opaque))
         seams = mean.seams
-        mean = without(original, still.names, run(mean=_mean(sides, idle)), network, terms, opaque)
+        step = run(mean=_mean(sides, idle))
+        mean = without(original, still.names, step, network, terms, opaque, sides.ranks)
         proof.idle = sorted({seams[t].name for t in seams if t in idle or t not in mean.seams})
         proof.frozen = [n for n in mean.states if still.holds(original.state.get(n), n)]
     mean, change = changed(original, program, mean, states, execution, sides.reals(opaque))

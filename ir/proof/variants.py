@@ -13,9 +13,10 @@ from ..core.program import Program, StateVariable
 from ..symbolic.execution import Execution, Outcome
 from ..symbolic.terms import Terms
 from .formulas import freeze
+from .rank_sums import Ranks
 from .reals import Reals
 from .verdict import STATE, UNPROVED, Proof, Verdict
-from .weight_updates import MEANS, Moved, rewritten, updates
+from .weight_updates import MEANS, Moved, rewritten, standing, updates
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,19 @@ def idle_gradients(frozen: Frozen, mean: Outcome, terms: Terms, reals: Reals) ->
     """The gradients that only frozen weights are updated with: another weight's norm, or a test for finite values, is
     then one without them."""
     seams = {t for t in mean.seams if terms.heads[t][0] != "const"}
+    stands = standing(seams, reals.ranks)
     taken: dict[bool, set[int]] = {True: set(), False: set()}
-    for name, update in updates(terms, mean.states.values(), frozen.trained, Moved(terms, seams), reals).items():
+    for name, update in updates(terms, mean.states.values(), frozen.trained, Moved(terms, stands), reals).items():
         atoms = {a for m in reals.polynomial(update.gradient) for a, _ in m}
-        direct = {terms.arguments[a][0] if terms.heads[a][0] in MEANS else a for a in atoms}
-        taken[name in frozen.names] |= direct & seams
+        direct = {terms.arguments[a][0] if terms.heads[a][0] in MEANS and a not in stands else a for a in atoms}
+        taken[name in frozen.names] |= {stands[a] for a in direct if a in stands}
     return taken[True] - taken[False]
 
 
 def without(
-    original: Program, frozen: Collection[str], mean: Outcome, network: Outcome, terms: Terms, opaque: Collection[int]
-) -> Outcome:
+    original: Program, frozen: Collection[str], mean: Outcome, network: Outcome, terms: Terms, opaque: Collection[int],
+    ranks: Ranks | None,
+) -> Outcome:  # fmt: skip
     """The original's step without the updates of these weights and their slots. What takes a weight behind its update
     (a target network) takes it as it was."""
     before = {t: network.states[name] for name, t in mean.states.items() if name in frozen}
@@ -73,7 +76,8 @@ def without(
         if t not in used:
             used.add(t)
             stack += () if t in opaque else terms.arguments[t]
-    return replace(mean, states=states, seams={t: node for t, node in mean.seams.items() if t in used})
+    taken = {seam for t, seam in standing(mean.seams, ranks).items() if t in used}
+    return replace(mean, states=states, seams={t: node for t, node in mean.seams.items() if t in taken})
 
 
 def prove_variants(

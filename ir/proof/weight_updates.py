@@ -16,6 +16,7 @@ from ..core.primitives import Facts, facts
 from ..core.types import TensorType
 from ..symbolic.terms import Terms, written_state
 from .polynomial import Polynomial
+from .rank_sums import Ranks
 from .reals import Reals
 
 MEANS = ("mean", "all")
@@ -43,6 +44,13 @@ class Update:
     @property
     def facts(self) -> Facts:
         return Facts() if self.node is None else facts(self.node.op)
+
+
+def standing(seams: Iterable[int], ranks: Ranks | None) -> dict[int, int]:
+    """What stands for gradients, and for which: they themselves, and their means over ranks. The mean of what is
+    rearranged is rearranged, and has the gradient no more in it."""
+    seams = list(seams)
+    return {t: t for t in seams} | ({ranks.mean(t): t for t in seams} if ranks is not None else {})
 
 
 class Moved:
@@ -96,7 +104,8 @@ def by_many(
     seams: Mapping[int, Node],
 ) -> dict[str, Update]:  # fmt: skip
     """The updates of weights that no optimizer's primitive updates from a gradient of the backward part, or one that
-    takes what another primitive of the optimizer made of it (LARS)."""
+    takes what another primitive of the optimizer made of it (LARS). ``seams``: what stands for
+    gradients, by the nodes where they leave."""
     taken = {s for update in known.values() for s in _leaving(terms, update.taken, seams)}
     found: dict[str, Update] = {}
     for name in weights:
@@ -105,8 +114,7 @@ def by_many(
             continue
         (gradient,) = own
         last, operands = _last(terms, states[name], name)
-        seam = terms.arguments[gradient][0] if terms.heads[gradient][0] in MEANS else gradient
-        node = seams[seam]
+        node = seams[gradient if gradient in seams else terms.arguments[gradient][0]]
         if isinstance(node.type, TensorType):
             found[name] = Update(name, last, operands, gradient, gradient, None, node.type, node.name)
     return found

@@ -13,7 +13,7 @@ from ...ir.core.errors import Error
 from ...ir.core.graph import Node
 from ...ir.core.primitives import facts
 from ...ir.symbolic.execution import Execution, Outcome
-from ...ir.symbolic.numbers import Mean, Numbers, Update, Val, number
+from ...ir.symbolic.numbers import Mean, Numbers, Update, Val, flat, number
 from ...ir.symbolic.prime_field import Num, exact, plus, times
 from ...ir.text import parse_graph
 
@@ -28,7 +28,9 @@ def formula_of(
     """The states after a ``step`` of the original with that formula, and what it gives. ``numbers``: of terms, by what
     gradients become and what updates take."""
     seen: dict[Key, Any] = {("weight", name): value for name, value in start.items()}
-    weights = {node: weight for weight, node in document["at"].items()}
+    weights: dict[str, list[str]] = {}
+    for weight, node in document["at"].items():
+        weights.setdefault(node, []).append(weight)  # the two biases of a recurrent layer have one gradient
 
     def after(mean: Mean, update: Update) -> dict[str, Val]:
         of = numbers({}, mean, update)
@@ -44,8 +46,15 @@ def formula_of(
 
     def leaving(t: int, value: Num) -> Val:
         found = mean(t, value)
-        seen["gradient", weights.get(step.seams[t].name, "")] = found
+        seen.update((("gradient", weight), found) for weight in weights.get(step.seams[t].name, ()))
         return found
+
+    def taking(t: int, value: Num) -> Val:
+        own = mean(t, value)
+        new = [gives.get(("taken", weight), own) for weight in weights.get(step.seams[t].name, ())]
+        if len(set(map(flat, new))) > 1:
+            raise Error("the formula of the certificate gives two weights with one gradient not the same")
+        return new[0] if new else own
 
     def replaced(node: Node, weight: str, taken: list[Val]) -> list[Val]:
         places = {facts(node.op).rate: "rate", facts(node.op).decay: "decay"}
@@ -66,7 +75,7 @@ def formula_of(
         raise Error("the formula of the certificate takes or gives what no update of the original does")
     values = numbers(taken, mean, None)
     gives = {(what, name): values.of(t) for (what, name), t in zip(document["gives"], result, strict=True)}
-    states = after(lambda t, v: gives.get(("taken", weights.get(step.seams[t].name, "")), mean(t, v)), replaced)
+    states = after(taking, replaced)
     for what, name in gives:
         if what == "step":
             states[name] = plus(start[name], times(minus(states[name], start[name]), number(gives[what, name])))
