@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
-from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.gradient_path import LEAST_SCALE, gradient_paths
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.core.attributes import scalar_of
 from ...ir.core.errors import Error
@@ -15,9 +15,6 @@ from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from .finding import Finding
 
-LEAST = 16
-"""The least factor that is taken for a scale: the derivative of a power multiplies by small numbers too (a squared
-error by 2)."""
 _MULTIPLIES = named(Family.PRODUCT)
 _PASSING = ("Depend", "Cast")
 
@@ -59,7 +56,7 @@ def _seed_factor(found: TrainingAnatomy) -> float | None:
             return None
         factors.update(n for n in map(_number, users[0].operands) if n is not None)
     (factor,) = factors if len(factors) == 1 else (None,)
-    if factor is None or factor < LEAST or factor in forward or 1 / factor in forward:
+    if factor is None or factor < LEAST_SCALE or factor in forward or 1 / factor in forward:
         return None
     return factor
 

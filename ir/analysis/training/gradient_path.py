@@ -6,7 +6,8 @@ pass asks for the value that has come through all stages up to its own, makes a 
 place (:mod:`ir.rewrite.stages`). So the order in which passes run does not matter, and each works on the graph of a
 whole step as on graphs that gradient accumulation has cut.
 
-The path ends where a gradient is used in more than one way (Adam's moments): there the update begins. For example::
+The path ends where a gradient is used in more than one way (Adam's moments), or scaled for a slot (the 0.1 of
+``m = 0.9 m + 0.1 g``): there the update begins. For example::
 
     state %w: float32[2]
     state %m: float32[2]
@@ -32,8 +33,11 @@ The path ends where a gradient is used in more than one way (Adam's moments): th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from math import frexp, isclose
 
+from ...core.attributes import scalar_of
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
@@ -51,10 +55,15 @@ from .stages import CENTRALIZE, GradientPath, Point
 PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
 """What passes a gradient on as it is."""
 _DIVIDING = named(Family.QUOTIENT)
-_SCALING = _DIVIDING | named(Family.PRODUCT)
+_MULTIPLYING = named(Family.PRODUCT)
+_SCALING = _DIVIDING | _MULTIPLYING
 _CLIPPING = named(Family.CLAMP, Family.CHOICE)
 _ADDING = named(Family.SUM)
 _MOVING = named(Family.SUM, Family.DIFFERENCE, in_place=True)
+
+LEAST_SCALE = 16
+"""The least factor of the loss that is taken for a loss scale: the derivative of a power multiplies by small numbers
+too (a squared error by 2), and optimizers divide by them."""
 
 
 def has_stage(program: Program, stage: str) -> bool:
@@ -208,7 +217,9 @@ class _Walk:
             t = others[0].type
             if isinstance(t, TensorType) and t.size != 1:
                 return None
-            return "clip" if self._is_judged(others[0]) else "unscale"
+            if self._is_judged(others[0]):
+                return "clip" if _is_bounded(others[0]) or not self._is_step(node, weight, last=False) else None
+            return None if self._is_for_slot(node, others[0], weight) else "unscale"
         if name in _ADDING:
             summands = list(node.operands)
             if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
@@ -237,13 +248,59 @@ class _Walk:
         (user,) = node.uses
         return user.op.name == "Sub" and self._removes_mean(user, values)
 
-    def _is_step(self, node: Node, weight: str) -> bool:
-        """Whether a scaled gradient is what the weight moves by: the factor is the learning rate."""
-        users = [user for user, _ in self.users.of(node)[0]]
+    def _is_step(self, node: Node, weight: str, *, last: bool = True) -> bool:
+        """Whether a scaled gradient is what the weight moves by: the factor is the learning rate. Behind it may be what
+        the optimizer judges (its norm); where it is not the ``last`` factor, others too."""
+        value, users = node, [user for user, _ in self.users.of(node)[0]]
+        while len(users) == 1 and users[0].op.name in _SCALING:
+            factors = [o for o in users[0].operands[:2] if o is not value]
+            if last and not all(map(self._is_judged, factors)):
+                return False
+            value, users = users[0], [user for user, _ in self.users.of(users[0])[0]]
         return bool(users) and all(
             user.op.name in _MOVING and any(self._comes_from(o, weight, scaled=False) for o in user.operands[:2])
             for user in users
         )
+
+    def _is_for_slot(self, node: Node, factor: Value, weight: str) -> bool:
+        """Whether an optimizer scales a gradient for what it keeps, by the 0.1 of ``m = 0.9 m + 0.1 g``: the product
+        meets a slot, and the factor undoes nothing that the backward part was multiplied by."""
+        return self._meets_slot(node, weight) and not self._undoes(node, factor)
+
+    def _meets_slot(self, node: Node, weight: str) -> bool:
+        users = [user for user, _ in self.users.of(node)[0]]
+        while len(users) == 1 and users[0].op.name in PASSING:
+            users = [user for user, _ in self.users.of(users[0])[0]]
+        beside = [o for user in users if user.op.name in _MOVING | _ADDING for o in user.operands[:2] if o is not node]
+        if not beside:
+            return False
+        written = {name for user, i in node.use_sites() for name in self.users.updated_by(user, i)} - {weight}
+        return any(isinstance(s, State) and s.name in written for o in beside for s in self._origins(o))
+
+    def _undoes(self, node: Node, factor: Value) -> bool:
+        number = scalar_of(factor.literal)
+        if number is None:
+            return self._is_of_network(factor)
+        scale = abs(number) if node.op.name in _DIVIDING else 1 / abs(number) if number else 0.0
+        if scale < LEAST_SCALE:
+            return False
+        return frexp(scale)[0] == 0.5 or any(isclose(scale, known, rel_tol=1e-6) for known in self._multipliers)
+
+    @cached_property
+    def _multipliers(self) -> set[float]:
+        """The numbers that the backward part multiplies by."""
+        products = (n for n, part in self.parts.items() if part == BACKWARD and n.op.name in _MULTIPLYING)
+        return {abs(number) for n in products for o in n.operands if (number := scalar_of(o.literal)) is not None}
+
+    def _is_of_network(self, factor: Value) -> bool:
+        """Whether a factor is computed from what the network takes, too (a loss scale). Where gradients come from
+        accumulators, nobody sees the network."""
+
+        def of_network(here: Value) -> bool:
+            takers = [here] if isinstance(here, Node) else here.uses
+            return any(self.parts.get(node) in (FORWARD, BACKWARD) for node in takers)
+
+        return not self.parts or any(of_network(here) for here in walk([factor], carried_operands))
 
     def _is_judged(self, value: Value) -> bool:
         """Whether a factor is computed from what some gradients were found to be (a norm), not from state alone."""
@@ -264,6 +321,10 @@ class _Walk:
 
     def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
         """Whether a value is the weight, times something if ``scaled``."""
+        return any(isinstance(here, State) and here.name == weight for here in self._origins(value, scaled=scaled))
+
+    def _origins(self, value: Value, *, scaled: bool = True) -> Iterator[Value]:
+        """What a value is a copy of, times something if ``scaled``."""
         passing = PASSING | {"Load"} | (_SCALING if scaled else frozenset())
 
         def following(here: Value) -> Sequence[Value]:
@@ -272,7 +333,16 @@ class _Walk:
             carries = isinstance(here, Node) and here.op.name in passing
             return carried_operands(here)[:2] if carries else ()
 
-        return any(isinstance(here, State) and here.name == weight for here in walk([value], following))
+        return walk([value], following)
+
+
+def _is_bounded(factor: Value) -> bool:
+    """Whether a factor has a limit, as that of a clip has; an optimizer that normalises divides by any norm."""
+    return any(isinstance(here, Node) and here.op.name in _CLIPPING for here in walk([factor], _below_judging))
+
+
+def _below_judging(value: Value) -> Sequence[Value]:
+    return () if isinstance(value, Node) and value.op.name in JUDGING else carried_operands(value)
 
 
 def _claim(points: Sequence[Point]) -> None:

@@ -100,6 +100,90 @@ def test_a_hand_written_step_is_no_unscaling() -> None:
     assert [u.name for u, _ in found.points[0].takers] == ["to"]
 
 
+SLOT = "%m0 = Load(%m, umonad)\n%old = Mul(%m0, float32[]<0.9>)\n"
+KEPT = "%to = Add(%old, %s)"
+MOVED = "Assign(%m, %to, %u) : float32[2]"
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (SLOT + "%s = Mul(%g, float32[]<0.1>)\n" + KEPT, [""]),
+        (SLOT + "%s = RealDiv(%g, float32[]<10.0>)\n" + KEPT, [""]),
+        (SLOT + "%p = Mul(%g, float32[]<0.1>)\n%c = Cast(%p, 43) : float32[2]\n%s = Depend(%c, %old)\n" + KEPT, [""]),
+        (SLOT + "%d = Mul(%w0, float32[]<0.1>)\n%h = Add(%g, %d)\n%s = Mul(%h, float32[]<0.5>)\n" + KEPT,
+         ["", "weight-decay"]),
+        # A number of the optimizer's own, which the network does not know.
+        (SLOT + "%r0 = Load(%rate, umonad)\n%s = Mul(%g, %r0)\n" + KEPT, [""]),
+        # A loss scale: a power of two, a number by which the backward part multiplies, or one that the network takes.
+        (SLOT + "%s = Mul(%g, float32[]<0.0625>)\n" + KEPT, ["", "unscale"]),
+        (SLOT + "%s = RealDiv(%g, float32[]<16.0>)\n" + KEPT, ["", "unscale"]),
+        (SLOT + "%s = Mul(%g, float32[]<0.125>)\n" + KEPT, [""]),
+        (SLOT + "%s = Mul(%g, float32[]<0.01>)\n" + KEPT, [""]),
+        ("%wide = Mul(%g, float32[]<100.0>) @b\n" + SLOT + "%s = Mul(%wide, float32[]<0.01>)\n" + KEPT,
+         ["", "unscale"]),
+        (SLOT + "%r0 = Load(%rate, umonad)\n%k = Mul(%y, %r0) @f\n%s = RealDiv(%g, %r0)\n" + KEPT, ["", "unscale"]),
+        (
+            "%rf = Load(%rate, umonad) @f\n%k = Mul(%y, %rf) @f\n%c1 = Depend(%rate, %k)\n%r0 = Load(%c1, umonad)\n"
+            + SLOT + "%s = RealDiv(%g, %r0)\n" + KEPT,
+            ["", "unscale"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_an_optimizer_keeps_may_be_scaled(body: str, wanted: list[str]) -> None:
+    """`m = 0.9 m + 0.1 g`: the 0.1 is the optimizer's, if nothing in the network says otherwise."""
+    up = "Assign(%m, %to, %u) : float32[2]\n%u9 = UpdateState(%u, %up)\n%step = Mul(%to, float32[]<0.1>)\n"
+    _, found = path(body, f"{up}%late = AssignSub(%w, %step, %u9)\n%u10 = UpdateState(%u9, %late)")
+    assert stages(found) == wanted
+
+
+def test_a_scaled_gradient_may_meet_the_weight() -> None:
+    """That is a decay, and no slot: the training cell scaled the gradient."""
+    _, found = path("%s = Mul(%g, float32[]<0.1>)\n%d = Mul(%w0, float32[]<0.1>)\n%to = Add(%s, %d)")
+    assert stages(found) == ["", "unscale", "weight-decay"]
+
+
+FED = """
+state %w: float32[2]
+state %m: float32[2]
+state %rate: float32[]
+state %sum: float32[2]
+graph @apply() {
+  %g = Load(%sum, umonad) marks {gradient = "w"}
+  %m0 = Load(%m, umonad)
+  %r0 = Load(%rate, umonad)
+  %s = Mul(%g, %r0)
+  %to = Add(%m0, %s)
+  %up = Assign(%m, %to, umonad) : float32[2]
+  %u = UpdateState(umonad, %up)
+  %step = Mul(%to, float32[]<0.1>)
+  %late = AssignSub(%w, %step, %u)
+  %end = UpdateState(%u, %late)
+  %r = Depend(bool[]<true>, %end)
+  return %r
+}"""
+
+
+def test_behind_accumulators_a_number_may_be_a_loss_scale() -> None:
+    """Nobody sees there what the network takes."""
+    (found,) = gradient_paths(graph(FED))
+    assert stages(found) == ["accumulate", "unscale"]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("%a = Mul(%g, %r0)\n%to = RealDiv(%a, %norm)", [""]),
+        ("%a = RealDiv(%g, %norm)\n%to = Mul(%a, %r0)", [""]),
+        ("%m1 = Maximum(%norm, float32[]<1.0>)\n%a = RealDiv(%g, %m1)\n%to = Mul(%a, %r0)", ["", "clip"]),
+    ],
+)
+def test_an_optimizer_that_normalises_does_not_clip(body: str, wanted: list[str]) -> None:
+    """`w -= rate * g / norm`: nothing bounds the norm, and the weight moves by that."""
+    _, found = path("%r0 = Load(%rate, umonad)\n" + SQUARES + body, "AssignSub(%w, %to, %u)")
+    assert stages(found) == wanted
+
+
 CLIPPED = (
     "%s0 = Load(%scale, umonad)\n%un = RealDiv(%g, %s0)\n" + SQUARES.replace("%g", "%un") + "%to = RealDiv(%un, %norm)"
 )

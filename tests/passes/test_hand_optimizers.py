@@ -1,0 +1,101 @@
+"""Optimizers of one's own, which scale a gradient for what they keep: passes change what they are given, not that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+import boost_compile as bc
+from tests.networks.hand_optimizers import Ahead, Average, Dampened, Normalised, Values
+
+Gradients = list[np.ndarray]
+OPTIMIZERS = [Average, Ahead, Dampened, Normalised]
+STEPS = 4
+
+
+class Network(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Dense(6, 8, activation="relu"), nn.Dense(8, 3)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]
+        return self.out(self.hidden(x))
+
+
+def batches() -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(0)
+    shapes = [(rng.standard_normal((4, 6)), rng.integers(0, 3, 4)) for _ in range(STEPS)]
+    return [(x.astype(np.float32), y.astype(np.int32)) for x, y in shapes]
+
+
+def made(optimizer: Callable[..., Any]) -> tuple[Any, Any, Any]:
+    ms.set_seed(1)
+    network = Network()
+    return network, nn.CrossEntropyLoss(), optimizer(network.trainable_params())
+
+
+def unchanged(gradients: Gradients) -> Gradients:
+    return gradients
+
+
+def shortened(gradients: Gradients) -> Gradients:
+    norm = np.sqrt(sum(np.square(g.astype(np.float64)).sum() for g in gradients))
+    return [g * np.float32(0.1 / max(norm, 0.1)) for g in gradients]
+
+
+def bounded(gradients: Gradients) -> Gradients:
+    return [np.clip(g, -0.02, 0.02) for g in gradients]
+
+
+def native(optimizer: Callable[..., Any], change: Callable[[Gradients], Gradients], steps: int) -> dict[str, Any]:
+    """The state behind updates of the mean of ``steps`` gradients each, changed."""
+    network, loss, update = made(optimizer)
+    values = Values(nn.WithLossCell(network, loss), update.parameters).set_train()
+    found = [[g.asnumpy() for g in values(*map(ms.Tensor, batch))[1]] for batch in batches()[:1]]
+    assert sum(np.abs(g).max() > 0.02 for g in found[0]), "no limit is reached"
+    for start in range(0, STEPS, steps):
+        cycle = batches()[start : start + steps]
+        found = [[g.asnumpy() for g in values(*map(ms.Tensor, batch))[1]] for batch in cycle]
+        means = [sum(each[1:], each[0]) / np.float32(steps) for each in zip(*found, strict=True)]
+        update(tuple(ms.Tensor(g) for g in change(means)))
+    return {p.name: p.asnumpy() for p in update.get_parameters()}
+
+
+def ours(optimizer: Callable[..., Any], pipeline: str) -> tuple[dict[str, Any], Sequence[str]]:
+    network, loss, update = made(optimizer)
+    program = bc.capture(network, loss, update, *batches()[0])
+    session = bc.Session(bc.compile(program, pipeline))
+    for batch in batches():
+        session.step(*batch)
+    return session.state(), [v.name for v in program.state.values() if v.role in ("weight", "slot")]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("pipeline", "change", "steps"),
+    [
+        ("clip-gradients{limit=0.1}", shortened, 1),
+        ("clip-gradients{by=value,limit=0.02},gradient-accumulation{steps=2}", bounded, 2),
+    ],
+)
+def test_gradients_are_clipped_as_the_optimizer_is_given_them(
+    optimizer: Callable[..., Any], pipeline: str, change: Callable[[Gradients], Gradients], steps: int
+) -> None:
+    found, names = ours(optimizer, pipeline)
+    wanted = native(optimizer, change, steps)
+    assert names
+    for name in names:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_another_optimizer_keeps_nothing_of_it(optimizer: Callable[..., Any]) -> None:
+    found, _ = ours(optimizer, 'replace-optimizer{to="sgd{lr=0.1}"}')
+    wanted = native(lambda parameters: nn.SGD(parameters, 0.1), unchanged, 1)
+    for name in ("hidden.weight", "hidden.bias", "out.weight", "out.bias"):
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
