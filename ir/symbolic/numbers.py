@@ -93,14 +93,17 @@ def joined(parts: Mapping[Any, Val]) -> Num:
     return whole
 
 
-def over_ranks(v: Val, same: Collection[Hashable] = ()) -> Val:
+def over_ranks(v: Val, same: Collection[Hashable] = (), totals: Mapping[Hashable, Num] | None = None) -> Val:
     """The sum over all ranks: a linear function that acts on each element where it stands; of what is the ``same`` on
-    all, so many times that."""
+    all, so many times that. ``totals``: what is the same on all, so often as each rank counts."""
     if isinstance(v, dict):
-        return {place: over_ranks(x, same) for place, x in v.items()}
+        return {place: over_ranks(x, same, totals) for place, x in v.items()}
     if isinstance(v, tuple):
-        return tuple(over_ranks(x, same) for x in v)
+        return tuple(over_ranks(x, same, totals) for x in v)
     x = number(v)
+    count = totals.get(x.pair) if totals else None
+    if count is not None:
+        return times(x, inverse(count), number(over_ranks(count, same)))
     return times(exact(RANKS), x) if x.exact is not None or x.pair in same else mixed(x, "over ranks")
 
 
@@ -109,7 +112,8 @@ class Numbers:
     ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. Numbers
     of what is always finite have a bit above those of gradients. ``mean``:
     what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead; ``calls``:
-    functions that are linear. Numbers are not 0 that are ``nonzero``."""
+    functions that are linear. Numbers are not 0 that are ``nonzero``. ``totals``: numbers that are the same on all
+    ranks, so often as each rank counts, and how often that is."""
 
     def __init__(
         self, terms: Terms, seed: int, given: Mapping[int, Val], known: Mapping[Hashable, Num], case: bool | None,
@@ -119,6 +123,7 @@ class Numbers:
         self.values: dict[int, Val] = dict(given)
         self.same: set[Hashable] = set()
         self.nonzero: set[Hashable] = set()
+        self.totals: dict[Hashable, Num] = {}
         self.full = (1 << max(gradients, 1)) - 1
         self.mean, self.update, self.calls = mean, update, calls or {}
 
@@ -217,9 +222,13 @@ class Numbers:
         if name in ZEROS or name == "OnesLike":
             return exact(int(name == "OnesLike"))
         if name == "AllReduce" and node.op.attributes.get("op") == "sum" and is_world(group_of(node)):
-            return over_ranks(a[0], self.same)
+            return over_ranks(a[0], self.same, self.totals)
         if name in _REARRANGES:
-            return _rearranged(node, name, a)
+            moved = _rearranged(node, name, a)
+            count = self.totals.get(a[0].pair) if name == "Reshape" and isinstance(a[0], Num) else None
+            if isinstance(moved, Num) and count is not None:
+                self.totals[moved.pair] = count
+            return moved
         if family is Family.CAST and isinstance(a[0], bool):
             return exact(int(a[0]))
         taken = a[0] if len(a) == 1 and isinstance(a[0], tuple) else a

@@ -75,6 +75,8 @@ class Check:
         self.weighs = -1
         self.fixed: set[Any] = set()
         self.idle: set[Any] = set()
+        self.totals: dict[Any, Num] = {}
+        """What states hold that add up gradients of the weights alone: the same on all ranks, times these counts."""
 
     def check(self) -> None:
         self.compare_before()
@@ -142,6 +144,7 @@ class Check:
             given[self.weighs] = self.now
         own = (case, len(self.gradients), mean or self.mean, update, self.calls)
         found = Numbers(self.terms, self.seed, given, self.known, *own)
+        found.totals = dict(self.totals)
         if self.weight is not None and self.now is not None:
             found.nonzero = {x.pair for x in (self.now, times(self.kept, self.average(self.weight))) if x.exact is None}
         return found
@@ -198,7 +201,11 @@ class Check:
         """What a state holds before the update. A graph that takes the ``last`` micro-batch adds that one itself."""
         adds, drops = self.adds[name], self.drops.get(name, ())
         own = self.sum(adds if kept.exact != 0 else drops) if last else exact(0)
-        return plus(self.sum(adds, kept), self.sum(drops, gone), times(own, exact(-1)))
+        total = self.sum(adds, kept)
+        same = self.weight is None and all(seam is None or flat(self.seams[seam]) in self.fixed for seam, *_ in adds)
+        if same and kept.exact != 0:
+            self.totals[total.pair] = kept
+        return plus(total, self.sum(drops, gone), times(own, exact(-1)))
 
     def sum(self, adds: Any, count: Num | None = None) -> Num:
         """What one micro-batch adds, or so many, by the mean of the gradient."""
