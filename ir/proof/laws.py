@@ -46,7 +46,8 @@ LAWS: dict[str, Law] = {
         Law("extremes", "Maximum and Minimum do not care which operand is first", ""),
         Law(
             "linear", "f(s·x) = s·f(x), and so for joint operands",
-            "s is a scalar; f is linear by the table, or goes back through a loop, by the analysis of the derivative",
+            "s is a scalar; f is linear by the table, or goes back through a loop, by the analysis of the derivative; "
+            "a joint operand 0·x has any factor, x is finite",
         ),
         Law("induction", "a state that every micro-batch adds t to holds the sum of t over them", "it held 0 at first"),
         Law("mean", "the sum of t over N micro-batches is N times its mean", "N is at least 1"),

@@ -1,5 +1,5 @@
 """Terms that are zero everywhere, as a run leaves them: the backward part fills places with zeros that no derivative
-reaches."""
+reaches, and multiplies with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _DEEPEST = 60
 
 
 class Zeros:
-    """The terms that are a constant 0, zeros like something, or such elements moved about."""
+    """The terms that are a constant 0, zeros like something, such elements moved about, or products with them: 0 over
+    the reals, where the other factor is finite."""
 
     def __init__(self, terms: Terms):
         self.terms = terms
@@ -22,31 +23,31 @@ class Zeros:
         known, stack = self._known, [root]
         while root not in known:
             t = stack[-1]
-            needed = self._zero_if(t)
-            open_ = [a for a in needed or () if a not in known]
+            ways = self._zero_if(t)
+            open_ = [a for way in ways for a in way if a not in known]
             if open_ and len(stack) < _DEEPEST:
                 stack.append(open_[0])
                 continue
-            known[t] = needed is not None and all(known.get(a, False) for a in needed)
+            known[t] = any(all(known.get(a, False) for a in way) for way in ways)
             stack.pop()
         return known[root]
 
-    def _zero_if(self, t: int) -> tuple[int, ...] | None:
-        """The terms that make this one zero if they are; None where it is not zero."""
-        terms = self.terms
+    def _zero_if(self, t: int) -> tuple[tuple[int, ...], ...]:
+        """The terms that make this one zero if all of them are; a product has several such ways, what is never zero
+        none."""
+        terms, always = self.terms, ((),)
         value = terms.values.get(t)
         if isinstance(value, TensorValue):
-            return () if value.data.is_zero() else None
+            return always if value.data.is_zero() else ()
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return None if value else ()
+            return () if value else always
         if terms.heads[t][0] != "op":
-            return None
+            return ()
         name, node, arguments = terms.name(t), terms.nodes[t], terms.arguments[t]
         if name in ZEROS:
-            return ()
+            return always
         if name in FILLS:
-            return arguments[1:2]
+            return (arguments[1:2],)
         alternatives = linear_in(node) if node is not None else None
-        if alternatives is None or len(alternatives) != 1:
-            return None
-        return tuple(arguments[i] for i in alternatives[0] if i < len(arguments)) or None
+        ways = (tuple(arguments[i] for i in places if i < len(arguments)) for places in alternatives or ())
+        return tuple(way for way in ways if way)

@@ -35,6 +35,8 @@ def factored(body: str) -> tuple[Terms, int, int, tuple[tuple[int, int], ...], i
         (SEED + "%a = Mul(%g, %x) : float32[2,3]\n%b = Neg(%g) : float32[2,3]\n%r = Add(%a, %b) : float32[2,3]", 1),
         (SEED + "%a = Mul(%g, %x) : float32[2,3]\n%r = Add(%a, %x) : float32[2,3]", None),
         (SEED + "%z = ZerosLike(%x) : float32[2,3]\n%r = Add(%g, %z) : float32[2,3]", 1),
+        (SEED + "%a = Mul(%g, %x)\n%z = ZerosLike(%x)\n%y = Mul(%z, %x)\n%r = Add(%a, %y) : float32[2,3]", 1),
+        (SEED + "%a = Mul(%g, %x)\n%z = ZerosLike(%x)\n%y = Exp(%z)\n%r = Add(%a, %y) : float32[2,3]", None),
         (SEED + "%r = Square(%g) : float32[2,3]", None),
     ],
 )
