@@ -332,12 +332,12 @@ def check_writable(output: str) -> None:
         raise OptionError(f"cannot write '{output}': its directory is not writable; choose another")
 
 
-def check_storable(program: str, command: str, result: str) -> None:
-    """Finds out before the work that a program directory cannot take the result of ``command``."""
+def check_storable(program: str, result: str, without: str) -> None:
+    """Finds out before the work that a program directory cannot take the file ``result``; ``without`` says how the
+    command does without it."""
     from ..ir.core.errors import OptionError
 
     if os.path.isdir(program) and not os.access(program, os.W_OK):
         raise OptionError(
-            f"{program}: this folder is not writable, so {result} cannot be put into it.",
-            command=f"{command} --no-store leaves that out.",
+            f"{program}: this folder is not writable, so {result} cannot be put into it.", command=without
         )

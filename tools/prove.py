@@ -42,12 +42,14 @@ def command(**options: Any) -> None:
 
 def run(job: Job) -> None:
     """Proves and prints; exit status :data:`UNPROVED` where something is not proved."""
+    from .original import read_original
+
     cli.pause_collector()
-    source, compiled = cli.read_program(job.original), cli.read_program(job.program)
+    source, compiled = read_original(job.original), cli.read_program(job.program)
     if job.check is not None:
         return _check(job, source, compiled)
     if job.store:
-        cli.check_storable(job.program, "boost-prove", "proof.json")
+        cli.check_storable(job.program, "proof.json", "boost-prove --no-store leaves that out.")
     found = prove(source, compiled, job.original, job.program, store=job.store, recheck=job.recheck)
     conclude(found, as_json=job.as_json)
     return None
