@@ -32,6 +32,7 @@ from .draws import Draws
 from .environment import prepare_environment
 from .host_work import HostWork
 from .live import LiveCell
+from .one_thread import another_thread, enter, leave
 from .placing import Placing, can_place
 from .ranks import Ranks, create_group, join_ranks
 from .refusals import no_kernel, refuse_foreign_code, refuse_too_large, refuse_without_kernel
@@ -196,10 +197,14 @@ class Engine:
             # MindSpore rejects a file that does not name its version, as of a program that no file was read for.
             header = {"model_version": mindspore.__version__, **program.metadata}
             write_mindir(path, graph, program.state, header, stateless=True)
+            if not enter(False):
+                raise another_thread()
             try:
                 loaded = mindspore.load(str(path))
             except Exception as e:
                 raise self._failure(graph, e) from e
+            finally:
+                leave()
         runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
         return runner(loaded, [self._parameter(state) for state in graph.states.values()], part)
 
@@ -241,12 +246,16 @@ class Engine:
 
     def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs a graph by what :meth:`runner_of` made for it."""
+        if not enter(False):
+            raise another_thread()
         try:
             result = runner(*inputs)
         except Error:
             raise
         except Exception as e:
             raise self._failure(graph, e) from e
+        finally:
+            leave()
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     def _failure(self, graph: Graph, error: Exception) -> RuntimeFailure:
@@ -255,6 +264,14 @@ class Engine:
         if found:
             primitive = found[1]
             return no_kernel(graph, primitive, self.device)
+        if "previous step of this model execution" in text:
+            return RuntimeFailure(
+                f"graph '{graph.name}' runs no more: an earlier run of it failed, and MindSpore gives up such a graph. "
+                f"The state may hold a part of that run, such as the statistics of a BatchNorm.",
+                python="Make a new bc.Session of the program, load the state that was saved last (session.load), and "
+                "feed the cycle that was running anew.",
+                command="boost-run --resume goes on from the state that was saved last.",
+            )
         said = f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"
         if OUT_OF_RANGE.search(text):
             return RuntimeFailure(sentence(said), command=FIND_LABELS)

@@ -121,8 +121,8 @@ def _metrics_by_name(metrics: Any) -> list[str]:
     for name in named:
         if not isinstance(name, str):
             raise RuntimeFailure(
-                f"metrics are given by name, such as 'accuracy', and not as this {type(name).__name__}. Metrics of "
-                f"your own run in mindspore.train.Model(session.network(), loss, metrics=…).eval(…)."
+                f"metrics are given by name, such as 'accuracy', and not as this {type(name).__name__}.",
+                python="Metrics of your own run in mindspore.train.Model(session.network(), loss, metrics=…).eval(…).",
             )
         if name not in METRICS:
             raise RuntimeFailure(f"no metric '{name}'{nearest(name, list(METRICS))}")

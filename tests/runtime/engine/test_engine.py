@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from boost_compile.ir.text import parse_program
 from boost_compile.runtime.engine import engine
 
 import boost_compile as bc
+from tests.networks import CASES
 
 MAPS = Path("/proc/self/smaps")
 
@@ -51,3 +53,15 @@ def test_the_state_is_never_in_memory_twice(tmp_path: Path, monkeypatch: pytest.
     assert 256 << 10 <= max(seen) <= 512 << 10, "one state, and what the kernel maps around it"
     assert resident(file) == 0
     assert [float(value[0]) for value in session.state().values()] == [k + 1 for k in range(8)]
+
+
+def test_a_run_that_failed_ends_its_graph_and_the_error_says_what_to_do(exported: Callable[[str], Path]) -> None:
+    """MindSpore's own message says only that an earlier step failed."""
+    program = bc.load(exported("mlp"))
+    session = bc.Session(program)
+    x, labels = CASES["mlp"].batches(1)[0]
+    with pytest.raises(bc.Error, match="MindSpore could not run it on CPU"):
+        session.step(x, labels + 1000)
+    with pytest.raises(bc.Error, match=r"'step' runs no more: .* Make a new bc\.Session of the program"):
+        session.step(x, labels)
+    assert np.isfinite(bc.Session(program).step(x, labels).loss)
