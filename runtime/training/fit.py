@@ -27,6 +27,7 @@ from .progress import progress_bar
 from .rate import learning_rates
 from .result import StepResult
 from .resuming import resumed_position
+from .stop import Interruption, interruptible
 from .trainee import Trainee
 
 log = logging.getLogger("boost_compile")
@@ -80,7 +81,16 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     statistics and slots that are no longer finite, at the end of the epoch and before a callback saves them. NaN in
     ``data`` is refused, unless the program checks for overflows or ``allow_nonfinite`` is set. Infinities are a
     warning. A program that returns no loss trains too: its losses are NaN, and a warning says so.
+
+    Ctrl-C (SIGINT, or SIGTERM) ends the training after the running micro-batch with KeyboardInterrupt: in the main
+    thread of a process by itself, where no handler of SIGTERM is set. The session can train on, ``resume=True`` from
+    there. A second one ends it at once.
     """
+    with interruptible(session.ranks.size == 1) as stop:
+        return _fit(session, data, options, stop)
+
+
+def _fit(session: Trainee, data: Any, options: FitOptions, stop: Interruption) -> History:
     session.check_trains()
     _check_options(session, options)
     part = Shard(session.ranks.rank, session.ranks.size) if options.shard else Shard()
@@ -96,7 +106,7 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
     session.data_position = start  # where it really begins, for callbacks: a loaded state may stand elsewhere
     session.finite_state.begin(start.cycle, refuse=not options.allow_nonfinite)
     with progress_bar(options.progress) as bar, _begun(session, options.callbacks):
-        run = _Run(session, options, start, bar, batches)
+        run = _Run(session, options, start, bar, batches, stop)
         for number in range(start.epoch, options.epochs):
             consumed = start.micro_batch if number == start.epoch else 0
             run.begin_epoch(number, consumed)
@@ -115,6 +125,7 @@ def fit(session: Trainee, data: Any, options: FitOptions) -> History:
                 run.flush()
             if run.micro_batches or consumed:  # of a whole epoch nothing may be left but its evaluation
                 run.end_epoch(source.dropped + dropped)
+            stop.obey(f"after epoch {number + 1}")
     return run.history
 
 
@@ -178,12 +189,14 @@ class _Run:
         start: DataPosition,
         bar: Bar,
         batches: int | None,
+        stop: Interruption,
     ):
         self.session = session
         self.options = options
         self.history = History()
         self.order = start.order
         self.bar = bar
+        self.stop = stop
         self.total = None if batches is None else batches * options.epochs
         self.done = start.epoch * (batches or 0) + start.micro_batch
         self.cycles = start.cycle
@@ -218,6 +231,7 @@ class _Run:
         if result.ended_cycle:
             self._end_cycle(result, self.session.cycle_length)
         self._show()
+        self.stop.obey(f"after micro-batch {self.consumed + self.micro_batches} of epoch {self.epoch + 1}")
 
     def all_of(self, batches: Iterable[tuple[Any, ...]]) -> int:
         for batch in batches:

@@ -55,6 +55,16 @@ print("trained:", not np.array_equal(before, network.output.weight.asnumpy()))""
 typed = Typed()
 print("captured:", bc.capture(typed, loss, nn.SGD(typed.trainable_params(), 0.1), x[:4], y[:4]).name)""",
     "session",
+    """import os, signal
+
+class Interrupt(bc.Callback):
+    def on_step(self, session, number, result):
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+session.fit((x, y), epochs=9, progress=False, callbacks=[Interrupt()])""",
+    """history = session.fit((x, y), epochs=9, resume=True, progress=False)
+session""",
 ]
 
 
@@ -65,7 +75,7 @@ def outputs(notebook: Any, cell: int, kind: str) -> list[Any]:
 def test_a_notebook_shows_the_training_and_trains_its_network(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     resources = {"metadata": {"path": str(tmp_path)}}
-    limits = {"timeout": int(PATIENCE), "startup_timeout": int(PATIENCE)}
+    limits = {"timeout": int(PATIENCE), "startup_timeout": int(PATIENCE), "allow_error_names": ["KeyboardInterrupt"]}
     nbclient.NotebookClient(notebook, kernel_name="python3", resources=resources, **limits).execute()
 
     (shown,) = outputs(notebook, 2, "display_data")  # one output, however often it was written anew
@@ -86,3 +96,8 @@ def test_a_notebook_shows_the_training_and_trains_its_network(tmp_path: Path) ->
     stand = "Session on CPU: 15 cycles done; trains a live network, 11 Parameters in place"
     assert stand in result.data["text/plain"]
     assert stand in result.data["text/html"]
+
+    (interrupted,) = outputs(notebook, 6, "error")
+    assert interrupted.evalue.startswith("fit was interrupted after micro-batch ")
+    (result,) = outputs(notebook, 7, "execute_result")
+    assert "Session on CPU: 60 cycles done; trains a live network" in result.data["text/plain"]
