@@ -365,6 +365,9 @@ def test_bad_input(here: Path, exported: Callable[[str], Path], load: Load, caps
     program = bc.compile(load("mlp"), "gradient-accumulation{steps=2}")
     path = save(program, "mlp.boost")
     assert_one_error(shell(capsys, command, path, path), "boost-verify", "compiled already")
+    for compiled in (program, bc.compile(load("mlp"), "clip-gradients")):
+        with pytest.raises(bc.Error, match="the original is compiled already"):
+            bc.verify(compiled, load("mlp"))
     assert_one_error(shell(capsys, command, exported("mlp"), "nothing.boost"), "boost-verify", "nothing.boost")
     assert_one_error(shell(capsys, command, exported("two_inputs"), path), "boost-verify", "not made from it")
     assert_one_error(shell(capsys, command, exported("mlp"), path, "--cycles", "1"), "boost-verify", "--cycles")

@@ -81,6 +81,8 @@ def verify(
             "leaves behind shows in the next one"
         )
     start = perf_counter()
+    if len(original.graphs) != 1 or not program.pipeline.startswith(original.pipeline):
+        raise OptionError("the original is compiled already: give the training graph that the program was made from")
     promises = read_promises(program)
     references = {} if references is None else references
     job = _Job(original, data, cycles, seed, device, references, quick, progress or Silent())
