@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from .data import Data, ZeroData, from_numpy, to_numpy
 from .display import Displayed
-from .errors import VerifyError
+from .errors import OptionError, VerifyError
 from .graph import Graph, Node
 from .line_search import Search
 from .naming import printable
@@ -187,6 +187,17 @@ class Program(Displayed):
             metadata=dict(self.metadata),
             source=dict(self.source),
             reports=list(self.reports),
+        )
+
+    def __copy__(self) -> Program:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Program:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise OptionError(
+            "programs cannot be pickled.", python="program.save(path) writes one, and bc.load(path) reads it."
         )
 
     def add_state(

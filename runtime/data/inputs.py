@@ -77,8 +77,8 @@ def _check_shape(where: str, type_: TensorType, shape: tuple[int, ...]) -> None:
         hint = ""
         if len(expected) == len(shape) and expected[1:] == shape[1:]:
             hint = (
-                f" The file was exported for a micro-batch of {expected[0]}: feed that many rows, or export it "
-                f"with Tensor(shape=[None, …]) for any number."
+                f" The graph is made for a micro-batch of {expected[0]}: feed that many rows, or export or capture the "
+                f"cell with Tensor(shape=[None, …]) for any number."
             )
         elif len(expected) == len(shape) + 1 and expected[1:] == shape:
             hint = " The batch dimension is missing."

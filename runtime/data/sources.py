@@ -104,8 +104,8 @@ def open_source(
     size = micro_batch_size(graph)
     if size is not None and batch_size not in (None, size):
         raise RuntimeFailure(
-            f"graph '{graph.name}' was exported for micro-batches of {size}, not of {batch_size}. Export it with "
-            f"Tensor(shape=[None, …]) for any size,",
+            f"graph '{graph.name}' is made for micro-batches of {size}, not of {batch_size}. Export or capture the "
+            f"cell with Tensor(shape=[None, …]) for any size,",
             python="or leave out batch_size.",
             command="or leave out boost-run --batch-size.",
         )

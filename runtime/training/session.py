@@ -9,7 +9,7 @@ from functools import cached_property
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 
 from ...ir.analysis.training.trains import check_trains
 from ...ir.core.errors import RuntimeFailure
@@ -121,6 +121,13 @@ class Session:
         self.finite_state = FiniteState(self._engine, program)
         """Finds state that ``fit`` has spoiled."""
         self._resume()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise RuntimeFailure(
+            "sessions can neither be copied nor pickled: MindSpore holds what they run.",
+            python="bc.Session(session.program) makes another one, session.state() copies the state, and "
+            "session.save(path) writes it.",
+        )
 
     def __repr__(self) -> str:
         return f"{self._stand()}\n  {self.program!r}"

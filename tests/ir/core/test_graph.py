@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -10,8 +13,10 @@ from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.errors import VerifyError
 from boost_compile.ir.core.graph import Constant, Graph, Input, Node, Origin, Value
 from boost_compile.ir.core.op import Op
+from boost_compile.ir.core.program import Program
 from boost_compile.ir.core.types import TensorType, tensor
-from boost_compile.ir.text import parse_graph, print_graph
+from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.text import parse_graph, print_graph, print_program
 from boost_compile.ir.verify.verifier import verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +24,7 @@ from hypothesis import strategies as st
 from tests.equality import structurally_equal
 
 F = tensor("float32", 2)
+MATERIAL = Path(__file__).parents[2] / "material"
 
 
 def chain(length: int = 3) -> tuple[Graph, Input, list[Node]]:
@@ -495,3 +501,17 @@ def test_a_constant_is_zero_where_all_its_bytes_are() -> None:
     assert [v.is_zero for v in (zero, negative, one)] == [True, False, False]
     assert not g.constant(0).is_zero  # a number, no tensor
     assert not g.add_input("x", zero.type).is_zero
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copied_program_has_graphs_and_state_of_its_own(copied: Callable[[Program], Program]) -> None:
+    program = load(MATERIAL / "branch.ir")
+    before = print_program(program)
+    twin = copied(program)
+    assert print_program(twin) == before
+    for name, variable in twin.state.items():
+        assert variable is not program.state[name]
+        assert variable.data is program.state[name].data
+    twin.graphs["step"].outputs = ("other",)
+    twin.state.clear()
+    assert print_program(program) == before
