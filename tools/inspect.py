@@ -219,7 +219,7 @@ def inspect(job: Job) -> None:
     cli.pause_collector()
     if job.other is not None:
         _diff(job, job.other)
-    program = cli.read_program(job.file, job.dimensions)
+    program = cli.read_program(job.file, _sizes(job, job.file, job.original))
     if job.checksums:
         from ..ir.formats.storage.load import check_state
 
@@ -381,16 +381,19 @@ def _report(job: Job, view: Shown) -> None:
     _write(html_of(view, original, job.original or ""), job.output, page=True)
 
 
+def _sizes(job: Job, path: str, other: str | None) -> Mapping[str, int] | None:
+    """The sizes for the file or another one: they are for models that leave some open."""
+    models = [each for each in (job.file, other) if each is not None and each.endswith(".onnx")] or [job.file]
+    return job.dimensions if path in models else None
+
+
 def _diff(job: Job, other: str) -> NoReturn:
     """Exits with 1 when the programs differ, with 0 when they do not, with 2 when that cannot be told."""
     from ..ir.analysis.compare.diff import diff
     from ..ir.core.errors import Error
 
     try:
-        # Sizes are for those of the files that leave some open.
-        models = [path for path in (job.file, other) if path.endswith(".onnx")] or [job.file]
-        sizes = job.dimensions
-        one, two = (cli.read_program(path, sizes if path in models else None) for path in (job.file, other))
+        one, two = (cli.read_program(path, _sizes(job, path, other)) for path in (job.file, other))
         found = diff(one, two, computation=job.computation)
         colour = job.output is None and cli.wants_colour(sys.stdout)
         width = cli.terminal_width() if job.output is None and sys.stdout.isatty() else None

@@ -42,8 +42,10 @@ def command(**options: Any) -> None:
 
 def run(job: Job) -> None:
     """Proves and prints; exit status :data:`UNPROVED` where something is not proved."""
+    from .original import read_original
+
     cli.pause_collector()
-    source, compiled = cli.read_program(job.original), cli.read_program(job.program)
+    source, compiled = read_original(job.original), cli.read_program(job.program)
     if job.check is not None:
         return _check(job, source, compiled)
     if job.store:

@@ -46,7 +46,9 @@ def command(**options: Any) -> None:
 
 def verify(job: Job) -> None:
     """Verifies and prints; exit status :data:`FAILED` where it does not hold."""
-    source, compiled = cli.read_program(job.original), cli.read_program(job.program)
+    from .original import read_original
+
+    source, compiled = read_original(job.original), cli.read_program(job.program)
     check_made_from(source, compiled, job.program)
     if job.store:
         cli.check_storable(job.program, "verification.json", "boost-verify --no-store leaves that out.")
@@ -70,9 +72,11 @@ def verify(job: Job) -> None:
 def check_made_from(source: Program, compiled: Program, path: str) -> None:
     """OptionError for a program that does not say how it was made, or an original that is one."""
     from ..ir.core.errors import OptionError
+    from .original import check_original
 
     if len(source.graphs) != 1 or source.pipeline:
         raise OptionError("the original is compiled already: give the training graph that the program was made from")
+    check_original(source, compiled)
     if not compiled.pipeline and compiled.state.keys() != source.state.keys():
         raise OptionError(
             f"{path} does not say by which passes it was made (a self-contained MindIR does not): give the program "

@@ -27,6 +27,7 @@ from ...ir.text import print_graph
 from ...passes.framework.manager import compile_program
 from ...passes.framework.pipeline import parse_pipeline
 from ...passes.legalize import Legalize
+from ..original import check_original
 from ..recheck.checker import check
 
 SEED = 0x5EED
@@ -109,6 +110,7 @@ def check_made_from(original: Program, program: Program) -> None:
     """OptionError for two programs of which a proof would say nothing."""
     if len(original.graphs) != 1 or original.pipeline:
         raise OptionError("the original is compiled already: give the training graph that the program was made from")
+    check_original(original, program)
     missing = [name for name in original.state if name not in program.state]
     if missing and all(r.preserves for r in program.reports):
         raise OptionError(f"the program was not made from this original: it has no state '{missing[0]}'")

@@ -18,6 +18,7 @@ from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
+from ..original import check_original
 from .adapters import Adapters
 from .base import base_of, without
 from .cell_writes import CellWrites
@@ -81,6 +82,7 @@ def verify(
             "leaves behind shows in the next one"
         )
     start = perf_counter()
+    check_original(original, program)
     if len(original.graphs) != 1 or not program.pipeline.startswith(original.pipeline):
         raise OptionError("the original is compiled already: give the training graph that the program was made from")
     promises = read_promises(program)

@@ -4,6 +4,6 @@ One file a family of operators; :mod:`.table` joins their rules. :mod:`.conversi
 computed from constants alone is computed now, the rest becomes primitives as an export of MindSpore holds them.
 """
 
-from .model import read_onnx
+from .model import OpenSizes, read_onnx
 
-__all__ = ["read_onnx"]
+__all__ = ["OpenSizes", "read_onnx"]

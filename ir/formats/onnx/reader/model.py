@@ -26,6 +26,10 @@ _SMALL = 1024
 """Bytes up to which an initializer stays in the model that the onnx package checks."""
 
 
+class OpenSizes(FormatError):
+    """A model leaves sizes open that nobody has given."""
+
+
 def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
     """The program of a forward model: one graph, ``step``, of MindSpore's primitives; floating-point initializers are
     state. ``dimensions``: sizes of the model's open dimensions, by name.
@@ -39,7 +43,7 @@ def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None
         graph, conversion, interface = _converted(path, model, dimensions or {})
     except FormatError as error:
         message, python, command = (printable(text) for text in (error.message, error.python, error.command))
-        raise FormatError(f"{path}: {message}", python=python, command=command) from None
+        raise type(error)(f"{path}: {message}", python=python, command=command) from None
     program = Program(
         graphs={"step": graph},
         state=conversion.state,
@@ -206,10 +210,11 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> dict[str, str]:
     if missing:
         shown = ", ".join(missing)
         name = next(iter(missing))
-        raise FormatError(
+        raise OpenSizes(
             f"the model leaves sizes open: {shown}.",
             python=f"Say what they are: dimensions={{'{name}': 8}}",
-            command=f"Say what they are: boost-compile --dim {name}=8",
+            command=f"Say what they are: boost-inspect --dim {name}=8, or boost-compile --dim {name}=8 --loss … "
+            "--optimizer …, which makes a program that the other commands take",
         )
     wrong = [name for name in dimensions if name not in known]
     if wrong:
