@@ -18,6 +18,7 @@ NONE = "dead-code-elimination"
     [
         # The rate of the first step of a warm-up is zero: the verifier has to let weights move.
         ("mlp_adam_weight_decay_warmup", "match=[*.weight],lr_factor=0.5", "match=[*.weight],lr_factor=0.25"),
+        ("mlp_adam_weight_decay_warmup", "weight_decay=0.5", "weight_decay=0.5,lr_factor=0.5"),
         ("mlp", "match=[*.weight],lr_factor=2.0", None),
         ("mlp", "weight_decay=0.5", "weight_decay=0.25"),
         ("mlp", "weight_decay=0.5", None),

@@ -78,13 +78,16 @@ class Centralization(Property):
         return self.result(status, detail, found)
 
 
-def linear_states(c: Context, gradients: Values, *more: Values) -> tuple[Values, dict[str, float]]:
+def linear_states(
+    c: Context, gradients: Values, *more: Values, start: Values | None = None
+) -> tuple[Values, dict[str, float]]:
     """The state after an update without gradient, and what is linear in all the given gradients: twice the gradient
-    moves it twice as far from there. With it how far it is from that, at most.
+    moves it twice as far from there. With it how far it is from that, at most. ``start``: what is updated, by default
+    the original's first state.
 
     Measured with gradients that move state no less than decay does, since the two enter most optimizers as one sum: the
     root in RMSProp bends what is decayed even where its gradient is next to nothing."""
-    start, batch = c.reference.initial, c.micro_batches(0)[-1]
+    start, batch = c.reference.initial if start is None else start, c.micro_batches(0)[-1]
 
     def update(given: Values, factor: float) -> Values:
         scaled = {n: g * g.dtype.type(factor * size[owners[n]]) for n, g in given.items()}

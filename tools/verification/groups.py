@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...ir.analysis.training.own_writes import own_writes
@@ -37,7 +39,7 @@ class ParameterGroups(Property):
         if scheduled and not any(start[name].any() for name in rates_of(c.base)):
             raise NotApplicable("the learning rate of the first update is zero")
         batches = c.micro_batches(0)
-        old, apart = self._own_decay(c, c.expected(start, batches))
+        old, apart = self._own_decay(c, start, c.expected(start, batches))
         unknown = sorted(n for n in c.grouped if decays[n] is not None and n not in old)
         if unknown:
             raise NotApplicable(f"the optimizer keeps nothing that shows by what it decays '{unknown[0]}'")
@@ -93,11 +95,14 @@ class ParameterGroups(Property):
         return factors, decays
 
     @staticmethod
-    def _own_decay(c: Context, plain: Cycle) -> tuple[dict[str, float], set[str]]:
+    def _own_decay(c: Context, moving: Mapping[str, np.ndarray], plain: Cycle) -> tuple[dict[str, float], set[str]]:
         """By what the original decays each weight through its gradient, and the weights that it decays apart from
-        it."""
-        probe, start, batch = c.reference.probe, c.reference.initial, c.micro_batches(0)[-1]
-        zero, linear = linear_states(c, plain.gradients)
+        it. Seen with the learning rate of ``moving``, where that of the first update may be zero, and with empty slots,
+        in which nothing but the decay is left then."""
+        probe, batch = c.reference.probe, c.micro_batches(0)[-1]
+        rates = {n: moving[n] for n, role in c.reference.roles.items() if role == "hyperparameter" and n in moving}
+        start = {**c.reference.initial, **rates}
+        zero, linear = linear_states(c, plain.gradients, start=start)
         asked: Values = {}
         done: set[str] = set()
         for slot in probe.gradients:
