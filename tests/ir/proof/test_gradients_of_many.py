@@ -104,3 +104,15 @@ def test_one_gradient_is_not_two() -> None:
     formula["gives"][at[0]], formula["gives"][at[2]] = formula["gives"][at[2]], formula["gives"][at[0]]
     with pytest.raises(bc.Error, match="two weights with one gradient"):
         check(certificate, original, program, SEED)
+
+
+def test_two_weights_do_not_take_one_gradient_apart() -> None:
+    """A formula that changes it for one of the two weights alone has no law."""
+    original = parsed(TEXT)
+    program = bc.compile(original, "tag-gradient-centralization?,lower-gradient-centralization?")
+    assert prove(original, program)[0].proved
+    program.state["b"].info["centralize"] = (0,)
+    found = prove(original, program)[0]
+    assert {v.detail for v in found.failures if v.name != "rate"} == {
+        "'b' has its gradient with another weight, and each is to take another: law missing"
+    }
