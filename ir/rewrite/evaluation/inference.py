@@ -15,7 +15,7 @@ from ...core.primitives import Family, facts, make_op
 from ...core.sites import site
 from ...core.types import TensorType
 from ..effects.editing import Effects
-from .outputs import ancestors
+from .forward import ancestors
 
 _MASKED = frozenset({"DropoutDoMask", "DropoutDoMaskExt"})
 """The second half of dropouts whose mask is drawn by another node."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +20,14 @@ from ...core.wording import counted
 from ..batch_size.resize import batch_inputs, plan_resize
 from ..settle_results import settle_results
 from .inference import draws, rest
-from .outputs import is_training, loss_of, network_outputs, results_of
+from .outputs import find_outputs, is_training, loss_of, results_of
 from .pruning import prune
 
 GRAPH = "network"
+
+
+class LabelWarning(UserWarning):
+    """Nothing says whether an input belongs to the network or to its loss."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,10 @@ class Evaluation:
 
     ``left_out``: inputs of the training graph that the network does not take. ``ends_at``: the nodes of the training
     graph that it returns. ``is_whole``: there was no backward part, so nothing but effects was left out. ``drawing``:
-    the primitives in it that still draw at random. ``batch``: how many samples it takes, as :meth:`resized` was told;
-    ``per_sample``: then also the inputs and outputs whose first axis is that number.
+    the primitives in it that still draw at random. ``label``: the input that alone is the label, where that is known.
+    ``unsure``: inputs that were left out as labels, and may as well belong to the network. ``batch``: how many samples
+    it takes, as :meth:`resized` was told; ``per_sample``: then also the inputs and outputs whose first axis is that
+    number.
     """
 
     program: Program
@@ -41,6 +48,8 @@ class Evaluation:
     ends_at: tuple[str, ...]
     is_whole: bool
     drawing: tuple[str, ...]
+    label: str | None = None
+    unsure: tuple[str, ...] = ()
     batch: str = ""
     per_sample: frozenset[str] = frozenset()
 
@@ -65,6 +74,7 @@ class Evaluation:
         text += f"; {self.batch}" if self.batch else ""
         text += f"; without {', '.join(self.left_out)}" if self.left_out else ""
         text += "" if self.is_whole else "; without loss, backward part and optimizer"
+        text += f"; unsure whether {' and '.join(self.unsure)} should be left out" if self.unsure else ""
         return text + (f"; still draws at random: {', '.join(self.drawing)}" if self.drawing else "")
 
     def resized(self, size: int | None, inputs: Collection[str] = (), runs: bool = True) -> Evaluation:
@@ -113,15 +123,19 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
     ``result`` may also name one of the results that the graph returns.
 
     The counterpart of ``network_auto_process_eval`` of ``mindspore.boost``. PassError where there is no such network.
+    A :class:`LabelWarning` names inputs of which nothing says whether they belong to the network.
     """
-    source, found, is_whole = _found(program, result)
+    ends = _found(program, result)
+    source, found = ends.graph, ends.values
+    if ends.unsure:
+        warnings.warn(_doubt(ends.unsure), LabelWarning, stacklevel=1)  # one place: each of them is shown once
     ends_at = tuple(_place(value) for value in found.values())
     graph, twin = source.clone(GRAPH)
     # A tuple that holds the outputs keeps them in sight while nodes behind them are replaced.
     kept = graph.create("MakeTuple", [twin[value] for value in found.values()])
     rest(graph, kept)
     prune(graph)
-    _drop_unused(graph, is_whole)
+    _drop_unused(graph, ends.is_whole)
     graph.outputs = tuple(found)
     taken = set(graph.inputs)
     made = Program(
@@ -137,8 +151,10 @@ def evaluation(program: Program, result: str | None = None) -> Evaluation:
         program=made,
         left_out=tuple(v.name for v in source.inputs if twin[v] not in taken),
         ends_at=ends_at,
-        is_whole=is_whole,
+        is_whole=ends.is_whole,
         drawing=tuple(dict.fromkeys(node.op.name for node in draws(graph))),
+        label=ends.label,
+        unsure=ends.unsure,
     )
 
 
@@ -164,8 +180,18 @@ def _consumer(program: Program) -> Graph:
     raise PassError("no graph of the program takes an input: there is no network to evaluate")
 
 
-def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Value], bool]:
-    """The graph that holds the network, its outputs, and whether that is all of it."""
+@dataclass(frozen=True)
+class _Ends:
+    """The graph that holds a network, the values that it returns, and whether that is all of the graph."""
+
+    graph: Graph
+    values: Mapping[str, Value]
+    is_whole: bool = False
+    label: str | None = None
+    unsure: tuple[str, ...] = ()
+
+
+def _found(program: Program, result: str | None) -> _Ends:
     graph = _consumer(program)
     if result is not None:
         nodes: dict[str, Value] = {**results_of(graph), **{n.name: n for n in graph}}
@@ -174,14 +200,26 @@ def _found(program: Program, result: str | None) -> tuple[Graph, Mapping[str, Va
                 f"graph '{graph.name}' has no node '{result}'{nearest(result, list(nodes))}; "
                 "boost-inspect --format text shows their names"
             )
-        return graph, {result: nodes[result]}, False
-    if is_training(graph):
-        outputs = network_outputs(program, graph)
-        names = interface_of(program).outputs
-        if LOSS not in outputs and len(names) == len(outputs):
-            outputs = dict(zip(names, outputs.values(), strict=True))
-        return graph, outputs, False
-    return graph, results_of(graph), True
+        return _Ends(graph, {result: nodes[result]})
+    if not is_training(graph):
+        return _Ends(graph, results_of(graph), is_whole=True)
+    found = find_outputs(program, graph)
+    outputs, names = found.values, interface_of(program).outputs
+    if LOSS not in outputs and len(names) == len(outputs):
+        outputs = dict(zip(names, outputs.values(), strict=True))
+    return _Ends(graph, outputs, label=found.label, unsure=found.unsure)
+
+
+def _doubt(names: Sequence[str]) -> str:
+    which = " and ".join(f"'{name}'" for name in names)
+    one = len(names) == 1
+    return (
+        f"the input{'' if one else 's'} {which} {'reaches' if one else 'reach'} no layer, and nothing says whether the "
+        f"network or its loss takes {'it' if one else 'them'}: {'it is' if one else 'they are'} left out, as "
+        f"{'a label' if one else 'labels'}. If the network takes {'it' if one else 'them'}, say where it ends, "
+        "result='NODE' (boost-inspect --forward --result NODE), or capture its parts, bc.capture(network, loss, "
+        "optimizer, *inputs)."
+    )
 
 
 def _place(value: Value) -> str:
