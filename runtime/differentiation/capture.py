@@ -12,6 +12,7 @@ from typing import Any
 from ...ir.analysis.training.trains import OF_A_LOSS, OWN_VALUES, what_is_missing
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.program import Program
+from ...ir.rewrite.evaluation import note_label
 from ..engine.live import LiveCell
 from ..engine.scratch import scratch_folder
 from .export import first_line, read_export
@@ -39,7 +40,7 @@ def capture(cell: Any, *inputs: Any) -> Program:
     arguments that are no training cell, or a cell that MindSpore cannot compile.
     """
     _refuse_other_kinds(cell)
-    training, given = _training_cell(cell, inputs)
+    training, given, is_labelled = _training_cell(cell, inputs)
     name = _name(cell)
     if not given:
         raise RuntimeFailure(f"{name}: the inputs are missing.", python=f"{HOW}.")
@@ -54,6 +55,8 @@ def capture(cell: Any, *inputs: Any) -> Program:
             raise RuntimeFailure(f"{name} {missing}. {OF_A_LOSS}.")
         raise RuntimeFailure(f"{name} {missing}, so there is nothing to train.", python=f"{HOW}.")
     program.name, program.source = name, {"cell": name}
+    if is_labelled:
+        note_label(program, program.graphs["step"].inputs[-1].name)
     program.live = _live(training, program)
     return program
 
@@ -97,8 +100,9 @@ def _refuse_other_kinds(cell: Any) -> None:
     raise RuntimeFailure(f"{_spelled(cell)} is no Cell that trains.", python=remedy)
 
 
-def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """The training cell, made of its parts where those were given, and the inputs of one micro-batch."""
+def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:
+    """The training cell, made of its parts where those were given, the inputs of one micro-batch, and whether the last
+    of them alone is the label."""
     from mindspore import nn
 
     from .cells import LossOfLastInput
@@ -106,7 +110,7 @@ def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]
     at = next((i for i, value in enumerate(inputs) if isinstance(value, nn.Optimizer)), None)
     if at is None:
         _refuse_parts(inputs)
-        return cell, inputs
+        return cell, inputs, False
     if at != 1:
         raise RuntimeFailure(
             f"the optimizer is argument {at + 2}, but the order is network, loss, optimizer, inputs.",
@@ -122,7 +126,7 @@ def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]
             python=f"Make it for this network: {type(optimizer).__name__}(network.trainable_params(), …).",
         )
     network = cell if loss is None else LossOfLastInput(cell, loss)
-    return nn.TrainOneStepCell(network, optimizer), inputs[2:]
+    return nn.TrainOneStepCell(network, optimizer), inputs[2:], loss is not None
 
 
 def _refuse_parts(inputs: Sequence[Any]) -> None:

@@ -79,8 +79,8 @@ def _fed_graph(program: Program) -> Graph:
 
 
 def _label_of(graph: Graph, found: Evaluation) -> str | None:
-    if found.is_whole:
-        return None
+    if found.is_whole or found.label is not None:
+        return found.label
     left = [value for value in graph.inputs if value.name in found.left_out]
     whole = [v for v in left if isinstance(v.type, TensorType) and not v.type.dtype.is_float]
     return (whole or left or graph.inputs)[-1].name

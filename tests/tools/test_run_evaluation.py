@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.runtime.training.saving import SaveEvery
+from boost_compile.tools.inspect import command as inspect
 from boost_compile.tools.run import command
 
 import boost_compile as bc
@@ -82,3 +83,24 @@ def test_fit_saves_before_it_raises(error: Exception, program: bc.Program, caplo
     resumed = bc.Session(program)
     resumed.load("kept.ckpt")
     assert [epoch.number for epoch in resumed.fit("data.npz", epochs=2, resume=True).epochs] == [2]
+
+
+def test_an_input_behind_the_last_layer_is_the_networks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An offset, in a file that says nothing of labels: the cells of its nodes do."""
+    import mindspore as ms
+    from mindspore import nn
+
+    from tests.runtime.evaluation.evaluating import BEHIND_LAYERS, LossOfLast
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    case = BEHIND_LAYERS["offset"]
+    network, data = case.network(), case.batch(np.random.default_rng(0), 4)
+    cell = nn.TrainOneStepCell(LossOfLast(network, nn.MSELoss()), case.optimizer(network.trainable_params()))
+    ms.export(cell.set_train(), *map(ms.Tensor, data), file_name=str(here / "offset"), file_format="MINDIR")
+    write_data(here / "data.npz", [data])
+    expected = network(*map(ms.Tensor, data[:-1])).asnumpy()
+    done = shell(capsys, command, "offset.mindir", "--eval", "data.npz", "--metric", "mse", "--json")
+    assert done.document["metrics"] == {"mse": pytest.approx(((expected - data[-1]) ** 2).mean(), rel=1e-5)}
+    done = shell(capsys, inspect, "offset.mindir", "--forward", "-o", "network.mindir")
+    assert "inputs0, inputs1 -> output" in done.out
+    assert "without inputs2; without loss" in done.out

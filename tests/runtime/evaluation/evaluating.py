@@ -117,3 +117,96 @@ def natively(network: nn.Cell, state: dict[str, np.ndarray], *inputs: np.ndarray
     ms.load_param_into_net(network, {k: ms.Parameter(ms.Tensor(v), name=k) for k, v in state.items()})
     found = network.set_train(False)(*map(ms.Tensor, inputs))
     return [v.asnumpy() for v in found] if isinstance(found, tuple) else found.asnumpy()
+
+
+class Masked(nn.Cell):
+    """A mask of what is allowed acts behind the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Dense(6, 4)
+
+    def construct(self, x, allowed):
+        return ops.masked_fill(self.output(x), ops.logical_not(allowed), ms.Tensor(-1e9, ms.float32))
+
+
+class Offset(nn.Cell):
+    """An offset is added behind the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Dense(6, 1)
+
+    def construct(self, x, offset):
+        return self.output(x) + offset
+
+
+class Pooled(nn.Cell):
+    """The outputs of the last layer are pooled by weights. MindSpore puts operations of the loss in this cell's scope,
+    because both use the same methods of Tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Dense(6, 3)
+
+    def construct(self, x, weights):
+        return (self.output(x) * weights.expand_dims(-1)).sum(1) / weights.sum(1, keepdims=True)
+
+
+class Summed(nn.Cell):
+    """The only operation behind the last layer is one of the loss too, so both have the scope of the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Dense(6, 3)
+
+    def construct(self, x):
+        return self.output(x).sum(1)
+
+
+class LossOfLast(nn.Cell):
+    """A cell of the user's own, of which nobody knows what its inputs are."""
+
+    def __init__(self, network: nn.Cell, loss: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network, self.loss = network, loss
+
+    def construct(self, *inputs):
+        return self.loss(self.network(*inputs[:-1]), inputs[-1])
+
+
+def masked(rng: np.random.Generator, size: int) -> Batch:
+    labels = rng.integers(0, 4, size).astype(np.int32)
+    allowed = rng.random((size, 4)) > 0.5
+    allowed[np.arange(size), labels] = True
+    return rng.standard_normal((size, 6)).astype(np.float32), allowed, labels
+
+
+def offset(rng: np.random.Generator, size: int) -> Batch:
+    shapes = ((size, 6), (size, 1), (size, 1))
+    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+
+
+def pooled(rng: np.random.Generator, size: int) -> Batch:
+    x, weights = rng.standard_normal((size, 5, 6)), rng.random((size, 5))
+    return x.astype(np.float32), weights.astype(np.float32), rng.integers(0, 3, size).astype(np.int32)
+
+
+def summed(rng: np.random.Generator, size: int) -> Batch:
+    return pooled(rng, size)[::2]
+
+
+BEHIND_LAYERS = {
+    "masked": Case("masked", Masked, momentum, masked, nn.CrossEntropyLoss),
+    "offset": Case("offset", Offset, momentum, offset, nn.MSELoss),
+    "pooled": Case("pooled", Pooled, momentum, pooled, nn.CrossEntropyLoss),
+    "summed": Case("summed", Summed, momentum, summed, nn.CrossEntropyLoss),
+}
+"""Networks that do something behind their last layer, most of them with an input that reaches no layer."""
+
+
+def by_hand(prediction: np.ndarray, label: np.ndarray) -> dict[str, float]:
+    """The metric that fits, of a prediction."""
+    if prediction.shape == label.shape:
+        return {"mse": float(((prediction - label) ** 2).mean())}
+    return {"accuracy": float((prediction.argmax(1) == label).mean())}
