@@ -247,7 +247,7 @@ def test_a_host_that_is_not_there_and_a_port_that_is_taken(cluster: Callable[[in
         ("127.0.0.1 slots=2\n", "line 1: 127.0.0.1 is followed by more; a line is an address"),
         ("127.0.0.1\nno-such-host.invalid\n", "line 2: no-such-host.invalid is no host that this machine knows"),
         ("127.0.0.1\n198.51.100.1\n198.51.100.2\n", "hosts.txt: 4 ranks cannot be divided evenly over 3 hosts"),
-        (None, "hosts.txt: cannot be read"),
+        (None, "hosts.txt: no such file"),
     ],
 )
 def test_a_file_that_names_no_hosts(
