@@ -39,6 +39,8 @@ class Property(ABC):
 
     name: str
     promise: str
+    runs_original = True
+    """Whether what the original computes has a say."""
 
     @abstractmethod
     def check(self, c: Context) -> Result: ...

@@ -165,6 +165,7 @@ class ScaleRule(Property):
 
     name = "scale rule"
     promise = "an overflow divides a dynamic loss scale once"
+    runs_original = False
 
     def check(self, c: Context) -> Result:
         scaling = c.promises.one(LOSS_SCALE)

@@ -97,6 +97,10 @@ class Reference:
         """Forward and backward of one micro-batch; no state changes."""
         return self._micros.get(state, batch, lambda: self._micro(state, batch))
 
+    def anew(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
+        """The same, computed again."""
+        return self._micro(state, batch)
+
     def _micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
         gradients = self._nothing
         # A cell that trains in turn takes its later gradients behind updates, which need the earlier ones.
@@ -149,6 +153,11 @@ class Reference:
             return tuple(found)
 
         return Cycle(tuple(micros), changed, Expected({**state}, after, moved))
+
+    def noise(self, state: Mapping[str, np.ndarray], batch: Batch) -> Values:
+        """The noise floor of the gradients of one micro-batch."""
+        magnitudes = {n: np.abs(g.astype(np.float64)) for n, g in self.micro(state, batch).gradients.items()}
+        return self._noise(state, batch, magnitudes)
 
     def averaged(self, state: Mapping[str, np.ndarray], batches: Sequence[Batch], reduction: str = "mean") -> Values:
         """The gradients of a cycle before any pass changes them."""

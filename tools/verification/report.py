@@ -12,7 +12,8 @@ from ...ir.core.naming import printable
 PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE = (
     "passed", "failed", "vacuous", "known difference", "left out", "not applicable",
 )  # fmt: skip
-"""``vacuous``: everything measured would have come out right whatever the program does, so nothing was shown."""
+"""``vacuous``: everything measured would have come out right whatever the program does, or wrong because the
+original does not repeat itself, so nothing was shown."""
 
 
 STATUSES = (PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE)

@@ -25,6 +25,7 @@ class InitialState(Property):
 
     name = "initial state"
     promise = "training starts where the original starts"
+    runs_original = False
 
     def check(self, c: Context) -> Result:
         ours = c.program.state
@@ -98,6 +99,7 @@ class RandomDraws(Property):
 
     name = "random draws"
     promise = "each micro-batch and each update draws the random numbers that the original draws"
+    runs_original = False
 
     def check(self, c: Context) -> Result:
         ((_, graph),) = c.base.graphs.items()
@@ -124,6 +126,7 @@ class RemovedBatchNorms(Property):
 
     name = "removed BatchNorms"
     promise = "removed BatchNorms leave no state"
+    runs_original = False
 
     def check(self, c: Context) -> Result:
         removal = c.promises.one(LESS_BN)

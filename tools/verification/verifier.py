@@ -37,6 +37,7 @@ from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
 from .promises import MIXED, Promises, print_names, read_promises
 from .reference import Batch, Reference
+from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
@@ -201,6 +202,9 @@ def _checked(p: Property, context: Context) -> Result:
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             result = p.check(context)
+            if result.failed and p.runs_original:
+                context.progress.detail("the original again")
+                result = beyond_doubt(result, context.reference, context.batches)
         except NotApplicable as reason:
             result = p.result(NOT_APPLICABLE, str(reason))
         except LeftOut:
