@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.effects.state_access import Effect, Summary, describe, summarize
+from ..analysis.effects.tokens import orders_only
 from ..analysis.training.anatomy import TrainingAnatomy
 from ..analysis.training.network import BACKWARD, FORWARD
 from ..analysis.training.weights import WeightInfo
@@ -18,7 +19,7 @@ from ..core.attributes import TensorValue
 from ..core.data import Data, ZeroData, from_numpy
 from ..core.errors import PassError
 from ..core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
-from ..core.op import CALL
+from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect
 from ..core.program import Program, StateVariable
 from ..core.sites import site
@@ -113,10 +114,40 @@ def _depends_on_shape(plan: Plan, node: Node, shape: tuple[int, ...]) -> bool:
 
 
 def _repeated(plan: Plan) -> dict[Node, None]:
-    """Nodes that serve the model alone: whole values, tuples of such, and dropped effects."""
+    """Nodes that serve the model alone: whole values, tuples of such, numbers of its own, and dropped effects."""
     nodes = [v for v, path in plan.dead if not path and isinstance(v, Node)]
     tuples = [node for node, at in plan.tuples.items() if len(at) == node.num_operands]
-    return dict.fromkeys([*nodes, *tuples, *plan.dropped])
+    return dict.fromkeys([*nodes, *tuples, *_own_numbers(plan), *plan.dropped])
+
+
+def _own_numbers(plan: Plan) -> dict[Node, None]:
+    """Numbers that merge nothing: what an optimizer makes of a norm of this weight for its update alone, where it adds
+    a number to it, or bounds it by one."""
+    found: dict[Node, None] = {}
+    for node, at in plan.merges.items():
+        others = [v for i, v in enumerate(node.operands[:2]) if i not in at]
+        if not plan.is_dead(node) and others and all(isinstance(v, Constant) or _is_read(v) for v in others):
+            found |= _served(plan, node)
+    return found
+
+
+def _is_read(value: Value) -> bool:
+    return isinstance(value, Node) and value.op.name == "Load"
+
+
+def _served(plan: Plan, number: Node) -> dict[Node, None]:
+    """What is computed from a number on its way to the updates of the plan; nothing where others take it too."""
+    region = {number: None}
+    stack = [number]
+    while stack:
+        for user, i in stack.pop().use_sites():
+            if orders_only(user, i) or user in region or user in plan.dropped or plan.is_dead(user):
+                continue
+            if is_effect(user) or user.op in (CALL, RETURN) or user.op.name == "Partial":
+                return {}
+            region[user] = None
+            stack.append(user)
+    return region
 
 
 def _merged_or_ordered(plan: Plan, node: Node) -> bool:
@@ -158,8 +189,9 @@ def repeat_updates(program: Program, weights: Sequence[NewWeight]) -> None:
         _enlist(fx, known, followers)
         for weight, twins in zip(weights, made, strict=True):
             plan = weight.repeat.plan
+            own = _own_numbers(plan)
             for node, at in plan.merges.items():
-                if node.graph is body and not plan.is_dead(node):
+                if node.graph is body and not plan.is_dead(node) and node not in own:
                     _merge(fx, known, node, at, twins)
             for node, at in plan.tuples.items():
                 if node.graph is body and not plan.is_dead(node):

@@ -73,3 +73,33 @@ class Values(nn.Cell):
 
     def construct(self, *inputs):
         return self.values(*inputs)
+
+
+class Trusting(nn.Optimizer):
+    """Steps in proportion to the length of the weight, as LARS makes them."""
+
+    def __init__(self, parameters, rate=0.05):
+        super().__init__(rate, parameters)
+
+    def construct(self, gradients):
+        rate = self.get_lr()
+        for i in range(len(gradients)):
+            length = ops.sqrt((self.parameters[i] * self.parameters[i]).sum()) + 0.01
+            slope = ops.sqrt((gradients[i] * gradients[i]).sum()) + 1e-12
+            ops.assign_sub(self.parameters[i], rate * (length / slope) * gradients[i])
+        return True
+
+
+class Bounded(nn.Optimizer):
+    """Steps whose root mean square is bounded, as in Adafactor."""
+
+    def __init__(self, parameters, rate=0.01):
+        super().__init__(rate, parameters)
+
+    def construct(self, gradients):
+        rate = self.get_lr()
+        for i in range(len(gradients)):
+            step = 1e6 * gradients[i]
+            step = step / ops.maximum(ops.sqrt((step * step).mean()), 1.0)
+            ops.assign_sub(self.parameters[i], rate * step)
+        return True

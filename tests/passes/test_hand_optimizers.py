@@ -11,7 +11,7 @@ import pytest
 from mindspore import nn
 
 import boost_compile as bc
-from tests.networks.hand_optimizers import Ahead, Average, Dampened, Normalised, Values
+from tests.networks.hand_optimizers import Ahead, Average, Bounded, Dampened, Normalised, Trusting, Values
 
 Gradients = list[np.ndarray]
 OPTIMIZERS = [Average, Ahead, Dampened, Normalised]
@@ -99,3 +99,29 @@ def test_another_optimizer_keeps_nothing_of_it(optimizer: Callable[..., Any]) ->
     wanted = native(lambda parameters: nn.SGD(parameters, 0.1), unchanged, 1)
     for name in ("hidden.weight", "hidden.bias", "out.weight", "out.bias"):
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+def of_length(before: np.ndarray, step: np.ndarray) -> None:
+    np.testing.assert_allclose(np.linalg.norm(step), 0.05 * (np.linalg.norm(before) + 0.01), rtol=1e-4)
+
+
+def of_root_mean_square(_: np.ndarray, step: np.ndarray) -> None:
+    np.testing.assert_allclose(np.sqrt(np.square(step).mean()), 0.01, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("optimizer", "holds"), [(Trusting, of_length), (Bounded, of_root_mean_square)])
+def test_adapters_have_norms_of_their_own(
+    optimizer: Callable[..., Any], holds: Callable[[np.ndarray, np.ndarray], None]
+) -> None:
+    """Each is trained as a weight: what the optimizer measures of one weight is measured of one adapter."""
+    network, loss, update = made(optimizer)
+    program = bc.compile(bc.capture(network, loss, update, *batches()[0]), "lora{match=hidden.weight,rank=2}")
+    session = bc.Session(program)
+    session.step(*batches()[0])  # B starts from zero, so A has no gradient yet
+    before = session.state()
+    session.step(*batches()[1])
+    after = session.state()
+    adapters = [name for name in before if "lora" in name]
+    assert len(adapters) == 2
+    for name in adapters:
+        holds(before[name].astype(np.float64), after[name].astype(np.float64) - before[name])
