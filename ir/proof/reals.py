@@ -353,6 +353,9 @@ class Reals:
         (monomial, coefficient), *_ = p.items()
         scalars = tuple((a, e) for a, e in monomial if terms.shapes[a] == ())
         others = tuple((a, e) for a, e in monomial if terms.shapes[a] != ())
+        if not others:  # of numbers alone, those of the proof come out
+            scalars = tuple((a, e) for a, e in monomial if a in self.nonzero or terms.heads[a][0] == "symbol")
+            others = tuple(f for f in monomial if f not in scalars)
         if not others or (not scalars and coefficient == 1):
             return None
         inner = self.term({others: Fraction(1)}, terms.shapes[arguments[at]])
@@ -365,6 +368,7 @@ class Reals:
         """A rearrangement without what undoes itself."""
         (monomial, c), *others = p.items()
         atoms = [a for a, _ in monomial if self.terms.shapes[a] != ()]
+        atoms = atoms or [a for a, e in monomial if e == 1 and self.terms.name(a) in ("Reshape", "Slice")]
         if others or len(atoms) != 1:
             return p
         found = laid_out(self.terms, atoms[0])

@@ -278,17 +278,8 @@ def test_dropped_micro_batches_are_cases_of_their_own(split: str) -> None:
     assert any("where some are kept" in v.detail for v in found.verdicts)
 
 
-@pytest.mark.parametrize(
-    "pipeline",
-    [
-        "gradient-accumulation{steps=2},overflow-check{policy=skip-micro}",
-        "monitor",
-        "monitor,gradient-accumulation{steps=2},overflow-check",
-    ],
-)
-def test_a_weight_may_be_one_number(pipeline: str, here: Path) -> None:
-    """A temperature, say. The test of its gradient is one with that of all its elements, and a monitor's decides
-    nothing."""
+def one_number() -> str:
+    """``TWO``, whose second weight is one number."""
     text = TWO.replace("TESTS", STEP + "%wa = Depend(%na, %l)\n%wb = Depend(%nb, %m)")
     lines = (
         text.replace("%y: float32[2]", "%y: float32[]").replace("float32[2]<3.0, 4.0>", "float32[]<3.0>").splitlines()
@@ -298,10 +289,41 @@ def test_a_weight_may_be_one_number(pipeline: str, here: Path) -> None:
     one = '%all = ReduceSum(%one, (), false, false) : float32[] primal {forward_unique_id = "4"}'
     at = next(i for i, line in enumerate(lines) if line.strip().startswith("%gb ="))
     lines[at : at + 1] = [one, lines[at].replace("%one", "%all")]
-    Path("original.ir").write_text("\n".join(lines))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "gradient-accumulation{steps=2},overflow-check{policy=skip-micro}",
+        "monitor",
+        "monitor,gradient-accumulation{steps=2},overflow-check",
+        "data-parallel,gradient-accumulation{steps=2}",
+        "data-parallel,gradient-accumulation{steps=2,split=fused},overflow-check,loss-scale",
+    ],
+)
+def test_a_weight_may_be_one_number(pipeline: str, here: Path) -> None:
+    """A temperature, say. The test of its gradient is one with that of all its elements, and a monitor's decides
+    nothing."""
+    Path("original.ir").write_text(one_number())
     original = bc.load("original.ir")
     found = bc.prove(original, bc.compile(original, pipeline))
     assert found.proved, show(found.proof) or found.objection
+
+
+@pytest.mark.parametrize("fault", ["not summed", "own count"])
+def test_a_number_is_summed_over_ranks(fault: str, here: Path) -> None:
+    Path("original.ir").write_text(one_number())
+    original = bc.load("original.ir")
+    program = bc.compile(original, "data-parallel,gradient-accumulation{steps=2}")
+    certificate = bc.prove(original, program).certificate
+    graph = program.graphs["apply"]
+    count, bucket = sorted((n for n in graph if n.op.name == "AllReduce"), key=lambda n: n.type.size)  # type: ignore[attr-defined]
+    one = bucket if fault == "not summed" else count
+    one.replace_uses(one.operand(0))
+    assert not proof(original, program).proved
+    with pytest.raises(bc.Error, match="does not hold"):
+        check(certificate, original, program, SEED)
 
 
 def test_a_divisor_that_is_off_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
