@@ -14,9 +14,10 @@ from .base import runnable
 from .changes import totals
 from .context import Context, NotApplicable, Property, worst
 from .deterministic import without_dropout
-from .promises import LORA, REPLACE, print_names
+from .promises import FROZEN, LORA, REPLACE, print_names
 from .reference import Batch, Reference
-from .report import FAILED, PASSED, VACUOUS, Deviation, Result
+from .report import EQUAL, FAILED, PASSED, VACUOUS, Deviation, Result
+from .tolerance import deviation, equal
 
 STEPS = (2.0**-6, 2.0**-8, 2.0**-10)
 TOLERANCE = 0.1
@@ -31,18 +32,26 @@ class Derivative(Property):
     """Where a pass makes another network (less BatchNorm, a normalised head), the original cannot judge its gradients.
     So the loss itself is asked: weights are moved to and fro along random directions, one weight at a time, and the
     difference of the losses compared with what the gradient says. For losses of one number and float32. Adapters are
-    judged by the original's gradients, which need be no derivative."""
+    judged by the original's gradients, which need be no derivative. Nor need those be of a network that only lost the
+    training of some weights: the others have the original's."""
 
     name = "derivative"
-    promise = "the gradients of the changed network are the derivative of its loss"
+    promise = (
+        "the gradients of the changed network are the derivative of its loss, beside frozen weights the original's"
+    )
 
     def check(self, c: Context) -> Result:
         if not c.promises.network:
             raise NotApplicable("no pass makes another network")
-        if c.reference.probe.unit > 2.0**-20:
-            raise NotApplicable("differences of losses in half precision say nothing")
         if c.reference.probe.turns > 1:
             raise NotApplicable("the training cell updates between its losses, so moving a weight moves later ones too")
+        if {p.name for p in c.promises.network} in ({FROZEN}, {FROZEN, REPLACE}):
+            c.needs_forward()
+            c.takes_long()
+            if (same := self._same_gradients(c)) is not None:
+                return same
+        if c.reference.probe.unit > 2.0**-20:
+            raise NotApplicable("differences of losses in half precision say nothing")
         c.needs_forward()
         c.takes_long()
         batch = c.micro_batches(0)[0]
@@ -72,6 +81,22 @@ class Derivative(Property):
                 why = "give other --data, if it does not stop gradients on purpose (a straight-through estimator)"
                 return self.result(VACUOUS, f"{found}: {why}", off)
         return self.result(FAILED if off.excess > 1 else PASSED, detail, off)
+
+    def _same_gradients(self, c: Context) -> Result | None:
+        """Whether the weights that are left have the original's gradients; None where the original does not run."""
+        batch, ours = c.micro_batches(0)[0], c.reference
+        try:
+            theirs = Reference(without_dropout(runnable(c.original, c.promises, c.program.target)), c.device)
+            wanted = totals(theirs.probe, theirs.micro(theirs.initial, batch).gradients)
+        except Error:  # no kernel for what was frozen away
+            return None
+        found = totals(ours.probe, ours.micro(ours.initial, batch).gradients)
+        if any(not equal(g, wanted[n]) for n, g in found.items()):
+            floor = totals(theirs.probe, {n: np.abs(g) for n, g in theirs.noise(theirs.initial, batch).items()})
+            off = [deviation(n, g, wanted[n], 0 * wanted[n], [wanted[n] + floor[n]]) for n, g in found.items()]
+        else:
+            off = [EQUAL]
+        return self.verdict(off, f"{counted(len(found), 'trained weight')} with the original's gradients")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scal
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
 FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
 MIXED, SCHEDULE = "mixed-precision", "schedule"
-LORA, REPLACE = "lora", "replace-optimizer"
+LORA, REPLACE, FROZEN = "lora", "replace-optimizer", "freeze"
 COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS, SCHEDULE})
 """Passes that change training in a way that is computed here too."""
 
