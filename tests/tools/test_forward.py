@@ -89,6 +89,8 @@ def test_every_view_shows_it(folder: Path, tmp_path: Path, capsys: pytest.Captur
     text = shell(capsys, command, file, "--forward", "--format", "text").out
     assert "graph @network(%inputs0: float32[4,2,8,8]) -> (output)" in text
     assert "accum." not in text
+    training = shell(capsys, command, file, "--format", "python")
+    assert_one_error(training, "boost-inspect", "Of a training program boost-inspect --forward --format python writes")
     python = shell(capsys, command, file, "--forward", "--format", "python").out
     assert "class Network(nn.Cell)" in python
     assert shell(capsys, command, file, "--forward", "-o", tmp_path / "network.dot").code == 0

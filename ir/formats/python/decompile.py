@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...analysis.effects.state_access import summarize
+from ...analysis.training.network import BACKWARD, network_parts
 from ...core.data import Data
 from ...core.errors import PassError
 from ...core.graph import Graph
@@ -15,6 +17,11 @@ from ...core.wording import counted
 from ...files.atomic import replacing_file
 from ...files.tensor_file import write_data
 from .source import write_source
+
+_OF_TRAINING = {
+    "python": "Of a training program give the network: bc.evaluation_network makes it.",
+    "command": "Of a training program boost-inspect --forward --format python writes the network.",
+}
 
 
 @dataclass
@@ -35,7 +42,13 @@ class Decompiled:
 
 def decompile(program: Program, trained: frozenset[str] | set[str] = frozenset()) -> Decompiled:
     """The only graph of a program as Python. ``trained``: names of the state whose Parameters require gradients."""
-    source, templates = write_source(only_graph(program))
+    graph = only_graph(program)
+    try:
+        source, templates = write_source(graph)
+    except PassError as error:
+        if BACKWARD in network_parts(graph, summarize(graph)).values():
+            raise PassError(f"{error.message}.", **_OF_TRAINING) from None
+        raise
     tensors = {f"parameter:{v.name}": (v.type, v.data) for v in program.state.values()}
     tensors |= {f"constant:{i}": (c.type, c.data) for i, c in enumerate(templates.constants)}
     half = [key for key, (type_, _) in tensors.items() if type_.dtype is DType.BFLOAT16]
@@ -47,6 +60,7 @@ def only_graph(program: Program) -> Graph:
     if len(program.graphs) != 1:
         raise PassError(
             f"program '{program.name}' holds {counted(len(program.graphs), 'graph')}; one forward graph can be "
-            "written as Python: give the MindIR that it was compiled from"
+            "written as Python.",
+            **_OF_TRAINING,
         )
     return next(iter(program.graphs.values()))
