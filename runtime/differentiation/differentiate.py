@@ -57,7 +57,6 @@ def differentiate(
     judging = None if loss is None else parse_spec(loss, "loss")
     if judging is not None:
         find_loss(judging)
-    only_graph(program)
     _check_forward(program)
     program = program.copy()
     graph = only_graph(program)
@@ -106,8 +105,7 @@ def _keep_head(program: Program, graph: Graph, head: str, report: PassResult) ->
 def _check_forward(program: Program) -> None:
     from ...ir.analysis.training.network import BACKWARD, network_parts
 
-    graph = only_graph(program)
-    if BACKWARD in network_parts(graph, summarize(graph)).values():
+    if any(BACKWARD in network_parts(graph, summarize(graph)).values() for graph in program.graphs.values()):
         raise PassError(f"program '{program.name}' is a training graph already: it is compiled without an optimizer")
 
 
@@ -119,6 +117,13 @@ def _input_type(graph: Graph, name: str, type_: Any) -> TensorType:
 
 def _prediction(graph: Graph) -> TensorType:
     value = result_value(graph)
+    if isinstance(value.type, TensorType) and value.type.shape == ():
+        raise PassError(
+            f"graph '{graph.name}' returns one number ({value.type}), which is a loss already: a loss takes a row for "
+            "each sample.",
+            python="Leave out loss: then that number is the loss.",
+            command="boost-compile without --loss takes that number for the loss.",
+        )
     if isinstance(value.type, TupleType):
         names = list(results_of(graph))
         raise PassError(

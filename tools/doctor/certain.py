@@ -27,12 +27,24 @@ def forgotten_training_mode(program: Program) -> Iterator[Finding]:
             continue
         every = "its BatchNorm is" if len(found) == 1 else f"all its {counted(len(found), 'BatchNorm')} are"
         first = found[0].scope or found[0].name
+        lost, remedy = _of_inference_mode(program)
         yield Finding(
-            "training mode",
-            f"graph '{name}' trains, but {every} in inference mode ({first}): statistics are never learnt, and a "
-            f"dropout is left out",
-            "Export the training cell after .set_train(), as in nn.TrainOneStepCell(network, optimizer).set_train()",
+            "training mode", f"graph '{name}' trains, but {every} in inference mode ({first}): {lost}", remedy
         )
+
+
+def _of_inference_mode(program: Program) -> tuple[str, str]:
+    """What is lost, and what to do: a program that was made from a forward graph has no training cell."""
+    if any(report.name == "differentiate" for report in program.reports):
+        return (
+            "statistics are never learnt",
+            "Fine-tuning may want that; else make it again with boost-compile --training-mode (in Python: "
+            "bc.differentiate with training_mode)",
+        )
+    return (
+        "statistics are never learnt, and a dropout is left out",
+        "Export the training cell after .set_train(), as in nn.TrainOneStepCell(network, optimizer).set_train()",
+    )
 
 
 def non_finite_state(program: Program) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from boost_compile.ir.core.errors import Error, OptionError, PassError
 from boost_compile.ir.core.spec import parse_spec
 from boost_compile.runtime.differentiation.catalogue import LOSSES, OPTIMIZERS, parameters_of
 from boost_compile.tools.compile import command
+from boost_compile.tools.inspect import command as inspect
 from mindspore import nn
 
 import boost_compile as bc
@@ -145,8 +146,35 @@ def test_what_cannot_be_done_is_said(mlp: Path, options: dict, message: str) -> 
 
 
 def test_a_training_graph_is_refused(exported) -> None:
-    with pytest.raises(PassError, match="training graph already"):
-        bc.differentiate(bc.load(exported("mlp")), "adam")
+    source = bc.load(exported("mlp"))
+    for program in (source, bc.compile(source, "gradient-accumulation{steps=2}")):
+        with pytest.raises(PassError, match="training graph already"):
+            bc.differentiate(program, "adam")
+
+
+def test_a_graph_that_returns_its_loss_takes_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, asked = with_loss("mlp", tmp_path), ("--optimizer", "adam", "-o", tmp_path / "mlp.boost")
+    done = shell(capsys, command, graph, "--loss", "mse", *asked)
+    assert_one_error(done, "boost-compile", "returns one number (float32[]), which is a loss", "without --loss takes")
+    assert not (tmp_path / "mlp.boost").exists()
+    with pytest.raises(PassError, match="Leave out loss"):
+        bc.differentiate(bc.load(graph), "adam", "mse")
+    assert shell(capsys, command, graph, *asked).code == 0
+
+
+def test_batch_norms_that_rest_are_told_as_of_a_forward_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no training cell that could be exported again."""
+    made = tmp_path / "made.boost"
+    asked = (without_loss("lenet_bn", tmp_path, training=False), "--loss", CROSS_ENTROPY, "--optimizer", "adam")
+    done = shell(capsys, command, *asked, "-o", made)
+    assert done.code == 0, done.err
+    (warning,) = (line for line in done.err.splitlines() if line.startswith("Warning"))
+    assert "statistics are never learnt. Fine-tuning may want that; else make it again with boost-compile" in warning
+    assert "Export" not in warning
+    assert f"Warning: {shell(capsys, inspect, made, '--doctor').out}" == f"{warning}\n", "also of the file"
+    assert "Warning" not in shell(capsys, command, *asked, "--training-mode", "-o", tmp_path / "other.boost").err
 
 
 def test_passes_on_a_forward_graph_say_what_to_do(mlp: Path) -> None:
