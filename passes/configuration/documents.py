@@ -30,13 +30,16 @@ _TYPE_NAMES = {
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table in a ``.json`` or ``.toml`` file. OptionError for another suffix or for what is not that language."""
+    """The table in a ``.json`` or ``.toml`` file. OptionError for another suffix, and for what cannot be read or is not
+    that language."""
     file = Path(path)
     parse = {".json": _json, ".toml": _toml}.get(file.suffix.lower())
     if parse is None:
         raise OptionError(f"{path}: a configuration is a .json or a .toml file")
     try:
         document = parse(file.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise OptionError(f"{path}: {error.strerror}") from None
     except RecursionError:
         raise OptionError(f"{path}: nested too deeply") from None
     except ValueError as error:  # of both languages, and of what is not UTF-8

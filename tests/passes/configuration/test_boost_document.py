@@ -284,6 +284,14 @@ def test_scales_for_groups_leave_the_line_search_out() -> None:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(bc.Error, match=r"none\.json: No such file"):
+        bc.from_boost_config(tmp_path / "none.json")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(bc.Error, match=r"folder\.json: Is a directory"):
+        bc.from_boost_config(tmp_path / "folder.json")
+
+
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "boost.json"
     path.write_text(json.dumps(manual("grad_freeze", grad_freeze={"param_groups": 3})))
