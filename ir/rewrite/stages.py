@@ -40,23 +40,26 @@ def summed(point: Point, *, scope: str = "") -> Value:
 
 
 def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value]) -> Graph:
-    """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on; the last node is
-    marked. Only for what is linear in the gradient where that has several summands. Returns the graph changed."""
+    """Replaces each value at ``stage`` by what ``make`` creates from it, for all who take it on to an update; the last
+    node is marked. Whatever else the cell computes from it (a norm that it returns) stays. Only for what is linear in
+    the gradient where that has several summands. Returns the graph changed."""
     point = path.at(stage)
     owner = point.graph
     if owner is None:
         raise AnatomyError(f"the gradient of weight '{path.weight}' is used by nothing")
+    takers, measures = ([use for use in uses if point.follows(use[0])] for uses in (point.takers, point.measures))
     made: list[Value] = []
     for value in point.values:
         new = make(owner, value)
         if isinstance(new, Node) and new is not value:
             mark(new, {STAGE: stage})
-        for user, i in (*point.takers, *point.measures):
+        for user, i in (*takers, *measures):
             if user.operand(i) is value:
                 user.set_operand(i, new)
         made.append(new)
-    after = Point(stage, tuple(made), point.takers, point.measures)
-    point.takers, point.measures = [(n, 0) for n in made if isinstance(n, Node)], []
+    after = Point(stage, tuple(made), takers, measures, point.follows)
+    others = [use for use in (*point.takers, *point.measures) if use not in (*takers, *measures)]
+    point.takers, point.measures = [(n, 0) for n in made if isinstance(n, Node)], others
     path.points.insert(path.points.index(point) + 1, after)
     return owner
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mindspore import nn, ops
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore import dtype as mstype
 
 
 class _Kept(nn.Optimizer):
@@ -103,3 +104,19 @@ class Bounded(nn.Optimizer):
             step = step / ops.maximum(ops.sqrt((step * step).mean()), 1.0)
             ops.assign_sub(self.parameters[i], rate * step)
         return True
+
+
+class Watching(nn.Cell):
+    """Returns the length of a gradient, and keeps an average of it, before its optimizer gets them."""
+
+    def __init__(self, network, optimizer):
+        super().__init__(auto_prefix=False)
+        self.network, self.optimizer = network, optimizer
+        self.values = ops.value_and_grad(network, None, optimizer.parameters)
+        self.running = Parameter(Tensor(0.0, mstype.float32), name="running", requires_grad=False)
+
+    def construct(self, *inputs):
+        loss, gradients = self.values(*inputs)
+        length = ops.sqrt((gradients[0] * gradients[0]).sum())
+        loss = ops.depend(loss, ops.assign(self.running, 0.5 * self.running + 0.5 * length))
+        return ops.depend(loss, self.optimizer(gradients)), length

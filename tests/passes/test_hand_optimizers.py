@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -11,7 +12,7 @@ import pytest
 from mindspore import nn
 
 import boost_compile as bc
-from tests.networks.hand_optimizers import Ahead, Average, Bounded, Dampened, Normalised, Trusting, Values
+from tests.networks.hand_optimizers import Ahead, Average, Bounded, Dampened, Normalised, Trusting, Values, Watching
 
 Gradients = list[np.ndarray]
 OPTIMIZERS = [Average, Ahead, Dampened, Normalised]
@@ -125,3 +126,25 @@ def test_adapters_have_norms_of_their_own(
     assert len(adapters) == 2
     for name in adapters:
         holds(before[name].astype(np.float64), after[name].astype(np.float64) - before[name])
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    ["clip-gradients{limit=0.01}", "parameter-groups{weight_decay=0.5}", "lower-gradient-centralization"],
+)
+def test_what_a_cell_computes_of_its_gradients_is_no_update(pipeline: str, tmp_path: Path) -> None:
+    """It returns a norm, and keeps another: both of the gradients, not of what its optimizer is given."""
+    network, loss, update = made(lambda parameters: nn.Momentum(parameters, 0.1, 0.9))
+    cell = Watching(nn.WithLossCell(network, loss), update).set_train()
+    path = tmp_path / "watching.mindir"
+    ms.export(cell, *map(ms.Tensor, batches()[0]), file_name=str(path), file_format="MINDIR")
+    original = bc.load(path)
+    program = bc.compile(original, pipeline)
+    plain, passed = bc.Session(original), bc.Session(program)
+    one, other = plain.step(*batches()[0]), passed.step(*batches()[0])
+    (length,) = one.outputs.keys() - {"loss"}
+    assert one.outputs[length] == other.outputs[length] != 0
+    assert plain.state()["running"] == passed.state()["running"] != 0
+    assert (plain.state()["out.weight"] != passed.state()["out.weight"]).any()
+    found = bc.verify(original, program)
+    assert found.verified, found

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
+from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
+from ...ir.analysis.training.updating import updating_values
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
@@ -40,7 +42,8 @@ class Slot:
 class Probe:
     """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
     the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights, and
-    ``copies`` what the network reads and the update side writes from a weight.
+    ``copies`` what the network reads and the update side writes from a weight. ``beside`` is state that the update side
+    writes and no update of a weight follows from (a norm of the gradients that the cell keeps).
     ``unit`` is the rounding unit of the coarsest float type that backward computes in. ``turns``: how often the cell
     goes backward with updates in between. ``vanishing``: gradients up to this become zero where backward computes in
     float16, and not where they are scaled.
@@ -52,6 +55,7 @@ class Probe:
     written: frozenset[str]
     served: dict[str, str]
     copies: dict[str, str]
+    beside: frozenset[str]
     unit: float
     turns: int
     vanishing: float
@@ -73,6 +77,9 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     fx = Effects(graph)
     effects = (e for e in fx.list if found.part(e.node) in _NETWORK)
     written = {s.name for e in effects for s in e.writes if isinstance(s, State)}
+    every = {s.name for e in fx.list for s in e.writes if isinstance(s, State)}
+    live = updating_values(graph, found.parts, bindings(graph), [info.name for info in found.weights])
+    beside = every - written - {value.name for value in live if isinstance(value, State)}
     outputs = dict(named_results(graph))
     if weight is not None:
         outputs[WEIGHT] = _named(graph, weight, outputs)
@@ -102,6 +109,7 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         frozenset(written),
         served,
         {copy: info.name for info in found.weights for copy in info.copies},
+        frozenset(beside),
         unit,
         turns,
         VANISHING if unit == _UNITS[DType.FLOAT16] else 0.0,

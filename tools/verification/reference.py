@@ -134,12 +134,15 @@ class Reference:
         change: Change | None = None,
         dropped: Sequence[int] = (),
     ) -> Cycle:
-        """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count."""
+        """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count. A
+        ``change`` stands in front of the updates, so what the cell keeps beside them sees the gradients as they are."""
         micros, before = self._walk(state, batches)
         kept = [m for i, m in enumerate(micros) if i not in dropped]
         averaged, magnitudes = self._reduce(kept, reduction)
         changed = averaged if change is None else change(averaged, before)
-        after = self.update(before, batches[-1], changed)
+        own = self.update(before, batches[-1], averaged) if change is not None and self.probe.beside else {}
+        beside = {name: own[name] for name in self.probe.beside if name in own}
+        after = {**self.update(before, batches[-1], changed), **beside}
 
         def moved() -> tuple[Values, ...]:
             floor = self._noise(state, batches[0], magnitudes)
@@ -149,7 +152,7 @@ class Reference:
                 given = {n: (g + noise[n]).astype(g.dtype) for n, g in averaged.items()}
                 if change is not None:
                     given = change(given, before, noise)
-                found.append(self.update(before, batches[-1], given))
+                found.append({**self.update(before, batches[-1], given), **beside})
             return tuple(found)
 
         return Cycle(tuple(micros), changed, Expected({**state}, after, moved))

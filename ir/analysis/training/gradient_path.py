@@ -33,7 +33,7 @@ The path ends where a gradient is used in more than one way (Adam's moments), or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import frexp, isclose
 
@@ -51,6 +51,7 @@ from .gradient_sources import JUDGING
 from .gradient_users import GradientUsers
 from .network import BACKWARD, FORWARD
 from .stages import CENTRALIZE, GradientPath, Point
+from .updating import updating_values
 
 PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
 """What passes a gradient on as it is."""
@@ -100,7 +101,7 @@ def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[G
             if info.gradient or (len(info.fixed) == 1 and not info.fixed[0].is_zero):
                 starts[info.name] = info.gradient or info.fixed
     alike = Counter(frozenset(values) for values in starts.values())
-    walk = _Walk(graph, parts)
+    walk = _Walk(graph, parts, starts)
     paths = [
         GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1))
         for weight, values in starts.items()
@@ -117,12 +118,21 @@ def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
 
 
 class _Walk:
-    def __init__(self, graph: Graph, parts: Mapping[Node, str]):
+    def __init__(self, graph: Graph, parts: Mapping[Node, str], weights: Collection[str]):
         self.graph = graph
         self.parts = parts
+        self.weights = weights
         self.bound = bindings(graph)
         self.users = GradientUsers(parts, self.bound)
         self._judged: dict[Node, bool] = {}
+
+    def follows(self, node: Node) -> bool:
+        """Whether an update follows from what ``node`` computes; of functions that is not asked."""
+        return node.op is CALL or node.op.name in ("Partial", "MakeTuple") or node in self._updating
+
+    @cached_property
+    def _updating(self) -> set[Value]:
+        return updating_values(self.graph, self.parts, self.bound, self.weights)
 
     def points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
         """``shared``: other weights have the same gradient."""
@@ -131,6 +141,7 @@ class _Walk:
         points = [Point(stage, tuple(values))]
         while True:
             here = points[-1]
+            here.follows = self.follows
             for value in dict.fromkeys(here.values):
                 takers, measures = self.users.of(value)
                 here.takers.extend(takers)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ...core.graph import Graph, Use, Value
+from ...core.graph import Graph, Node, Use, Value
 
 RANK_CLIP = "rank-clip"
 """The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
@@ -24,12 +24,14 @@ STAGES = (
 @dataclass(slots=True)
 class Point:
     """The gradient after a stage: the values whose sum it is (one, but for weights used in several places), who takes
-    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" where it is still the raw one."""
+    them on, and who ``measures`` them (a norm for a later stage). ``stage`` is "" where it is still the raw one.
+    ``follows``: whether an update follows from what a node computes; a cell may return a norm."""
 
     stage: str
     values: tuple[Value, ...]
     takers: list[Use] = field(default_factory=list)
     measures: list[Use] = field(default_factory=list)
+    follows: Callable[[Node], bool] = lambda node: True
 
     @property
     def graph(self) -> Graph | None:
