@@ -153,8 +153,8 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "mobilenet_v2 the three were alike). No kernel of MindSpore was found that adds up squares faster than 0.5 ns "
         "an element; numpy's `dot` takes 0.15 in the same process.",
         "",
-        "The kernel of the trial is not used. It would write a gradient where it lies, and MindSpore may let two values "
-        "share memory: after this compiler it merges equal nodes, and drops those that change nothing. "
+        "The kernel of the trial is not used. It would write a gradient where it lies, and MindSpore may let two "
+        "values share memory: after this compiler it merges equal nodes, and drops those that change nothing. "
         "`InplaceMul`, MindSpore's own, takes longer than `Mul` (with the kernel in front of both 1.0 ns an "
         "element and 0.6, two cores). So where nearly all time beside the network goes into big gradients, 1.10 is "
         "out of reach: on resnet18 the product alone took 1.09, and 1.12 in another run, and the Switch 0.8 to 1.6 "

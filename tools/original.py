@@ -34,5 +34,5 @@ def _forward(file: str, missing: str) -> OptionError:
     return OptionError(
         f"the original, {file}, {missing}. So it holds no updates to compare those of the program with.",
         python="Compile what bc.differentiate makes of it, and give that as the original.",
-        command=f"boost-compile {file} --loss … --optimizer … --verify (or --prove) checks a program as it makes it."
+        command=f"boost-compile {file} --loss … --optimizer … --verify (or --prove) checks a program as it makes it.",
     )
