@@ -72,9 +72,7 @@ class Ranks:
         """The sum over the ranks of a term in normal form."""
         terms = self.terms
         name, arguments = terms.name(form), terms.arguments[form]
-        joins = (
-            name == "Concat" and form not in reals.opaque
-        )  # a gradient that the network joined has a mean as a whole
+        joins = name == "Concat" and form not in reals.opaque  # what the network joined has a mean as a whole
         if terms.heads[form][0] == "op" and (name == "Reshape" or joins) and self.differs(form):
             inner = arguments[0]
             if terms.heads[inner][0] == "tuple":

@@ -104,8 +104,8 @@ def by_many(
     seams: Mapping[int, Node],
 ) -> dict[str, Update]:  # fmt: skip
     """The updates of weights that no optimizer's primitive updates from a gradient of the backward part, or one that
-    takes what another primitive of the optimizer made of it (LARS). ``seams``: what stands for
-    gradients, by the nodes where they leave."""
+    takes what another primitive of the optimizer made of it (LARS). ``seams``: the nodes where gradients leave, by what
+    stands for each."""
     taken = {s for update in known.values() for s in _leaving(terms, update.taken, seams)}
     found: dict[str, Update] = {}
     for name in weights:

@@ -56,8 +56,10 @@ class ReplaceOptimizer(Pass):
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
     ``optimizer2.`` in front of them.
 
-    Without ``lr`` the new optimizer has the learning rate of the old one. With ``keep_schedule``, a rate that changes
-    with the updates goes on changing: as it was, or in proportion where ``lr`` says how large it is at most.
+    Without ``lr`` the new optimizer has the learning rate of the old one. With ``keep_schedule``, a rate that the file
+    holds for each update (a list) goes on changing: as it was, or in proportion where ``lr`` says how large it is at
+    most. One that the graph computes (a ``LearningRateSchedule``) is refused; give ``keep_schedule=false``, and ask for
+    the pass ``schedule``.
 
     Changes training: it is that of the same network exported with the other optimizer.
 
