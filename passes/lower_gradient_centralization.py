@@ -29,7 +29,8 @@ class LowerGradientCentralization(Pass):
     its gradients, before the update. Decay inside the update's primitive comes after. It is made of ReduceMean and Sub,
     which every target has, and works on half-precision gradients in float32.
 
-    The pass needs the tags of ``tag-gradient-centralization``, and brings that pass along where a program has none.
+    The pass needs the tags of ``tag-gradient-centralization``, and brings that pass along where a program has none when
+    the pipeline begins. A ``parameter-groups`` of the same pipeline adds to these tags, or takes some away.
 
     Changes training.
 
