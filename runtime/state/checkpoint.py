@@ -49,6 +49,15 @@ def read_state_and_notes(path: str | os.PathLike[str]) -> tuple[dict[str, Any], 
     return tensors, notes
 
 
+def place_of_state(path: str | os.PathLike[str]) -> Path:
+    """Where a state is written; RuntimeFailure for what is no path, or is named like no checkpoint."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise RuntimeFailure(f"a state is written to a path, and not to a {type(path).__name__}.")
+    if Path(path).suffix not in WRITABLE:
+        raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")
+    return Path(path)
+
+
 def write_state(
     path: str | os.PathLike[str],
     parameters: Mapping[str, Any],
@@ -60,11 +69,7 @@ def write_state(
 
     The whole file appears, or none.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise RuntimeFailure(f"a state is written to a path, and not to a {type(path).__name__}.")
-    path = Path(path)
-    if path.suffix not in WRITABLE:
-        raise RuntimeFailure(f"{path}: checkpoints are .safetensors or .ckpt files; end the name with one of them.")
+    path = place_of_state(path)
     noted = dict(notes or {})
     noted[CHECKSUMS] = _checksums(values, noted)
     try:

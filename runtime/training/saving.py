@@ -8,6 +8,7 @@ import time
 from typing import NoReturn
 
 from ...ir.core.errors import Error, RuntimeFailure
+from ..state.checkpoint import place_of_state
 from .arguments import positive_number, whole_number
 from .callback import Callback
 from .history import Cycle
@@ -51,6 +52,7 @@ class SaveEvery(Callback):
                 python="Give cycles=K, minutes=T or both; with minutes=math.inf only a signal, or an evaluation that "
                 "fails, makes it write.",
             )
+        place_of_state(path)
         self.path = path
         self.cycles = None if cycles is None else whole_number(cycles, "SaveEvery: cycles")
         self.sync = sync

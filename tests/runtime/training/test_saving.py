@@ -100,6 +100,12 @@ def test_it_must_say_when_it_saves(given: dict[str, object], message: str, tmp_p
         SaveEvery(tmp_path / "x.ckpt", **given)
 
 
+@pytest.mark.parametrize(("path", "message"), [("x.foo", r"x\.foo: checkpoints are"), (5, "not to a int")])
+def test_it_must_say_where_it_saves(path: object, message: str):
+    with pytest.raises(RuntimeFailure, match=message):
+        SaveEvery(path, 1)
+
+
 @pytest.mark.parametrize(("number", "step"), every_other(tuple(stop.SIGNALS), (1, 2, 3, 4)))
 def test_asked_to_stop_it_saves_at_that_micro_batch(number: int, step: int, tmp_path: Path):
     path, data = tmp_path / "x.safetensors", (rows(3),)
