@@ -23,6 +23,7 @@ ON_ITS_OWN = {
     "ir/proof/reals.py:_operation": "which law looks at a primitive; the laws stand in the functions that it calls",
     "ir/symbolic/numbers.py:_interpreted": "the checker shares no law with the prover, so it has rules of its own",
     "ir/symbolic/numbers.py:_logic": "the checker shares no law with the prover, so it has rules of its own",
+    "ir/symbolic/numbers.py:_REARRANGES": "the checker shares no law with the prover, so it has rules of its own",
     "passes/data_parallel/flags.py:sum_flags": "two ways to read the device's flag, each a case of its own",
     "passes/legalize/legalize.py:_STATUS": "what one rule replaces: who reads the device's flag, clears it, makes it",
 }

@@ -33,7 +33,7 @@ The path ends where a gradient is used in more than one way (Adam's moments), or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import frexp, isclose
 
@@ -125,6 +125,7 @@ class _Walk:
         self.bound = bindings(graph)
         self.users = GradientUsers(parts, self.bound)
         self._judged: dict[Node, bool] = {}
+        self._bounded: dict[Node, bool] = {}
 
     def follows(self, node: Node) -> bool:
         """Whether an update follows from what ``node`` computes; of functions that is not asked."""
@@ -229,7 +230,7 @@ class _Walk:
             if isinstance(t, TensorType) and t.size != 1:
                 return None
             if self._is_judged(others[0]):
-                return "clip" if _is_bounded(others[0]) or not self._is_step(node, weight, last=False) else None
+                return "clip" if self._is_bounded(others[0]) or not self._is_step(node, weight, last=False) else None
             return None if self._is_for_slot(node, others[0], weight) else "unscale"
         if name in _ADDING:
             summands = list(node.operands)
@@ -315,20 +316,20 @@ class _Walk:
 
     def _is_judged(self, value: Value) -> bool:
         """Whether a factor is computed from what some gradients were found to be (a norm), not from state alone."""
-        stack: list[tuple[Value, bool]] = [(value, False)]
-        while stack:
-            here, seen = stack.pop()
-            if not isinstance(here, Node) or here in self._judged:
-                continue
-            operands = [o for o in here.operands if isinstance(o, Node) and not is_monad(o.type)]
-            if here.op.name in JUDGING:
-                self._judged[here] = True
-            elif seen or here.op.name == "Load" or self.parts.get(here) in (FORWARD, BACKWARD):
-                self._judged[here] = any(self._judged.get(o, False) for o in operands)
-            else:
-                stack.append((here, True))
-                stack.extend((o, False) for o in operands)
-        return isinstance(value, Node) and self._judged[value]
+
+        def below(here: Node) -> Sequence[Value]:
+            stops = here.op.name == "Load" or self.parts.get(here) in (FORWARD, BACKWARD)
+            return () if stops else [o for o in here.operands if not is_monad(o.type)]
+
+        return _any_below(value, self._judged, JUDGING, below)
+
+    def _is_bounded(self, factor: Value) -> bool:
+        """Whether a factor has a limit, as that of a clip has; an optimizer that normalises divides by any norm."""
+
+        def below(here: Node) -> Sequence[Value]:
+            return () if here.op.name in JUDGING else carried_operands(here)
+
+        return _any_below(factor, self._bounded, _CLIPPING, below)
 
     def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
         """Whether a value is the weight, times something if ``scaled``."""
@@ -347,13 +348,24 @@ class _Walk:
         return walk([value], following)
 
 
-def _is_bounded(factor: Value) -> bool:
-    """Whether a factor has a limit, as that of a clip has; an optimizer that normalises divides by any norm."""
-    return any(isinstance(here, Node) and here.op.name in _CLIPPING for here in walk([factor], _below_judging))
-
-
-def _below_judging(value: Value) -> Sequence[Value]:
-    return () if isinstance(value, Node) and value.op.name in JUDGING else carried_operands(value)
+def _any_below(
+    value: Value, known: dict[Node, bool], ops: Collection[str], below: Callable[[Node], Sequence[Value]]
+) -> bool:
+    """Whether one of ``ops`` made a value, or something ``below`` it. Each node is judged once, and ``known`` then."""
+    stack: list[tuple[Value, bool]] = [(value, False)]
+    while stack:
+        here, seen = stack.pop()
+        if not isinstance(here, Node) or here in known:
+            continue
+        operands = below(here)
+        if here.op.name in ops:
+            known[here] = True
+        elif seen:
+            known[here] = any(known.get(o, False) for o in operands if isinstance(o, Node))
+        else:
+            stack.append((here, True))
+            stack.extend((o, False) for o in operands)
+    return isinstance(value, Node) and known[value]
 
 
 def _claim(points: Sequence[Point]) -> None:

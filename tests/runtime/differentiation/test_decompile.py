@@ -63,7 +63,7 @@ def test_it_computes_what_the_file_does(name: str, tmp_path: Path) -> None:
         assert same(result, reference.run("step", tensors))
         assert plain is None or same(result, plain(*tensors))
     for parameter_name, parameter in cell.parameters_dict().items():
-        assert parameter.asnumpy().tobytes() == reference.read(parameter_name).tobytes(), parameter_name
+        assert parameter.asnumpy().tobytes() == reference.memory.read(parameter_name).tobytes(), parameter_name
     again = load(export(imported(program, tmp_path).load().set_train(), batches[0], tmp_path / "again.mindir"))
     differences = diff(program, again, computation=True)
     assert not differences.state
