@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import mindspore.dataset as ds
 import numpy as np
+from boost_compile.runtime.training.callback import Callback
 
 from tests.runtime.programs import samples
 
@@ -24,3 +27,15 @@ def dataset(*columns: np.ndarray) -> ds.Dataset:
 
 def rows(count: int) -> np.ndarray:
     return samples(count).reshape(-1)
+
+
+class Signalled(Callback):
+    """Sends signals to its own process after a step."""
+
+    def __init__(self, step: int, *signals: int):
+        self.step, self.signals = step, signals
+
+    def on_step(self, session, number, result):
+        if number == self.step:
+            for each in self.signals:
+                signal.raise_signal(each)

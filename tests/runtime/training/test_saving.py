@@ -12,28 +12,17 @@ import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
 from boost_compile.runtime.state.checkpoint import DamagedState
 from boost_compile.runtime.training import stop
-from boost_compile.runtime.training.callback import Callback
 from boost_compile.runtime.training.retention import load_newest, previous_states
 from boost_compile.runtime.training.saving import SaveEvery
 
 import boost_compile as bc
 from tests.boundary import every_other
 from tests.runtime.programs import running_mean
-from tests.runtime.training.support import assert_same_state, rows
+from tests.runtime.training.support import Signalled, assert_same_state, rows
 
 
 def kept(folder: Path) -> set[str]:
     return set(os.listdir(folder))
-
-
-class Signalled(Callback):
-    def __init__(self, step: int, *signals: int):
-        self.step, self.signals = step, signals
-
-    def on_step(self, session, number, result):
-        if number == self.step:
-            for each in self.signals:
-                signal.raise_signal(each)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])

@@ -18,7 +18,7 @@ from boost_compile.runtime.training.callback import Callback
 import boost_compile as bc
 from tests.boundary import every_other
 from tests.runtime.programs import running_mean
-from tests.runtime.training.support import assert_same_state, rows
+from tests.runtime.training.support import Signalled, assert_same_state, rows
 from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ import ctypes
 import signal
 import boost_compile as bc
 from tests.runtime.programs import running_mean
-from tests.runtime.training.support import assert_same_state, rows
+from tests.runtime.training.support import Signalled, assert_same_state, rows
 
 class Tells(bc.Callback):
     def on_step(self, session, number, result):
@@ -59,16 +59,6 @@ assert_same_state(session.state(), whole.state())
 print("the same")
 """
 HANGS = "session.fit(data, callbacks=[Hangs()])"
-
-
-class Signalled(Callback):
-    def __init__(self, step: int, *signals: int):
-        self.step, self.signals = step, signals
-
-    def on_step(self, session, number, result):
-        if number == self.step:
-            for each in self.signals:
-                signal.raise_signal(each)
 
 
 @contextmanager
