@@ -68,7 +68,7 @@ from boost_compile.tools import cli, compile, inspect, run, verify
 for module, arguments in (
     (compile, "mlp.mindir --accumulate 2 -o mlp.boost"),
     (inspect, "mlp.boost --original mlp.mindir -o report.html"),
-    (inspect, "mlp.mindir -o mlp.onnx"),
+    (inspect, "mlp.mindir --standard -o mlp.onnx"),
     (run, "mlp.boost --data data.npz --epochs 1 --save trained.safetensors"),
     (verify, "mlp.mindir mlp.boost"),
 ):

@@ -125,8 +125,13 @@ class Job:
             raise click.UsageError("a MindIR of the network: add --forward (boost-compile -o writes the whole program)")
         if self.format == "mindir" and not (self.output or "").endswith(".mindir"):
             raise click.UsageError("a MindIR is no text: give a file with -o FILE.mindir")
+        if self.format == "onnx" and not self.standard:
+            raise click.UsageError(
+                "an ONNX model holds the network in ONNX's operators: add --standard (--format html or model-explorer "
+                "show the graph)"
+            )
         if self.format == "onnx" and self.output is None:
-            raise click.UsageError("an ONNX model is no text: give a file with -o FILE.onnx")
+            raise click.UsageError("an ONNX model is not a text: give a file with -o FILE.onnx")
         if self.file_written is not None:
             plain = (*TABLES, "text") if self.other is not None else TABLES  # what has no form of its own
             inputs = (self.file, self.other, self.original, self.state)
@@ -203,7 +208,7 @@ def command(**options: Any) -> None:
     json            summary and anatomy as one document
     dot, svg        a drawing, scopes folded as needed (svg needs Graphviz)
     python          a forward graph as a Cell; -o FOLDER writes its weights too
-    onnx            one graph for Netron; with --standard the network, to run
+    onnx            with --standard: the network, for any ONNX runtime
     mindir          with --forward: the network for MindSpore's own runtimes
     model-explorer  for Google's Model Explorer (--open starts it)
     html            a report in one file: passes, before and after, memory
@@ -354,11 +359,6 @@ def _show(job: Job, program: Program) -> None:
             _write(source_of(view.program), job.output)
         else:
             write_python_of(view.program, job.file_written)
-    elif job.format == "onnx":
-        from .views.onnx import write_onnx_of
-
-        assert job.output is not None
-        write_onnx_of(view, job.output)
     elif job.format == "html":
         _report(job, view)
     else:

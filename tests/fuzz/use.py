@@ -21,7 +21,6 @@ from boost_compile.passes.framework.manager import compile_program
 from boost_compile.tools.views.analyses import ANALYSES, print_analysis
 from boost_compile.tools.views.dot import dot_of
 from boost_compile.tools.views.model_explorer import document_of
-from boost_compile.tools.views.onnx import write_onnx_of
 from boost_compile.tools.views.report import html_of
 from boost_compile.tools.views.shown import shown
 from boost_compile.tools.views.summary import describe, print_summary
@@ -78,7 +77,6 @@ def _show(program: Program, folder: Path) -> None:
     dot_of(view).encode()
     json.dumps(document_of(view), ensure_ascii=False).encode()
     html_of(view).encode()
-    write_onnx_of(view, str(folder / "view.onnx"))
 
 
 def _compile(program: Program, pipeline: str, folder: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_suffix_that_says_nothing_is_an_error(run, line: str) -> None:
         ("boost-inspect small.ir -o notes.txt", "notes.txt"),
         ("boost-inspect small.ir -o data.json", "data.json"),
         ("boost-inspect small.ir -o page.html", "page.html"),
-        ("boost-inspect small.ir -o model.onnx", "model.onnx"),
+        ("boost-inspect small.ir --standard -o model.onnx", "model.onnx"),
     ],
 )
 def test_a_file_of_another_kind_wants_force(run, line: str, name: str) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 from boost_compile.ir.core.graph import Node
 from boost_compile.ir.core.program import Program
@@ -101,8 +99,6 @@ def test_other_formats_of_hostile_names(hostile: Program, tmp_path: Path, inspec
     assert {n["label"] for n in document_of(view)["graphs"][0]["nodes"]} >= {"Mul", evil + "w"}
     path = tmp_path / "hostile.ir"
     path.write_text(print_program(hostile), encoding="utf-8")
-    assert inspect_(path, "-o", tmp_path / "hostile.onnx").code == 0
-    onnx.checker.check_model(str(tmp_path / "hostile.onnx"))
     if shutil.which("dot"):
         drawn = ET.fromstring(dot.svg_of(view))
         assert not list(drawn.iter("{http://www.w3.org/2000/svg}image"))
@@ -288,60 +284,6 @@ def test_without_graphviz_the_message_says_what_to_do(
     assert (done.code, done.out) == (2, "")
     for words in ("'dot'", "install", "--format dot", "--format html"):
         assert words in done.err
-
-
-# -- onnx --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["lenet_bn", "branch", "loop", "lstm", "mlp_adam", "mlp_half_weights"])
-def test_onnx_passes_the_checker(name: str, inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    done = inspect_(exported(name), "-o", path)
-    assert (done.code, done.err) == (0, "")
-    onnx.checker.check_model(str(path))
-    program = bc.load(str(exported(name)))
-    graph = program.graphs["step"]
-    model = onnx.load(str(path))
-    assert [i.name for i in model.graph.input] == [v.name for v in graph.inputs]
-    assert len(model.functions) == len(graph.functions)
-    written = {n.name: n for n in model.graph.node}
-    for node in graph:
-        assert written[node.name].op_type in (node.op.name, *graph.functions)
-    held = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    for variable in program.state.values():
-        np.testing.assert_array_equal(held[variable.name], variable.initial)
-
-
-def test_onnx_of_one_graph_of_a_program(compiled: Program, inspect_: Inspect, tmp_path: Path) -> None:
-    compiled.save(str(tmp_path / "lenet.boost"))
-    several = inspect_(tmp_path / "lenet.boost", "-o", tmp_path / "model.onnx")
-    assert several.code == 2
-    assert "--graph accumulate or apply" in several.err
-    assert inspect_(tmp_path / "lenet.boost", "--graph", "accumulate", "-o", tmp_path / "model.onnx").code == 0
-    onnx.checker.check_model(str(tmp_path / "model.onnx"))
-    model = onnx.load(str(tmp_path / "model.onnx"))
-    convolution = next(n for n in model.graph.node if n.op_type == "Conv2D")
-    assert convolution.domain == "mindspore"
-    assert convolution.input[0] == "inputs0"
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in convolution.attribute}
-    assert (attributes["kernel_size"], attributes["pad_mode"]) == ([5, 5], b"valid")
-    notes = {p.key: p.value for p in convolution.metadata_props}
-    assert notes["part"] == "forward"
-    assert notes["scope"].endswith("conv1-Conv2d/Conv2D-op0")
-    product = next(n for n in model.graph.node if n.op_type == "MatMul")
-    assert {a.name for a in product.attribute} >= {"operand_2", "operand_3"}
-    # Accumulators start from zero, and all that do share one stretch of the data file.
-    sizes = {v.nbytes for v in compiled.state.values() if v.role == "weight"}
-    data = (tmp_path / "model.onnx.data").stat().st_size
-    weights = sum(v.nbytes for v in compiled.state.values() if v.role == "weight")
-    assert data < weights + max(sizes) + 64 * len(compiled.state)
-
-
-def test_an_onnx_file_is_named_for_what_it_is(inspect_: Inspect, exported: Exported, tmp_path: Path) -> None:
-    assert inspect_(exported("mlp"), "-o", tmp_path / "model.onnx").code == 0
-    done = inspect_(tmp_path / "model.onnx")
-    assert done.code == 2
-    assert "an ONNX model of MindSpore's primitives" in done.err
 
 
 # -- model explorer ----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""ONNX: graphs for viewers (writer), forward models (reader/), the network in standard operators (standard/)."""
+"""ONNX: forward models (reader/), the network in standard operators (standard/)."""

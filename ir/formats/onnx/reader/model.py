@@ -16,7 +16,6 @@ from ....core.interface import Interface, note_interface
 from ....core.naming import printable
 from ....core.program import Entry, Program, Schedule
 from ....core.types import TensorType
-from ..writer import DOMAIN as VIEWED
 from .conversion import Conversion, safe_name
 from .functions import inlined
 from .tensors import ELEMENT_TYPES, Tensors
@@ -92,11 +91,6 @@ def _check_texts(path: Path, model: Any) -> None:
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
-    if any(entry.domain == VIEWED for entry in model.opset_import):
-        raise FormatError(
-            "an ONNX model of MindSpore's primitives, which boost-inspect wrote for viewers; it is not read back. Give "
-            "the file that it was written from, or write standard ONNX (boost-inspect --standard)"
-        )
     opset = _opset(model)
     tensors = Tensors(path)
     _promote_constants(model)

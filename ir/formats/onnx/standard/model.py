@@ -107,8 +107,7 @@ def _model(network: Evaluation, producer: str) -> Any:
         raise PassError(
             f"{counted(len(unsupported), 'node')} of the network cannot be written as standard ONNX:"
             f"{listed(unsupported)}\n"
-            "  Name a node before them as the result (boost-inspect --result), or write the graph for viewers "
-            "(boost-inspect --format onnx)."
+            "  Name a node before them as the result (boost-inspect --result)."
         )
     return _assembled(network, w, producer)
 
