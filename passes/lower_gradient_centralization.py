@@ -91,6 +91,8 @@ def _axes(variable: StateVariable) -> tuple[int, ...]:
 def _reason_against(path: GradientPath) -> str | None:
     if path.has(CENTRALIZE):
         return "its gradient is centralized already"
+    if path.sparse:
+        return "its gradient is sparse: the mean of rows is not that of the gradient"
     if not path.is_sum:
         return "updated from several gradients one after the other, or joined by the cell itself"
     return None

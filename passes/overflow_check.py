@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.analysis.effects.state_access import Effect
-from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import network_parts
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_finite, any_true
@@ -34,7 +33,6 @@ from .step.names import DROPPED, EACH, OWN, SKIPPED
 from .step.normalisation import change_count
 from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
 from .step.results import named_results, with_results
-from .step.split import sparse_gradients
 from .step.tally import cycle_total, declare_tally, find_tally
 from .step.update_side import update_effects
 
@@ -170,8 +168,6 @@ class OverflowCheck(Pass):
         overflows: list[Value] = []
         skips: list[Value] = []
         if self.detect == "values":
-            if not is_fed(graph):
-                gradients.update(dict.fromkeys(sparse_gradients(anatomy(graph)), ""))
             finite = all_finite(graph, list(gradients), scope=SCOPE)
             overflows.append(graph.create("LogicalNot", [finite], scope=SCOPE))
             skips.extend(overflows)

@@ -30,6 +30,7 @@ from .framework.base import Pass
 from .framework.options import option
 from .step.names import FUSION, TAG
 from .step.rates import DIVIDE_BY_RATE
+from .step.sparse import refuse_sparse
 
 SCOPE = "parameter-groups"
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
@@ -252,6 +253,8 @@ class _Group:
                 is_tensor = isinstance(node.operand(at).type, TensorType)
                 coefficient = scalar_tensor("float32", self.weight_decay) if is_tensor else self.weight_decay
                 node.set_operand(at, node.home.constant(coefficient))
+        elif path is not None and path.sparse:
+            refuse_sparse([path], "to which a decay of the whole weight cannot be added")
         elif path is not None and path.has("weight-decay"):
             self._replace_decay(path, name, places)
             for node in updates:  # which would decay once more

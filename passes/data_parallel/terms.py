@@ -18,6 +18,7 @@ from ...ir.rewrite.ranks.collectives import SUMMED
 from ..step.clip_each_rank import clipped_by_rank
 from ..step.crossings import Start, leaving_backward, sums, taken, update_uses
 from ..step.exported_reductions import SCOPE
+from ..step.sparse import refuse_sparse_weights
 
 
 def reduced_terms(program: Program, graph: Graph, *, mean: bool) -> tuple[list[Start], list[str]]:
@@ -30,6 +31,7 @@ def reduced_terms(program: Program, graph: Graph, *, mean: bool) -> tuple[list[S
         terms = [start for start in starts if not start.is_constant]
     else:
         found = anatomy(graph)
+        refuse_sparse_weights(found.weights, "and a sparse gradient has rows of its own on every rank")
         fixed = [info.name for info in found.weights if not info.gradient and info.fixed]
         terms = leaving_backward(
             found, ", which not every rank may call: only gradients of the main graph can be reduced"
@@ -55,16 +57,14 @@ def reduced_terms(program: Program, graph: Graph, *, mean: bool) -> tuple[list[S
 
 
 def _check_crossings(graph: Graph, found: TrainingAnatomy, gradients: Container[Value]) -> None:
-    """Refuses other values of the backward part that the update side takes: they are each rank's own, such as the
-    rows of a sparse gradient."""
+    """Refuses other values of the backward part that the update side takes: they are each rank's own."""
     for node in graph:
         if found.part(node) != BACKWARD or node in gradients:
             continue
         for user, _ in update_uses(node, found.parts):
             raise PassError(
                 f"the update side (by {site(user)}) takes {site(node)}, which is not the gradient of a weight and "
-                "differs by rank: a sparse gradient has rows of its own on every rank; export the network with "
-                "sparse=False in its embeddings"
+                "differs by rank"
             )
 
 

@@ -28,6 +28,7 @@ from ..step.exported_reductions import reduces_gradients
 from ..step.micro_batch_weight import weighted_term
 from ..step.names import COUNTED, SKIPPED, TABLE, WEIGHT
 from ..step.results import named_results, with_results
+from ..step.sparse import refuse_sparse
 from ..step.split import forget_unused
 from ..step.tally import cycle_total, declare_tally
 from ..step.update_side import update_effects
@@ -199,6 +200,7 @@ def _refuse_changes(
 def _paths(graph: Graph) -> list[GradientPath]:
     """The gradients of a graph; PassError for those that cannot be taken out of it."""
     found = gradient_paths(graph)
+    refuse_sparse(found, "which is no direction of the weight")
     limit = STAGES.index("clip")
     for path in found:
         here = path.at("clip", graph)

@@ -100,13 +100,16 @@ class Monitor(Pass):
         followed = [p for by_weight in paths.values() for name, p in by_weight.items() if name in weights]
         several = {p.weight for p in followed if not p.is_sum}
         hidden = {p.weight for p in followed if not _is_outside(p, updating)} - several
-        trained = [n for n in weights if n not in several | hidden and any(p.weight == n for p in followed)]
+        sparse = {p.weight for p in followed if p.sparse}
+        trained = [n for n in weights if n not in several | hidden | sparse and any(p.weight == n for p in followed)]
         for name in weights if of_gradients else ():
             if name in several:
                 result.miss(
                     name,
                     "several gradients update it, in turn or joined by the cell: none is measured",
                 )
+            elif name in sparse:
+                result.miss(name, "its gradient is sparse: the norm of rows is not that of the gradient")
             elif name in hidden:
                 result.miss(name, "its gradient is computed inside a function: it is not measured")
             elif name not in trained:

@@ -35,7 +35,8 @@ from ..step.names import SKIPPED, TABLE
 from ..step.own_update import lay_open, put_back
 from ..step.rates import NAME, Rate, find_rates, set_rates
 from ..step.results import named_results, with_results
-from ..step.split import forget_unused, refuse_sparse, sparse_gradients
+from ..step.sparse import refuse_sparse
+from ..step.split import forget_unused
 from ..step.update_side import update_effects
 from .own import BESIDES, find_own
 
@@ -108,11 +109,10 @@ class ReplaceOptimizer(Pass):
     def _paths(self, program: Program, graph: Graph) -> list[GradientPath]:
         """The gradients of the weights that match; PassError for those that cannot be taken on to another optimizer."""
         found = anatomy(graph)
-        for sparse, users in sparse_gradients(found).items():
-            refuse_sparse(sparse, ", ".join(site(user) for user in users[:3]), "another optimizer cannot take")
         paths = gradient_paths(graph, found)
         names = trained_matching(program, self.match, [path.weight for path in paths])
         chosen = [path for path in paths if path.weight in names]
+        refuse_sparse(chosen, "which another optimizer cannot take")
         _refuse_between(graph, {path.weight: path for path in chosen})
         limit = STAGES.index("clip")
         for path in chosen:

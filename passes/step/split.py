@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from ...ir.analysis.effects.state_access import place
-from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import callees_first, forget_unreached
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
@@ -26,6 +24,7 @@ from ...ir.core.sites import site
 from ...ir.core.types import TensorType, TupleType, is_monad
 from ...ir.core.walk import live_nodes, result_value, walk
 from ...ir.rewrite.effects.editing import Effects
+from .sparse import refuse_sparse_weights
 
 NETWORK = (FORWARD, BACKWARD)
 
@@ -75,6 +74,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     """Everything that crosses from forward and backward to the update side; :class:`PassError` for what cannot be
     cut."""
     graph = anatomy.graph
+    refuse_sparse_weights(anatomy.weights, "which cannot be added up over micro-batches")
     _check_order(anatomy)
     outputs = split_outputs(anatomy)
     gradient_of: dict[Node, tuple[str, int]] = {}
@@ -113,48 +113,11 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
     for c in carried:
         if isinstance(c.value, Node) and anatomy.part(c.value) == BACKWARD:
             users = ", ".join(site(u) for u, _ in c.uses[:3])
-            if not c.type.dtype.is_float or _is_scattered(c):
-                refuse_sparse(c.value, users, "cannot be added up")
             raise PassError(
                 f"the update side (by {users}) uses the backward value {site(c.value)}, the gradient of no weight: "
                 "it cannot be averaged over micro-batches"
             )
     return Cut(gradients, carried, order_only, outputs, needed | live_nodes(repeated, tokens=False))
-
-
-def sparse_gradients(anatomy: TrainingAnatomy) -> dict[Node, list[Node]]:
-    """Backward values that the update side scatters to rows of a weight, and who takes them: gradients that no weight
-    of the anatomy has."""
-    own = {gradient for info in anatomy.weights for gradient in info.gradient}
-    found: dict[Node, list[Node]] = {}
-    for node in anatomy.graph:
-        if anatomy.part(node) != BACKWARD or node in own or not isinstance(node.type, TensorType):
-            continue
-        sites = [(u, i) for u, i in node.use_sites() if anatomy.part(u) not in NETWORK and not orders_only(u, i)]
-        if sites and node.type.dtype.is_float and _is_scattered(Crossing(node, sites)):
-            found[node] = [user for user, _ in sites]
-    return found
-
-
-def refuse_sparse(value: Node, users: str, what: str) -> NoReturn:
-    """``what``: why a sparse gradient is refused."""
-    raise PassError(
-        f"the update side (by {users}) takes {site(value)}, part of a sparse gradient (indices and values of "
-        "rows), which "
-        f"{what}: export the network with sparse=False in its embeddings (nn.EmbeddingLookup)"
-    )
-
-
-def _is_scattered(crossing: Crossing) -> bool:
-    """Whether what is made of a value, in its own shape, goes to rows of something: it is no gradient by itself."""
-    shape = crossing.type.shape
-
-    def made(node: Node) -> list[Node]:
-        keeps = getattr(node.type, "shape", None) == shape and not is_effect(node)
-        return [user for user in node.uses if user.op.name != "UpdateState"] if keeps else []
-
-    names = (node.op.name for node in walk([user for user, _ in crossing.uses], made))
-    return any("Sparse" in name or "Scatter" in name or name.startswith("UnsortedSegment") for name in names)
 
 
 def _check_order(anatomy: TrainingAnatomy) -> None:

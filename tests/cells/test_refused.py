@@ -25,9 +25,11 @@ ACCUMULATE, CLIP, CHECK = "gradient-accumulation{steps=2}", "clip-gradients{limi
         ("constant", ACCUMULATE, "updates 'weight' (by ApplyMomentum in Default/"),
         ("constant", CHECK, "what it updates from is a constant of the file"),
         ("given", ACCUMULATE, "what it updates from is the input 'gradient'"),
-        ("table", ACCUMULATE, "sparse=False"),
-        ("table_adam", ACCUMULATE, "sparse=False"),
-        ("table_adam", CLIP, "sparse=False"),
+        *(
+            (name, p, "sparse=False")
+            for name in ("table", "table_adam")
+            for p in (ACCUMULATE, CLIP, "replace-optimizer{to=lion}", "data-parallel")
+        ),
     ],
 )
 def test_the_reason_is_true(cell_file: Export, name: str, passes: str, says: str) -> None:
@@ -35,6 +37,14 @@ def test_the_reason_is_true(cell_file: Export, name: str, passes: str, says: str
         bc.compile(bc.load(cell_file(name)), passes)
     assert says in str(caught.value)
     assert "forward graph" not in str(caught.value).split("Or let")[0]
+
+
+@pytest.mark.parametrize("name", ["table", "table_adam"])
+def test_a_sparse_table_is_a_weight(cell_file: Export, name: str) -> None:
+    program = bc.load(cell_file(name))
+    assert [v.name for v in program.state.values() if v.role == "weight" and "table" in v.name]
+    frozen = bc.compile(program, "freeze{match=*table*}")
+    assert not any(v.name.endswith("table") and v.role == "slot" for v in frozen.state.values())
 
 
 @pytest.mark.parametrize("name", ["table", "table_adam"])

@@ -441,7 +441,7 @@ def test_an_update_of_a_cycle_waits_for_no_network(options: str) -> None:
 
 
 def test_rows_that_overflow_are_seen() -> None:
-    """A sparse gradient has no weight of its own; the gradient of %v is finite."""
+    """The rows of a sparse gradient are its values; the gradient of %v is finite."""
     program = parsed("SPARSE")
     state = {"v": np.array([np.inf, 1], np.float32), "w": np.ones(2, np.float32), "rate": np.float32(0.5)}
     x = np.array([0.5, 2], np.float32)

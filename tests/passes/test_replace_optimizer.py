@@ -255,7 +255,7 @@ def test_a_rate_that_changes_goes_on_changing(exported: Exported, to: str, large
         ),
         ("clip_by_norm", "replace-optimizer{to=lion}", "stands between the gradient of weight"),
         ("skip_large_norm", "replace-optimizer{to=lion}", "under a condition of its own"),
-        ("lookup", "replace-optimizer{to=lion}", "part of a sparse gradient"),
+        ("lookup", "replace-optimizer{to=lion}", "has a sparse gradient"),
         ("scaled_asked_in_branch", "replace-optimizer{to=adam}", "under a condition of its own"),
         ("mlp_momentum_rate_schedule", "replace-optimizer{to=adam}", "computes the learning rate of weight"),
     ],

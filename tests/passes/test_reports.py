@@ -333,7 +333,7 @@ REFUSED = [
     ("SHARED", "parameter-groups{match=[v],lr_factor=2}", "updates weight 'v' and others by one function"),
     ("DOUBLE", "data-parallel", "is float64, which AllReduce does not add up"),
     ("INSIDE", "data-parallel", "is computed inside function 'move', which not every rank may call"),
-    ("CROSSING", "data-parallel", "differs by rank: a sparse gradient"),
+    ("CROSSING", "data-parallel", "not the gradient of a weight and differs by rank"),
     ("IN_TURN", "data-parallel", "use fusion=0"),
     ("ALONE", "data-parallel", "asks this device alone for overflows"),
     ("data_parallel.ir", "data-parallel{mean=false}", "constant of graph 'step', which data-parallel cannot sum"),

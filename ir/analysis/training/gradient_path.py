@@ -94,16 +94,18 @@ def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[G
     zero too, in the order of the weights. ``found``: its anatomy, if at hand. Linear in nodes."""
     parts: Mapping[Node, str] = {}
     starts: dict[str, tuple[Value, ...]] = {**_marked(graph)}
+    sparse: set[str] = set()
     if not starts:
         found = anatomy(graph) if found is None else found
         parts = found.parts
+        sparse.update(info.name for info in found.weights if info.sparse)
         for info in found.weights:
             if info.gradient or (len(info.fixed) == 1 and not info.fixed[0].is_zero):
                 starts[info.name] = info.gradient or info.fixed
     alike = Counter(frozenset(values) for values in starts.values())
     walk = _Walk(graph, parts, starts)
     paths = [
-        GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1))
+        GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1), weight in sparse)
         for weight, values in starts.items()
     ]
     return [path for path in paths if path.points[0].takers or not isinstance(path.points[0].values[0], Constant)]

@@ -2,7 +2,8 @@
 
 It follows what carries a gradient on, of its own shape: first only where that stays a gradient (sums, scalings, casts),
 and, for who asks with ``linear=False``, in any form (a sign, a square). With ``reshaped`` it also follows other shapes
-(sums over rows), but for single numbers: in these the gradients of all weights meet. It crosses functions: a function's
+(sums over rows), but for single numbers: in these the gradients of all weights meet. What brings rows to places that
+indices name has a shape of its own: a gradient of rows goes on from there. The walk crosses functions: a function's
 input stands for what the call that was entered passes. For example, up from ``%new``::
 
     state %w: float32[2]
@@ -72,6 +73,13 @@ class GradientSources:
             if isinstance(value, Node) and (self.side.parts.get(value) == BACKWARD or value.op.name == "Load"):
                 yield value
 
+    def brings_rows(self, update: Node) -> bool:
+        """Whether the gradient of an update is rows, which indices bring to their places."""
+        starts: list[Place] = [(v, ()) for v in self.operands(update)]
+        met = (value for value, _ in walk(starts, lambda place: self._above(*place, linear=True, reshaped=False)))
+        own = (v for v in met if isinstance(v, Node) and self.side.parts.get(v) in (None, OPTIMIZER))
+        return any(facts(node.op).rows is not None for node in (update, *own))
+
     def _above(self, value: Value, calls: Calls, *, linear: bool, reshaped: bool) -> list[Place]:
         if isinstance(value, Input):
             return actuals(value, calls, self.side.bound)
@@ -95,9 +103,8 @@ class GradientSources:
     @staticmethod
     def operands(update: Node) -> list[Value]:
         """The operands of an update that bring the gradient."""
-        fact = facts(update.op)
-        if fact.gradient is not None and fact.gradient < update.num_operands:
-            return [update.operand(fact.gradient)]
+        if (taken := _taken(update)) is not None:
+            return [taken]
         if update.op.name in ASSIGNING:
             return [update.operand(1)]
         shape = getattr(update.operand(0).type, "shape", None)
@@ -129,9 +136,8 @@ class GradientSources:
         name = node.op.name
         if name in ("Depend", "Load"):
             return [node.operand(0)]
-        fact = facts(node.op)
-        if fact.gradient is not None and fact.gradient < node.num_operands:
-            return [node.operand(fact.gradient)]
+        if (taken := _taken(node)) is not None:
+            return [taken]
         if (name in JUDGING and not (reshaped and _is_array(node.type))) or (linear and name not in LINEAR):
             return []
         operands = list(node._operands)
@@ -153,6 +159,13 @@ class GradientSources:
             elif free or t.shape == getattr(node.type, "shape", None) or (reshaped and _is_array(t)):
                 out.append(operand)
         return out
+
+
+def _taken(node: Node) -> Value | None:
+    """What an optimizer takes for a gradient, or the rows of what brings rows to their places."""
+    fact = facts(node.op)
+    at = fact.rows if fact.gradient is None else fact.gradient
+    return node.operand(at) if at is not None and at < node.num_operands else None
 
 
 def _is_array(type_: Type) -> bool:

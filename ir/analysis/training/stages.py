@@ -41,10 +41,12 @@ class Point:
 
 @dataclass(slots=True)
 class GradientPath:
-    """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators."""
+    """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators.
+    ``sparse``: see :class:`.weights.WeightInfo`."""
 
     weight: str
     points: list[Point]
+    sparse: bool = False
 
     def at(self, stage: str, graph: Graph | None = None) -> Point:
         """The last point in all stages up to and including ``stage``; ``graph``: the last one in that graph."""

@@ -46,7 +46,8 @@ class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
     write it. ``slots``: state that the same update keeps. ``copies``: state that the network reads, and that the update
     side writes from the weight (a target network). A weight on which the loss does not depend, or depends linearly, has
-    no ``gradient``: its update takes the ``fixed`` constants."""
+    no ``gradient``: its update takes the ``fixed`` constants. ``sparse``: the gradient is rows, which indices bring to
+    their places: the same place may come twice."""
 
     name: str
     gradient: tuple[Node, ...]
@@ -54,6 +55,7 @@ class WeightInfo:
     slots: tuple[str, ...]
     fixed: tuple[Value, ...] = ()
     copies: tuple[str, ...] = ()
+    sparse: bool = False
 
 
 def find_weights(side: UpdateSide) -> list[WeightInfo]:
@@ -96,6 +98,7 @@ class _Weights:
                 tuple(s for s in served.get(name, ()) if s not in read),
                 fixed.get(name, ()),
                 tuple(s for s in served.get(name, ()) if s in read),
+                any(map(self.sources.brings_rows, written[name])),
             )
             for name, found in hits.items()
         ]

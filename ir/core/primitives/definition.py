@@ -82,6 +82,7 @@ class Facts:
     ``view``: the result may be the memory of an operand.
     ``gradient``, ``rate``, ``decay``: of optimizers, which operand is the gradient, which the learning rate as it is,
     and which the coefficient of the weight decay that they do themselves.
+    ``rows``: of primitives that are told by indices where rows go, which operand holds the rows.
     ``factors``: of products, which operands are data and weight.
     ``statistics``: what a normalisation learns in training; ``training``: the operand that says whether it does.
     ``keep``: of dropouts, which operand is the share that is kept (``keep_prob``, where it is no attribute).
@@ -99,6 +100,7 @@ class Facts:
     gradient: int | None = None
     rate: int | None = None
     decay: int | None = None
+    rows: int | None = None
     factors: tuple[int, int] = (0, 1)
     statistics: tuple[int, ...] = ()
     training: int | None = None

@@ -22,6 +22,11 @@ def _by_element(
     return replace(_optimizer(writes, gradient, rate, decay), elementwise=True)
 
 
+def _by_rows(writes: int, gradient: int) -> Facts:
+    """An optimizer whose gradient is rows; behind it come their indices."""
+    return replace(_optimizer(writes, gradient), rows=gradient)
+
+
 TABLE: Table = {
     "SGD": _by_element((0, 3, 5), 1, rate=2),
     "ApplyGradientDescent": _by_element(1, 2),
@@ -46,20 +51,20 @@ TABLE: Table = {
     "Adam": _by_element(3, 9, rate=5),
     "AdamW": _by_element(3, 4, rate=6, decay=9),
     "ApplyAdamW": _by_element(3, 10, rate=5, decay=6),
-    "FusedSparseLazyAdam": _optimizer(3, 9),
-    "FusedSparseAdam": _optimizer(3, 9),
-    "FusedSparseFtrl": _optimizer(3, 3),
-    "FusedSparseProximalAdagrad": _optimizer(2, 5),
-    "SparseApplyAdadelta": _optimizer(3, 5),
-    "SparseApplyAdagrad": _optimizer(2, 2),
-    "SparseApplyAdagradV2": _optimizer(2, 2),
-    "SparseApplyAdagradDA": _optimizer(3, 3),
-    "SparseApplyFtrl": _optimizer(3, 3),
-    "SparseApplyFtrlV2": _optimizer(3, 3),
-    "SparseApplyProximalAdagrad": _optimizer(2, 5),
-    "SparseApplyProximalGradientDescent": _optimizer(1, 4),
-    "SparseApplyRMSProp": _optimizer(3, 4),
-    "SparseApplyCenteredRMSProp": _optimizer(4, 8),
+    "FusedSparseLazyAdam": _by_rows(3, 9),
+    "FusedSparseAdam": _by_rows(3, 9),
+    "FusedSparseFtrl": _by_rows(3, 3),
+    "FusedSparseProximalAdagrad": _by_rows(2, 5),
+    "SparseApplyAdadelta": _by_rows(3, 5),
+    "SparseApplyAdagrad": _by_rows(2, 2),
+    "SparseApplyAdagradV2": _by_rows(2, 2),
+    "SparseApplyAdagradDA": _by_rows(3, 3),
+    "SparseApplyFtrl": _by_rows(3, 3),
+    "SparseApplyFtrlV2": _by_rows(3, 3),
+    "SparseApplyProximalAdagrad": _by_rows(2, 5),
+    "SparseApplyProximalGradientDescent": _by_rows(1, 4),
+    "SparseApplyRMSProp": _by_rows(3, 4),
+    "SparseApplyCenteredRMSProp": _by_rows(4, 8),
     "FusedAdaFactor": _optimizer((7, 8, 9, 10, 11), 6),
     "FusedAdaFactorWithGlobalNorm": _optimizer((7, 8, 9, 10, 11), 6),
     "FusedWeightScaleApplyMomentum": _optimizer((2, 3), 5),

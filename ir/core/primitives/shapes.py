@@ -31,6 +31,13 @@ TABLE: Table = {
     **family(Family.JOIN, "Concat Stack StackExt Pack"),
     **each("AsStrided ImagView RealView ViewDtype", Facts(view=True)),
     **family(Family.LOOKUP, "Gather GatherNd GatherD SparseGatherV2 EmbeddingLookup IndexSelect Take"),
+    **each(
+        "TensorScatterAdd TensorScatterSub TensorScatterUpdate TensorScatterMul TensorScatterDiv TensorScatterMax"
+        " TensorScatterMin",
+        Facts(rows=2),
+    ),
+    "ScatterNd": Facts(rows=1),
+    **each("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd", Facts(rows=0)),
     # It scales rows that are longer than max_norm before it looks them up.
     "Embedding": Facts(Family.LOOKUP, writes=(1,), any_tensor=True),
 }

@@ -7,8 +7,8 @@ from dataclasses import replace
 from .definition import MEM, Facts, Family, Table, each
 
 
-def _in_place(names: str, at: tuple[int, ...] = (0,), *, random: bool = False) -> Table:
-    return each(names, Facts(writes=at, any_tensor=True, random=random, attributes=MEM))
+def _in_place(names: str, at: tuple[int, ...] = (0,), *, random: bool = False, rows: int | None = None) -> Table:
+    return each(names, Facts(writes=at, any_tensor=True, random=random, rows=rows, attributes=MEM))
 
 
 def _instead(which: Family, **pure: str) -> Table:
@@ -28,11 +28,11 @@ TABLE: Table = {
     **_in_place(
         "InplaceAddmm InplaceCopy InplaceDivMod InplaceDivMods InplaceElu InplaceErfinv InplaceExp InplaceFillDiagonal"
         " InplaceFillScalar InplaceFillTensor InplaceFloor InplaceFloorDivide InplaceFloorDivides InplaceHardtanh"
-        " InplaceIndexAdd InplaceIndexAddExt InplaceIndexCopy InplaceIndexPut InnerInplaceIndexPut InplaceLog"
+        " InplaceIndexAddExt InplaceIndexCopy InplaceIndexPut InnerInplaceIndexPut InplaceLog"
         " InplaceMaskedFillScalar InplaceMaskedFillTensor InplaceMaskedScatter InplacePut InplaceReLU"
         " InplaceRemainderTensorScalar InplaceRemainderTensorTensor InplaceScatterAdd InplaceScatterSrc"
         " InplaceScatterSrcReduce InplaceScatterValue InplaceScatterValueReduce InplaceSiLU InplaceSigmoid InplaceSign"
-        " InplaceTanh InplaceThreshold InplaceToDevice IndexAdd"
+        " InplaceTanh InplaceThreshold InplaceToDevice"
     ),
     **_in_place("InplaceGroupedMatmulAdd", (3,)),
     **_in_place("InplaceMatmulAdd", (2,)),
@@ -49,6 +49,8 @@ TABLE: Table = {
     **_in_place(
         "ScatterAdd ScatterSub ScatterUpdate ScatterMul ScatterDiv ScatterMax ScatterMin ScatterNdAdd ScatterNdSub"
         " ScatterNdUpdate ScatterNdMul ScatterNdDiv ScatterNdMax ScatterNdMin ScatterNonAliasingAdd"
+        " IndexAdd InplaceIndexAdd",
+        rows=2,
     ),
     # Caches of inference and of embeddings on several devices
     **_in_place("KVCacheScatterUpdate GroupTopk UpdateToDevice UpdateToRemote SetData Free"),

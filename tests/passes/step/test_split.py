@@ -13,7 +13,6 @@ from boost_compile.passes.step.split import (
     drop_update_side,
     find_cut,
     pack,
-    sparse_gradients,
     split_outputs,
 )
 
@@ -115,21 +114,6 @@ def test_what_no_update_needs_does_not_cross() -> None:
             "the gradient of no weight",
         ),
         (
-            "%rows = Cast(%y, 34) : int32[2] @b\n%z = ScatterIt(%g, %rows) : float32[2]\n%to = Add(%z, %g)",
-            "%to",
-            "part of a sparse gradient",
-        ),
-        (
-            "%h = Exp(%y) @b\n%z = ScatterIt(%x, %h) : float32[2]\n%to = Mul(%z, %g)",
-            "%to",
-            "part of a sparse gradient",
-        ),
-        (
-            "%rows = Cast(%y, 34) : int32[2] @b\n%z = Cast(%rows, 43) : float32[2]\n%to = Mul(%z, %g)",
-            "%to",
-            "part of a sparse gradient",
-        ),
-        (
             "%a = AssignAdd(%mean, %g, umonad)\n%ua = UpdateState(umonad, %a)\n"
             "%m = Load(%mean, %ua) @f\n%n = Neg(%m) @f\n"
             "%q = Mul(%n, %x) @f\n%h = Mul(%q, %g) @b\n%to = Add(%h, %g)",
@@ -143,19 +127,11 @@ def test_what_no_update_needs_does_not_cross() -> None:
             "the update side reads state 'mean' .* before the network writes it",
         ),
     ],
-    ids=["no gradient", "sparse", "rows", "indices", "updated before", "read before"],
+    ids=["no gradient", "updated before", "read before"],
 )
 def test_what_cannot_be_cut(body: str, to: str, says: str) -> None:
     with pytest.raises(PassError, match=says):
         cut(body, to)
-
-
-def test_the_sparse_gradient_of_a_table() -> None:
-    """Backward values that are scattered to rows are no gradient of any weight here."""
-    g = step("%rows = Cast(%y, 34) : int32[2] @b\n%part = Exp(%g) @b\n%n = Neg(%part)\n"
-             "%s = SparseApply(%mean, %n, %rows, umonad) : float32[2]")  # fmt: skip
-    found = sparse_gradients(anatomy(g))
-    assert {value.name: [u.name for u in users] for value, users in found.items()} == {"part": ["n"]}
 
 
 def test_results_by_side() -> None:

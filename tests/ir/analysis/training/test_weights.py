@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from boost_compile.ir.analysis.effects.state_access import summarize
 from boost_compile.ir.analysis.functions.calls import bindings
 from boost_compile.ir.analysis.training import anatomy, gradient_sources, update_side, weights
@@ -93,3 +94,42 @@ def test_what_the_network_reads_and_the_step_copies_is_no_slot() -> None:
     (found,) = find_weights(side_of(graph))
     assert (found.name, found.slots, found.copies) == ("w", (), ("target",))
     assert anatomy.anatomy(graph).roles == {"w": "weight", "target": "statistic"}
+
+
+ROWS = """
+state %w: float32[4,2]
+state %m: float32[4,2]
+graph @step(%x: float32[3,2], %at: int32[3]) {
+  %w0 = Load(%w, umonad) : float32[4,2] primal {unique_id = "1"}
+  %y = Gather(%w0, %at, 0) : float32[3,2] primal {unique_id = "2"}
+  %loss = ReduceSum(%y, (), false, false) : float32[] primal {unique_id = "3"}
+  %g = Mul(%x, %x) : float32[3,2] primal {forward_unique_id = "2"}
+  %half = Mul(%g, float32[]<0.5>) : float32[3,2]
+  UPDATE
+  %t = UpdateState(umonad, %new)
+  %result = Depend(%loss, %t)
+  return %result
+}"""
+
+
+@pytest.mark.parametrize(
+    ("update", "slots"),
+    [
+        ("%new = ScatterSub(%w, %at, %half, umonad) : float32[4,2]", ()),
+        ("%new = SparseApplyAdagrad(%w, %m, %half, %at, umonad) : float32[4,2]", ("m",)),
+        ("%up = ScatterAdd(%m, %at, %half, umonad) : float32[4,2]\n  %new = AssignSub(%w, %up, umonad)", ("m",)),
+        ("%sum = UnsortedSegmentSum(%half, %at, 4) : float32[4,2]\n  %new = AssignSub(%w, %sum, umonad)", ()),
+    ],
+    ids=["scattered", "optimizer", "slot", "summed"],
+)
+def test_a_gradient_of_rows(update: str, slots: tuple[str, ...]) -> None:
+    """It is told by what takes it, and not by its shape."""
+    graph = parse_program(ROWS.replace("UPDATE", update)).graphs["step"]
+    (found,) = find_weights(side_of(graph))
+    assert (found.name, found.slots, found.sparse) == ("w", slots, True)
+    assert [node.name for node in found.gradient] == ["g"]
+
+
+def test_a_gradient_of_as_many_rows_as_the_weight_has_is_not_sparse() -> None:
+    graph, _, _ = worked(weights)
+    assert [found.sparse for found in find_weights(side_of(graph))] == [False]
