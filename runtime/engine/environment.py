@@ -26,13 +26,13 @@ OLD_PROTOBUF = ("2.8.", "2.9.")
 
 
 def prepare_environment(graphs: Iterable[Graph]) -> None:
-    """Sets what a session that runs ``graphs`` needs, unless the user set it, and says so once on stderr (logger
-    ``boost_compile``).
+    """Sets what a session that runs ``graphs`` needs, unless the user set it.
 
     - ``ONEDNN_MAX_CPU_ISA=AVX2`` for the MindSpore releases that need it, where a graph holds a convolution that does;
       matrix products are faster without it. oneDNN reads it when its first primitive is made, so it still helps after
       MindSpore was imported, but not after it ran anything.
-    - ``MS_COMPILER_CACHE_ENABLE=0`` in place of another value: the cache returns the graph of an older file.
+    - ``MS_COMPILER_CACHE_ENABLE=0`` in place of another value, which it says once on stderr (logger
+      ``boost_compile``): the cache returns the graph of an older file.
 
     Also warns, once a process, of a numpy that MindSpore was not built for.
 
@@ -49,15 +49,6 @@ def prepare_environment(graphs: Iterable[Graph]) -> None:
     unset = "ONEDNN_MAX_CPU_ISA" not in os.environ
     if unset and version.startswith(SLOW_CONVOLUTIONS) and any(map(convolves, graphs)):
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
-        late = (
-            " Too late for this process if MindSpore ran anything in it before." if "mindspore" in sys.modules else ""
-        )
-        log.warning(
-            "set ONEDNN_MAX_CPU_ISA=AVX2, without which MindSpore %s convolves slowly on AVX-512 CPUs "
-            "(set it yourself to override).%s",
-            version,
-            late,
-        )
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") != "0":
         os.environ["MS_COMPILER_CACHE_ENABLE"] = "0"
         log.warning("set MS_COMPILER_CACHE_ENABLE=0: the compile cache can return the graph of another program.")

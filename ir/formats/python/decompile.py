@@ -44,13 +44,13 @@ def decompile(program: Program, trained: frozenset[str] | set[str] = frozenset()
     """The only graph of a program as Python. ``trained``: names of the state whose Parameters require gradients."""
     graph = only_graph(program)
     try:
-        source, templates = write_source(graph)
+        source, constants = write_source(graph)
     except PassError as error:
         if BACKWARD in network_parts(graph, summarize(graph)).values():
             raise PassError(f"{error.message}.", **_OF_TRAINING) from None
         raise
     tensors = {f"parameter:{v.name}": (v.type, v.data) for v in program.state.values()}
-    tensors |= {f"constant:{i}": (c.type, c.data) for i, c in enumerate(templates.constants)}
+    tensors |= {f"constant:{i}": (c.type, c.data) for i, c in enumerate(constants)}
     half = [key for key, (type_, _) in tensors.items() if type_.dtype is DType.BFLOAT16]
     notes = json.dumps({"trained": sorted(trained), "bfloat16": half})
     return Decompiled(source, tensors, {"format": "boost-compile", "notes": notes})

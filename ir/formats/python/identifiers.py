@@ -12,7 +12,7 @@ _CELL = frozenset((resources.files(__package__) / "cell_attributes.txt").read_te
 """Attributes of ``mindspore.nn.Cell`` (2.10)."""
 
 _SOURCE = frozenset({
-    "self", "state", "prefix", "primitive", "function", "tensor", "State", "Network", "load", "np", "ms", "nn",
+    "self", "state", "primitive", "function", "tensor", "State", "Network", "load", "np", "ms", "nn",
     "ops", "json", "inspect", "Path", "Tensor", "Parameter", "Cell", "Primitive", "safe_open", "auto_generate",
     "operations", "INF", "NAN", "word", "construct",
 })  # fmt: skip

@@ -7,8 +7,11 @@ import math
 from ...core.attributes import Attribute, TensorValue
 from ...core.data import to_numpy
 from ...core.errors import PassError
+from ...core.primitives.calls import CODES
 from ...core.types import DType
 
+DTYPES = {code: "bool_" if dtype is DType.BOOL else dtype.value for dtype, code in CODES.items()}
+"""MindSpore's number of an element type -> its name in ``mindspore``."""
 _DEEPEST = 32
 _INLINE = 8
 """Tensors of at most so many elements stand in the source, larger ones in the file of the weights."""

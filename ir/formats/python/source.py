@@ -1,20 +1,28 @@
-"""The text of the classes. It is Python of a narrow kind: see check.py, which every text passes before it is run."""
+"""The text of the module: a class for each function of the graph, the last one ``Network``, with a line for each node.
+
+It is Python of a narrow kind: see check.py, which every text passes before it is run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from ...core.graph import Graph
-from ...core.walk import walk
+from ...analysis.functions.calls import Target, reachable_functions, switch_behind, targets, without_tokens
+from ...core.attributes import Attribute, TensorValue, bits
+from ...core.errors import PassError
+from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ...core.op import CALL, Op
+from ...core.predicates import is_random
+from ...core.primitives import Family, facts
+from ...core.primitives.calls import constructor_arguments, handled_operands
+from ...core.types import is_monad
 from .check import check_source
-from .columns import ClassPlan, plan_class
 from .identifiers import Identifiers, attribute, camel, is_plain, snake
-from .model import Argument, Primitive, Step, Template
-from .templates import Templates, root_instance
+from .literals import DTYPES, is_number, is_small, literal
+from .order import resolved, written_order
 
-_WIDTH = 110
+_DEEPEST_CALLS = 40
 
 
 @cache
@@ -23,168 +31,267 @@ def prelude() -> str:
     return (resources.files(__package__) / "prelude.txt").read_text("ascii")
 
 
-def write_source(graph: Graph) -> tuple[str, Templates]:
-    """A graph as classes, the last one ``Network``, and the constants that stand in the file of the weights."""
-    templates = Templates()
-    root = root_instance(graph, templates)
-    names = Identifiers()
-    plans: dict[Template, ClassPlan] = {}
-    parts = [prelude()]
-    for template in templates.all:
-        name = "Network" if template is root.template else names.claim(camel(template.hint))
-        plans[template] = plan_class(template, name, plans)
-        parts.append(_Class(plans[template], plans).text())
-    source = "\n\n".join(parts)
+def write_source(graph: Graph) -> tuple[str, list[TensorValue]]:
+    """A graph as classes, and the constants that stand in the file of the weights."""
+    module = _Module()
+    _Class(module, graph, {}).write("Network")
+    source = "\n\n".join([prelude(), *module.texts])
     check_source(source, prelude())
-    return source, templates
+    return source, module.constants
+
+
+class _Module:
+    def __init__(self) -> None:
+        self.names = Identifiers()
+        self.texts: list[str] = []
+        self.constants: list[TensorValue] = []
+        self._constants: dict[Hashable, int] = {}
+        self.classes: dict[Hashable, str] = {}
+
+    def constant(self, value: TensorValue) -> int:
+        """The number of a constant tensor in the file of the weights."""
+        number = self._constants.setdefault(bits(value), len(self.constants))
+        if number == len(self.constants):
+            self.constants.append(value)
+        return number
 
 
 class _Class:
-    def __init__(self, plan: ClassPlan, plans: dict[Template, ClassPlan]):
-        self.plan = plan
-        self.plans = plans
-        self.template = plan.template
-        claimed = Identifiers()
-        self.states = [claimed.claim(attribute(h)) for h in self.template.state_hints]
-        self.primitives = [claimed.claim(attribute(p.hint)) for p in self.template.primitives]
-        self.children = [claimed.claim(attribute(h)) for h in self.template.child_hints]
-        slots = self.template.slots
-        in_construct = sorted({a[1] for a in self._arguments() if a[0] == "slot"})
-        held = [n for n in in_construct if n in plan.varying or not slots[n].inline]
-        self.fields = {n: claimed.claim(snake(slots[n].hint)) for n in held}
+    """A function as a Cell. ``states``: its inputs that stand for state, by the state's name. ``loop``: the head of the
+    loop that it is the body of, and the states of that."""
 
-    def _arguments(self) -> list[Argument]:
-        """The statements of ``construct``, tuples and elements taken apart."""
-        inner = {"tuple": slice(1, None), "item": slice(1, 2)}
-        whole = [*self.template.outputs, *(a for s in self.template.steps for a in s.arguments)]
-        parts = walk(whole, lambda a: a[inner[a[0]]] if a[0] in inner else ())
-        return [a for a in parts if a[0] not in inner]
+    def __init__(
+        self,
+        module: _Module,
+        graph: Graph,
+        states: Mapping[Input, str],
+        loop: tuple[Graph, Mapping[Input, str]] | None = None,
+        depth: int = 0,
+    ):
+        if depth > _DEEPEST_CALLS:
+            raise PassError(f"functions call each other more than {_DEEPEST_CALLS} deep, up to '{graph.name}'")
+        self.module, self.graph, self.states, self.loop, self.depth = module, graph, states, loop, depth
+        self.order, self.copies = written_order(graph)
+        self.fields, self.locals = Identifiers(), Identifiers()
+        self.made: dict[Hashable, str] = {}
+        self.names: dict[Value, str] = {}
+        self.init: list[str] = []
+        self.lines: list[str] = []
 
-    def text(self) -> str:
-        lines = [f"class {self.plan.name}(nn.Cell):", *self._init(), "", *self._construct()]
-        return "\n".join(lines) + "\n"
-
-    # -- __init__ --------------------------------------------------------------------------------------------
-
-    def _init(self) -> list[str]:
-        plan = self.plan
-        takes = ["state"] if plan.uses_state else []
-        takes += ["prefix"] if plan.prefix is not None else []
-        lines = [
-            *_call("    def __init__(", ["self", *takes, *plan.arguments], "):"),
-            "        super().__init__(auto_prefix=False)",
-        ]
-        for name, text in zip(self.states, plan.states, strict=True):
-            lines.append(f"        self.{name} = state[{text}]")
-        for n, name in self.fields.items():
-            lines.append(f"        self.{name} = {plan.slots[n]}")
-        for name, primitive in zip(self.primitives, self.template.primitives, strict=True):
-            maker = "function" if primitive.kind == 2 else "primitive"
-            lines += _call(f"        self.{name} = {maker}(", self._made(primitive), ")")
-        for n, (name, child) in enumerate(zip(self.children, self.template.children, strict=True)):
-            inner = self.plans[child]
-            given = ["state"] if inner.uses_state else []
-            prefix = plan.child_prefixes[n]
-            given += [prefix] if prefix is not None else []
-            given += [f"{k}={v}" for k, v in zip(inner.arguments, plan.children[n], strict=True)]
-            lines += _call(f"        self.{name} = {inner.name}(", given, ")")
-        return lines
-
-    def _made(self, primitive: Primitive) -> list[str]:
-        slots = self.plan.slots
-        odd = {k: n for k, n in primitive.attributes if not is_plain(k)}
-        given = [ascii(primitive.name)]
-        attributes = primitive.attributes
-        if primitive.kind == 2:
-            odd, attributes = dict(attributes), ()
-        if odd:
-            given.append("{" + ", ".join(f"{k!a}: {slots[n]}" for k, n in odd.items()) + "}")
-        given += [f"{k}={slots[n]}" for k, n in attributes if k not in odd]
-        return given + [f"{k}={slots[n]}" for k, n in primitive.arguments]
-
-    # -- construct -------------------------------------------------------------------------------------------
-
-    def _construct(self) -> list[str]:
-        template = self.template
-        local = Identifiers()
-        names = [local.claim(snake(h)) for h in template.value_hints[: template.inputs]]
-        used = {a[1] for a in self._arguments() if a[0] == "value"}
-        lines = _call("    def construct(", ["self", *names], "):")
-        hints = template.value_hints
-        steps = list(template.steps)
-        last = steps[-1] if steps and self._is_result(steps[-1]) else None
-        for i, step in enumerate(steps if last is None else steps[:-1]):
-            if step.kind == "loop":
-                self._loop(lines, steps[:i], step, names)
-                continue
-            for number in step.results:
-                assert number == len(names)
-                names.append(local.claim(snake(hints[number])) if number in used else "")
-            self._assigned(lines, step, names)
-        if last is not None:
-            lines += self._right("        return ", last, names)
+    def write(self, name: str) -> None:
+        inputs = [v for v in self.graph.inputs if not is_monad(v.type) and v not in self.states]
+        for value in inputs:
+            self.names[value] = self.locals.claim(snake(value.name))
+        for operand in (v for node in self.order if node.op is not CALL for v in node.operands):
+            if self._state(resolved(operand, self.copies)) is not None:
+                self.value(operand, "")  # Parameters come first, and have the names of the network
+        result = resolved(self.graph.result, self.copies)
+        if self.loop is None and self.graph.name in reachable_functions(self.graph):
+            self._loop(result, [self.names[v] for v in inputs])
         else:
-            returned = [self._argument(a, names) for a in template.outputs]
-            text = returned[0] if len(returned) == 1 else "(" + ", ".join(returned) + ")" if returned else "None"
-            lines.append("        return " + text)
-        return lines
+            for node in self.order:
+                self._node(node)
+            self.lines.append(f"return {'None' if is_monad(result.type) else self.value(result, 'the result')}")
+        self.module.texts.append("\n".join([
+            f"class {name}(nn.Cell):",
+            "    def __init__(self, state):",
+            "        super().__init__(auto_prefix=False)",
+            *(f"        {line}" for line in self.init),
+            "",
+            f"    def construct({', '.join(['self', *(self.names[v] for v in inputs)])}):",
+            *(f"        {line}" for line in self.lines),
+        ]) + "\n")  # fmt: skip
 
-    def _is_result(self, step: Step) -> bool:
-        return self.template.outputs == tuple(("value", n) for n in step.results) and step.kind in ("apply", "invoke")
+    # -- values ------------------------------------------------------------------------------------------------------
 
-    def _assigned(self, lines: list[str], step: Step, names: list[str], indent: str = "        ") -> None:
-        targets = [names[n] for n in step.results]
-        head = indent + (", ".join(t or "_" for t in targets) + " = " if any(targets) else "")
-        if step.kind != "branch":
-            lines += self._right(head, step, names)
+    def value(self, value: Value, user: str) -> str:
+        """What stands for a value in ``construct``."""
+        value = resolved(value, self.copies)
+        state = self._state(value)
+        if value in self.names:
+            return self.names[value]
+        if state is not None:
+            return self._field(("state", state), attribute(state.rsplit(".", 1)[-1]), lambda: f"state[{state!a}]")
+        if isinstance(value, GraphRef):
+            raise PassError(
+                f"{user}: function '{value.name}' is passed on as a value; this cannot be written as Python"
+            )
+        assert isinstance(value, Constant)
+        text = self._literal(value.value, user)
+        return text if is_number(value.value) else self._field(("literal", text), "constant", lambda: text)
+
+    def _state(self, value: Value) -> str | None:
+        if isinstance(value, State):
+            return value.name
+        return self.states.get(value) if isinstance(value, Input) else None
+
+    def _literal(self, value: Attribute, where: str) -> str:
+        if isinstance(value, TensorValue) and not is_small(value):
+            return f"state.constant({self.module.constant(value)})"
+        return literal(value, where)
+
+    def _field(self, key: Hashable, hint: str, text: Callable[[], str]) -> str:
+        """An attribute of the Cell, made once for each ``key``."""
+        if key not in self.made:
+            self.made[key] = self.fields.claim(hint)
+            self.init.append(f"self.{self.made[key]} = {text()}")
+        return f"self.{self.made[key]}"
+
+    def _assign(self, node: Node, text: str) -> None:
+        used = any(not is_monad(user.type) for user in node.uses) or node is self.graph.result
+        if used:
+            self.names[node] = self.locals.claim(snake(node.op.instance or node.op.name))
+        self.lines.append(f"{self.names[node]} = {text}" if used else text)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def _node(self, node: Node) -> None:
+        where = _where(node)
+        given = [v for v in node.operands if not is_monad(v.type)]
+        if node in self.copies:
+            move = self._field("copy", "tensor_move", lambda: "primitive('TensorMove')")
+            self._assign(node, f"{move}({self.value(node.operand(0), where)})")
+        elif node.op.name == "TupleGetItem":
+            index = given[1].value if isinstance(given[1], Constant) else None
+            if not isinstance(index, int):
+                raise PassError(f"{where}: takes an element whose index is computed; this cannot be written as Python")
+            self._assign(node, f"{self.value(given[0], where)}[{index}]")
+        elif node.op.name == "MakeTuple":
+            self._assign(node, _tuple([self.value(v, where) for v in given]))
+        elif node.op is CALL:
+            self._call(node)
+        else:
+            self._assign(node, self._applied(node, given))
+
+    def _applied(self, node: Node, given: Sequence[Value]) -> str:
+        where, op = _where(node), node.op
+        if facts(op).family is Family.CODE:
+            raise PassError(f"{where}: primitive {op.name} runs code from the file; it is not written as Python")
+        names = constructor_arguments().get(op.name, ()) if op.kind == 2 else ()
+        first = len(given) - len(names)
+        last = [v.value for v in given[max(first, 0) :] if isinstance(v, Constant)]
+        if len(last) < len(names):
+            raise PassError(
+                f"{where}: {op.name} needs {', '.join(names)} as constants at the end of its operands, which MindSpore "
+                "takes when the primitive is made"
+            )
+        text = self._primitive(op, dict(zip(names, last, strict=True)), where)
+        draw = node if is_random(node) else None  # each has a state of its own
+        primitive = self._field((text, draw), attribute(op.instance or snake(op.name)), lambda: text)
+        return f"{primitive}({', '.join(self._operand(op, i, v, where) for i, v in enumerate(given[:first]))})"
+
+    def _operand(self, op: Op, position: int, value: Value, where: str) -> str:
+        handled = handled_operands().get((op.name, position)) if op.kind == 2 else None
+        number = value.value if isinstance(value, Constant) else None
+        if handled is None or not isinstance(number, int):
+            return self.value(value, where)
+        kind, name = handled
+        if kind != "enum" and number not in DTYPES:
+            raise PassError(f"{where}: {number} is not a type of a tensor")
+        text = f"word({op.name!a}, {name!a}, {number})" if kind == "enum" else f"ms.{DTYPES[number]}"
+        return self._field(("operand", text), snake(name), lambda: text)
+
+    def _primitive(self, op: Op, arguments: Mapping[str, Attribute], where: str) -> str:
+        attributes = {
+            k: self._literal(v, f"{where}, attribute {k!r}")
+            for k, v in op.attributes.items()
+            if op.kind != 2 or not k.startswith("side_effect_")
+        }
+        odd = {k: v for k, v in attributes.items() if op.kind == 2 or not is_plain(k)}
+        given = [f"{op.name!a}", *(["{" + ", ".join(f"{k!a}: {v}" for k, v in odd.items()) + "}"] if odd else [])]
+        given += [f"{k}={v}" for k, v in attributes.items() if k not in odd]
+        given += [f"{k}={self._literal(v, f'{where}, argument {k!r}')}" for k, v in arguments.items()]
+        return f"{'function' if op.kind == 2 else 'primitive'}({', '.join(given)})"
+
+    # -- functions ---------------------------------------------------------------------------------------------------
+
+    def _call(self, node: Node) -> None:
+        where, (condition, callees) = _where(node), _callees(node)
+        if condition is None and self.loop is not None and self.loop[0] is callees[0].function:
+            self._assign(node, self._next_round(node, callees[0]))
             return
-        assert step.item is not None
-        taken, others = step.arguments[1 : 1 + step.item], step.arguments[1 + step.item :]
-        lines.append(f"{indent}if {self._argument(step.arguments[0], names)}:")
-        lines += self._right("    " + head, Step("invoke", step.index, taken, step.results), names)
-        lines.append(f"{indent}else:")
-        lines += self._right("    " + head, Step("invoke", step.other, others, step.results), names)
+        if condition is None:
+            self._assign(node, self._invoked(callees[0], "called", where))
+            return
+        name = self.names[node] = self.locals.claim("chosen")
+        self.lines.append(f"if {self.value(condition, where)}:")
+        self.lines.append(f"    {name} = {self._invoked(callees[0], 'when_true', where)}")
+        self.lines.append("else:")
+        self.lines.append(f"    {name} = {self._invoked(callees[1], 'when_false', where)}")
 
-    def _loop(self, lines: list[str], before: Sequence[Step], step: Step, names: list[str]) -> None:
-        lines.append(f"        while {self._argument(step.arguments[0], names)}:")
-        inner = "            "
-        self._assigned(lines, Step("invoke", step.index, step.arguments[1:], step.results), names, inner)
-        for again in before:
-            self._assigned(lines, again, names, inner)
+    def _invoked(
+        self, target: Target, hint: str, where: str, loop: tuple[Graph, Mapping[Input, str]] | None = None
+    ) -> str:
+        """The call of a function: its state is bound when its Cell is made."""
+        loop = loop or self.loop
+        function, taken = target.function, _taken(target)
+        states = {f: n for f, v in taken if (n := self._state(resolved(v, self.copies))) is not None}
+        if loop is not None and loop[0].name not in reachable_functions(function):
+            loop = None  # what stands in a body, and does not lead to its end
+        key = (function.name, tuple(sorted((f.name, n) for f, n in states.items())), loop and loop[0].name)
+        if key not in self.module.classes:
+            self.module.classes[key] = self.module.names.claim(camel(hint))
+            _Class(self.module, function, states, loop, self.depth + 1).write(self.module.classes[key])
+        name = self.module.classes[key]
+        cell = self._field(("cell", name), hint, lambda: f"{name}(state)")
+        return f"{cell}({', '.join(self.value(v, where) for f, v in taken if f not in states)})"
 
-    def _right(self, head: str, step: Step, names: list[str]) -> list[str]:
-        arguments = [self._argument(a, names) for a in step.arguments]
-        if step.kind == "keep":
-            return [head + arguments[0]]
-        owner = self.primitives if step.kind == "apply" else self.children
-        item = "" if step.item is None else f"[{step.item}]"
-        return _call(f"{head}self.{owner[step.index]}(", arguments, f"){item}")
+    def _next_round(self, node: Node, target: Target) -> str:
+        """The call with which the body of a loop ends: its arguments are the values of the next round."""
+        assert self.loop is not None
+        if resolved(self.graph.result, self.copies) is not node:
+            raise PassError(f"{_where(node)}: recursion that is not a loop cannot be written as Python")
+        given = []
+        for formal, value in _taken(target):
+            bound = self.loop[1].get(formal)
+            if bound is None:
+                given.append(self.value(value, _where(node)))
+            elif self._state(resolved(value, self.copies)) != bound:
+                raise PassError(f"{_where(node)}: a loop that goes on with another state cannot be written as Python")
+        return given[0] if len(given) == 1 else _tuple(given)
 
-    def _argument(self, argument: Argument, names: Sequence[str]) -> str:
-        kind = argument[0]
-        if kind == "value":
-            return names[argument[1]]
-        if kind == "state":
-            return f"self.{self.states[argument[1]]}"
-        if kind == "slot":
-            n = argument[1]
-            return f"self.{self.fields[n]}" if n in self.fields else self.plan.slots[n]
-        if kind == "item":
-            return f"{self._argument(argument[1], names)}[{argument[2]}]"
-        inner = [self._argument(a, names) for a in argument[1:]]
-        return "(" + ", ".join(inner) + (",)" if len(inner) == 1 else ")")
+    def _loop(self, call: Value, inputs: Sequence[str]) -> None:
+        """A loop: its head computes the condition, and calls the body or what comes after."""
+        where = f"function '{self.graph.name}'"
+        condition, callees = _callees(call) if isinstance(call, Node) and call.op is CALL else (None, ())
+        bodies = [self.graph.name in reachable_functions(t.function) for t in callees]
+        if condition is None or bodies != [True, False]:
+            raise PassError(f"{where} calls itself, but not as a loop that goes on while its condition holds; this "
+                            "cannot be written as Python")  # fmt: skip
+        for node in self.order:
+            if node is not call:
+                self._node(node)
+        head = list(self.lines)
+        body = self._invoked(callees[0], "body", where, (self.graph, self.states))
+        self.lines.append(f"while {self.value(condition, where)}:")
+        self.lines.append(f"    {', '.join(inputs)} = {body}")
+        self.lines += [f"    {line}" for line in head]
+        self.lines.append(f"return {self._invoked(callees[1], 'after', where)}")
 
 
-def _call(head: str, arguments: Sequence[str], tail: str) -> list[str]:
-    """A call on one line, or with as many arguments on each further line as fit."""
-    one = head + ", ".join(arguments) + tail
-    if len(one) <= _WIDTH or not arguments:
-        return [one]
-    indent = " " * (len(head) - len(head.lstrip()) + 4)
-    lines, line = [head], indent
-    for argument in arguments:
-        if len(line) + len(argument) > _WIDTH and line != indent:
-            lines.append(line.rstrip())
-            line = indent
-        line += argument + ", "
-    return [*lines, line.rstrip().rstrip(","), indent[4:] + tail]
+def _callees(node: Node) -> tuple[Value | None, tuple[Target, ...]]:
+    """The condition of a call, and the functions that it chooses from; PassError where it is not of one or two."""
+    found = tuple(targets(node) or ())
+    switch = switch_behind(node.operand(0))
+    if switch is None and len(found) == 1:
+        return None, found
+    if switch is not None and len(found) == 2 and not any(map(switch_behind, switch.operands[1:])):
+        return switch.operand(0), found
+    raise PassError(
+        f"{_where(node)}: which function it calls is not decided by one condition at the call; this control flow "
+        "cannot be written as Python"
+    )
+
+
+def _taken(target: Target) -> list[tuple[Input, Value]]:
+    """The inputs of a function, and what a call gives for them."""
+    formal = [value for value in target.function.inputs if not is_monad(value.type)]
+    return list(zip(formal, without_tokens(target.arguments), strict=False))
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _where(node: Node) -> str:
+    return f"node %{node.name} ({node.op.name}, scope '{node.scope}')"

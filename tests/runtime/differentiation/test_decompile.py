@@ -22,6 +22,8 @@ from tests.networks import CASES
 from tests.tools.support import assert_one_error, shell
 
 DIFFERS = {
+    "hidden_state": "reads of state wait for a write that stands before their layer",
+    "printing": "reads of state wait for what is printed before their layer",
     "cosine_embedding": "squares of one value occur twice, and are paired crosswise",
     "running_average": "the exporter protects a read by a copy of its own",
 }

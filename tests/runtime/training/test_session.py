@@ -293,7 +293,7 @@ def test_the_convolution_setting_is_for_the_releases_and_the_networks_that_need_
     code += PREPARE.format(graph=graph, then="print(os.environ.get('ONEDNN_MAX_CPU_ISA'))")
     done = run(code, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python")
     assert done.stdout.strip() == expected
-    assert done.stderr.count("ONEDNN_MAX_CPU_ISA=AVX2") == (expected == "AVX2")
+    assert "ONEDNN" not in done.stderr
 
 
 @pytest.mark.parametrize(("device", "graphs"), [("CPU", 1), ("GPU", 0)])

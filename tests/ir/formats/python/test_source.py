@@ -67,7 +67,9 @@ def test_text_and_file_hold_the_same_hostile_names(tmp_path) -> None:
     assert taken > len(CORPUS) / 2
 
 
-def cell(field: str = "1", statement: str = "return x", head: str = "class A(nn.Cell):", init: str = "self") -> str:
+def cell(
+    field: str = "1", statement: str = "return x", head: str = "class A(nn.Cell):", init: str = "self, state"
+) -> str:
     return (
         f"{head}\n    def __init__({init}):\n        self.x = {field}\n"
         f"    def construct(self, x):\n        {statement}\n"
@@ -103,9 +105,11 @@ def test_a_plain_cell_passes() -> None:
         cell(head="class A(object):"),
         cell(head="class State(nn.Cell):"),
         cell(head="@primitive\nclass A(nn.Cell):"),
-        cell(init="self, y=load()"),
-        cell(init="self, y: load()"),
-        cell(init="self, *y"),
+        cell(init="self"),
+        cell(init="self, state, y"),
+        cell(init="self, state=load()"),
+        cell(init="self, state: load()"),
+        cell(init="self, state, *y"),
         cell() + "    x = load()\n",
     ],
 )
@@ -126,7 +130,7 @@ def dense(graph: Graph, x, name: str, size: int):
     return graph.create(Op("MatMul", kind=2), [x, weight, *transposed], tensor("float32", 2, size), scope=scope)
 
 
-def test_layers_that_differ_in_literals_are_one_class() -> None:
+def test_each_node_has_a_line() -> None:
     graph = Graph("step")
     x = graph.add_input("x", tensor("float32", 2, 4))
     for name, size, by in (("first", 8, (2, 8)), ("second", 6, (2, 6)), ("third", 5, (2, 5))):
@@ -140,10 +144,18 @@ def test_layers_that_differ_in_literals_are_one_class() -> None:
         program.add_state(state.name, state.type, "unknown")
     source = decompile(program).source
     classes = [n for n in ast.parse(source[len(prelude()) :]).body if isinstance(n, ast.ClassDef)]
-    assert [c.name for c in classes] == ["Dense", "Network"]
-    assert "self.second = Dense(state, 'second.', constant=(2, 6))" in source
-    assert "self.weight = state[prefix + 'weight']" in source
-    assert "mat_mul = self.mat_mul(x, self.weight)" in source
+    assert [c.name for c in classes] == ["Network"]
+    assert "self.weight_2 = state['second.weight']" in source
+    lines = [line.strip() for line in source[source.index("def construct(self, x)") :].splitlines()]
+    assert lines[1:] == [
+        "mat_mul = self.mat_mul(x, self.weight)",
+        "reshape = self.reshape(mat_mul, (2, 8))",
+        "mat_mul_2 = self.mat_mul(reshape, self.weight_2)",
+        "reshape_2 = self.reshape(mat_mul_2, (2, 6))",
+        "mat_mul_3 = self.mat_mul(reshape_2, self.weight_3)",
+        "reshape_3 = self.reshape(mat_mul_3, (2, 5))",
+        "return reshape_3",
+    ]
 
 
 @pytest.mark.parametrize("name", ["PyExecute", "Custom", "PyFunc"])
