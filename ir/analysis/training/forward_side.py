@@ -1,13 +1,15 @@
 """Nodes of the forward part that autodiff did not mark: they stood outside the differentiated function.
 
-A training cell may sum two losses, compute an accuracy, add the loss to a running total or keep a hidden state for
-the next step, all after the gradients were taken. None of it depends on a gradient, and it happens for every batch:
-that is forward.
+A training cell may sum two losses, compute an accuracy, add the loss to a running total, keep a hidden state for the
+next step, or push features into a queue, all after the gradients were taken. None of it depends on a gradient, and it
+happens for every batch: that is forward. States that such writes read, or that are written from theirs, are of one
+class with them (mean, variance and count; a queue and its pointer): all are forward, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from ...core.graph import Graph, Node, State, Value
 from ...core.op import CALL
@@ -21,37 +23,84 @@ from .origins import Origins
 FORWARD = "forward"
 
 
-def adopt_forward(graph: Graph, parts: dict[Node, str], known: Mapping[str, Summary]) -> None:
-    """Adds to ``parts``, the marked nodes: results that are computed from forward values alone, and writes of such
-    values to state that the update side does not read. Linear in nodes for each round of adopted writes."""
+@dataclass(frozen=True, slots=True)
+class _Cone:
+    """What a value is made of outside of forward and backward: ``nodes``, and the states that these read."""
+
+    nodes: list[Node]
+    reads: set[Value]
+
+
+def adopt_forward(graph: Graph, parts: dict[Node, str], marked: Collection[Node], known: Mapping[str, Summary]) -> None:
+    """Adds to ``parts`` results that are computed from forward values alone, and writes of such values to state that
+    the update side does not read. ``marked``: the nodes that autodiff marked. Linear in nodes for each round of adopted
+    writes."""
     fed = _fed(graph)
     writers = _writers(graph, parts, known)
-    cones: dict[Node, list[Node]] = {}
-    for node in {n: None for nodes in writers.values() for n in nodes}:
-        cone = _written_cone(node, parts, writers, fed)
-        if cone is not None:
-            cones[node] = cone
-    settled = not cones
-    while not settled:
-        others = (n for nodes in writers.values() for n in nodes if n not in cones)
-        needed = set(walk(others, lambda n: untied_operands(n) if n not in parts else []))
-        for state, nodes in writers.items():
-            own = [n for n in nodes if n in cones]
-            if own and (len(own) < len(nodes) or any(u in needed for u in state.uses)):
-                for node in own:
-                    del cones[node]
-                break
-        else:
-            settled = True
-    for node, cone in cones.items():
-        for n in (node, *cone):
+    adopted = _adopted(writers, _free_of_update(writers, parts), marked, fed)
+    for node, cone in adopted.items():
+        for n in (node, *cone.nodes):
             parts[n] = FORWARD
-    free = {state: nodes for state, nodes in writers.items() if not all(n in cones for n in nodes)}
+    others = {state for state, nodes in writers.items() if not all(n in adopted for n in nodes)}
     for value in list(Origins(graph, parts, known=dict(known)).leaves()):
-        found = _cone([value], parts, free, own=None)
-        if found and any(v in fed for v in found):
-            for n in found:
+        found = _cone([value], parts)
+        if found and others.isdisjoint(found.reads) and any(v in fed for v in found.nodes):
+            for n in found.nodes:
                 parts[n] = FORWARD
+
+
+def _free_of_update(writers: Mapping[Value, list[Node]], parts: Mapping[Node, str]) -> dict[Node, _Cone]:
+    """The writes that take nothing of the update side, to states of which it takes nothing."""
+    free: dict[Node, _Cone] = {}
+    for node in {n: None for nodes in writers.values() for n in nodes}:
+        cone = _written_cone(node, parts)
+        if cone is not None:
+            free[node] = cone
+    while free:
+        others = (n for nodes in writers.values() for n in nodes if n not in free)
+        needed = set(walk(others, lambda n: untied_operands(n) if n not in parts else []))
+        bound = {
+            s for s, nodes in writers.items() if not all(n in free for n in nodes) or any(u in needed for u in s.uses)
+        }
+        gone = [n for state in bound for n in writers.get(state, ()) if n in free]
+        gone += [n for n, cone in free.items() if not bound.isdisjoint(cone.reads)]
+        if not gone:
+            break
+        for node in gone:
+            free.pop(node, None)
+    return free
+
+
+def _adopted(
+    writers: Mapping[Value, list[Node]], free: Mapping[Node, _Cone], marked: Collection[Node], fed: set[Value]
+) -> dict[Node, _Cone]:
+    """Of the writes that are ``free``: those that take something of the batch, and all of a class with them."""
+    writes: dict[Node, set[Value]] = {}
+    for state, nodes in writers.items():
+        for node in nodes:
+            writes.setdefault(node, set()).add(state)
+    reads = {node: _read_by_cell(node, marked) for node in free}
+    adopted = {node: cone for node, cone in free.items() if any(v in fed for v in _written(node))}
+    moving = {state for node in adopted for state in writes[node]}
+    taken = {state for node in adopted for state in reads[node]}
+    pending = True
+    while pending:
+        pending = False
+        for node, cone in free.items():
+            if node not in adopted and not (
+                moving.isdisjoint(writes[node] | reads[node]) and taken.isdisjoint(writes[node])
+            ):
+                adopted[node] = cone
+                moving |= writes[node]
+                taken |= reads[node]
+                pending = True
+    return adopted
+
+
+def _read_by_cell(node: Node, marked: Collection[Node]) -> set[Value]:
+    """The states that a write reads by what the cell computes outside of the differentiated function."""
+    behind = walk(_written(node), lambda v: carried_operands(v) if v not in marked else ())
+    return {v for v in behind if isinstance(v, State)}
 
 
 def _fed(graph: Graph) -> set[Value]:
@@ -76,28 +125,27 @@ def _writers(graph: Graph, parts: Mapping[Node, str], known: Mapping[str, Summar
     return writers
 
 
-def _written_cone(
-    node: Node, parts: Mapping[Node, str], writers: Mapping[Value, list[Node]], fed: set[Value]
-) -> list[Node] | None:
-    """The unmarked nodes behind what ``node`` writes, if that comes from this batch's forward values alone."""
+def _written(node: Node) -> list[Value]:
+    """The values that an effect writes, or by which it tells where."""
+    return [v for v in node.operands if not is_monad(v.type) and location(v) is None]
+
+
+def _written_cone(node: Node, parts: Mapping[Node, str]) -> _Cone | None:
+    """The unmarked nodes behind what ``node`` writes, if that needs no gradient and no other effect."""
     if node.op is CALL or facts(node.op).gradient is not None:
         return None
-    values = [v for v in node.operands if not is_monad(v.type) and location(v) is None]
-    if not any(v in fed for v in values):
-        return None
-    return _cone(values, parts, writers, own=node)
+    return _cone(_written(node), parts)
 
 
-def _cone(
-    values: Iterable[Value], parts: Mapping[Node, str], writers: Mapping[Value, list[Node]], own: Node | None
-) -> list[Node] | None:
-    """Unmarked nodes that the values need; None if they need backward, an effect, or state that others write."""
+def _cone(values: Iterable[Value], parts: Mapping[Node, str]) -> _Cone | None:
+    """Unmarked nodes that the values need; None if they need backward or an effect."""
     stack = list(values)
     cone: dict[Node, None] = {}
+    reads: set[Value] = set()
     while stack:
         value = stack.pop()
         if isinstance(value, State):
-            return None
+            reads.add(value)
         if not isinstance(value, Node) or value in cone or value.op.name == "UpdateState":
             continue
         if parts.get(value) == FORWARD:
@@ -107,8 +155,9 @@ def _cone(
         cone[value] = None
         if value.op.name == "Load":
             state = location(value.operand(0))
-            if state is None or any(n is not own for n in writers.get(state, ())):
+            if state is None:
                 return None
+            reads.add(state)
         else:
             stack.extend(carried_operands(value))
-    return list(cone)
+    return _Cone(list(cone), reads)

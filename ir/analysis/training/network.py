@@ -47,8 +47,9 @@ def told(node: Node, part: str) -> str:
 def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict[Node, str]:
     """The forward and backward nodes of a graph that need not be a whole training graph; the others are absent.
     ``known``: :func:`.state_access.summarize` of the graph, if at hand. Linear in nodes."""
-    parts = _Marking(graph).run()
-    adopt_forward(graph, parts, summarize(graph) if known is None else known)
+    marking = _Marking(graph)
+    parts = marking.run()
+    adopt_forward(graph, parts, marking.marked, summarize(graph) if known is None else known)
     return parts
 
 

@@ -54,7 +54,7 @@ KEPT = """%old = Load(%s, umonad)
         ("%l = Load(%rate, umonad)\n%d = Mul(%loss, %l)", "%d", {"d", "l"}),  # with state that nothing writes
         ("%l = Load(%w, umonad)\n%d = Mul(%y, %l)", "%d", set()),  # with state that the update writes
         ("%d = Depend(%y, %g)\n%n = Neg(%d)", "%n", {"d", "n"}),  # it waits for a gradient, and takes none
-        ("%l = Mul(%y, %t)", "%l", set()),  # a state as it stands, without a Load
+        ("%l = Mul(%y, %t)", "%l", {"l"}),  # a state as it stands, without a Load
     ],
 )
 def test_results_of_forward_values_alone(body: str, result: str, wanted: set[str]) -> None:
@@ -89,6 +89,41 @@ def test_a_state_read_by_one_that_is_not_adopted_is_not_either() -> None:
     assert forward(KEPT + more, to="%g2") == set()
     alone = f"\n%z = Neg(%y)\n%w2 = Assign(%t, %z, %tie)\n{end}"
     assert forward(KEPT + alone, to="%g2") == {"old", "sum", "write", "z", "w2"}
+
+
+COUNTED = """%n0 = Load(%t, umonad)
+%n = Add(%n0, float32[2]<1.0, 1.0>)
+%old = Load(%s, umonad)
+%sum = Add(%old, %y)
+%mean = Div(%sum, BY)
+%us = UpdateState(umonad, %mean)
+%write = Assign(%s, %mean, %us)
+%count = Assign(%t, %n, %us)
+%tie = UpdateState(%us, %write, %count)
+%g1 = Depend(%g, %tie)"""
+
+
+def test_states_that_read_each_other_are_one_class() -> None:
+    """A mean is divided by a count, which takes nothing of the batch: both move with it, or, where the update reads the
+    count, none does."""
+    together = {"old", "sum", "mean", "write"}
+    assert forward(COUNTED.replace("BY", "%n"), to="%g1") == together | {"n0", "n", "count"}
+    assert forward(COUNTED.replace("BY", "float32[]<4.0>"), to="%g1") == together
+    read = COUNTED.replace("Depend(%g, %tie)", "Mul(%g, %again)").replace("%g1 =", "%again = Load(%t, %tie)\n%g1 =")
+    assert forward(read.replace("BY", "%n"), to="%g1") == set()
+    assert forward(read.replace("BY", "float32[]<4.0>"), to="%g1") == together
+
+
+def test_a_queue_and_its_pointer() -> None:
+    queue = """%at = ReduceSum(%t, (), false)
+%shift = Mul(%s, %at)
+%next = Add(%shift, %y)
+%write = Assign(%s, %next, umonad)
+%u0 = UpdateState(umonad, %write)
+%point = AssignAdd(%t, float32[2]<1.0, 1.0>, %u0)
+%tie = UpdateState(%u0, %point)
+%g1 = Depend(%g, %tie)"""
+    assert forward(queue, to="%g1") == {"at", "shift", "next", "write", "point"}
 
 
 def test_an_optimizer_is_never_forward() -> None:
