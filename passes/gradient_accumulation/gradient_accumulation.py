@@ -22,9 +22,11 @@ from ..step.micro_batch_weight import find_weight
 from ..step.names import EACH, SKIPPED
 from ..step.split import Cut, find_cut
 from ..step.step import the_step
-from .graphs import SCOPE, accumulate
+from .factors import apply_factors
+from .graphs import COUNT, SCOPE, accumulate
 from .plan import Kept, Plan, fixed_gradients
 from .summands import join_summands
+from .window import hold_states
 
 
 class GradientAccumulation(Pass):
@@ -88,6 +90,10 @@ class GradientAccumulation(Pass):
         found = anatomy(step, parts)
         if join_summands(found):
             found = anatomy(step)
+        if apply_factors(found):
+            found = anatomy(step)
+        if hold_states(program, found):
+            found = anatomy(step)
         plan = self._plan(program, found)
         before = len(step)
         accumulate(program, plan)
@@ -134,7 +140,7 @@ class GradientAccumulation(Pass):
         result.changed = len({k.crossing.weight for k in plan.gradients})
         trained = {w.name for w in found.weights}
         for name, role in found.roles.items():
-            if role == "weight" and name not in trained:
+            if role == "weight" and name not in trained and name != COUNT:
                 result.miss(name, "frozen: nothing updates it, so there is no gradient to accumulate")
         for info in found.weights:
             if not info.gradient:

@@ -86,7 +86,7 @@ def find_cut(anatomy: TrainingAnatomy) -> Cut:
                     f"'{gradient.home.name}': only gradients of the main graph can be cut"
                 )
             gradient_of.setdefault(gradient, (info.name, i))
-    invariant = _step_invariant(anatomy)
+    invariant = step_invariant(anatomy)
     needed, parts = _update_side(anatomy, outputs), anatomy.parts
     crossings: dict[Node | Input, Crossing] = {}
     order_only: list[Node] = []
@@ -181,7 +181,7 @@ def _update_side(anatomy: TrainingAnatomy, outputs: Outputs) -> set[Node]:
     return set(walk(unmarked(starts), lambda node: unmarked(node._operands)))
 
 
-def _step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
+def step_invariant(anatomy: TrainingAnatomy) -> set[Node]:
     """Values that depend on no input and nothing that forward writes or draws: the update side can compute them
     itself."""
     written: set[Value] = set()
