@@ -65,13 +65,14 @@ EVERY, WATCHED = "measured_every", "measured_weights"
 # fmt: off
 NAMES: tuple[Name, ...] = (
     Name(FORWARD_ID, "primal", "a node of the forward part, by MindSpore's autodiff",
-         ("ir.proof.formulas.lora", "ir.proof.formulas.normalised", "passes.lora.adapters",
-         "passes.normalised_head.rewrite"),
+         ("ir.proof.formulas.lora", "ir.proof.formulas.normalised", "passes.gradient_accumulation.carry",
+         "passes.gradient_accumulation.window", "passes.lora.adapters", "passes.normalised_head.rewrite"),
          ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative", "ir.analysis.training.network",
          "passes.mixed_precision.labels")),
     Name(BACKWARD_ID, "primal", "a node of the backward part, with the number of its forward node",
          ("ir.proof.formulas.lora", "ir.proof.formulas.normalised",
-         "passes.gradient_accumulation.summands", "passes.lora.adapters", "passes.normalised_head.rewrite"),
+         "passes.gradient_accumulation.factors", "passes.gradient_accumulation.summands", "passes.lora.adapters",
+         "passes.normalised_head.rewrite"),
          ("ir.analysis.batch.scalars", "ir.analysis.derivative.derivative", "ir.analysis.derivative.linearity",
          "ir.analysis.training.network",
          "passes.mixed_precision.labels")),

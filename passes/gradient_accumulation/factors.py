@@ -75,6 +75,9 @@ def _of_batch(use: Use, found: TrainingAnatomy, invariant: Collection[Node]) -> 
 
     others = [v for k, v in enumerate(node.operands) if k != i and not is_monad(v.type)]
     behind = list(walk(others, computed))
-    if any(isinstance(v, Node) and (parts.get(v) == BACKWARD or is_effect(v)) for v in behind):
+    nodes = [v for v in behind if isinstance(v, Node)]
+    if any(parts.get(n) == BACKWARD or is_effect(n) for n in nodes):
         return False
-    return any(isinstance(v, Input) or (parts.get(v) in NETWORK and v not in invariant) for v in behind)  # type: ignore[arg-type]
+    return any(isinstance(v, Input) for v in behind) or any(
+        parts.get(n) in NETWORK and n not in invariant for n in nodes
+    )

@@ -22,6 +22,7 @@ from ..step.micro_batch_weight import find_weight
 from ..step.names import EACH, SKIPPED
 from ..step.split import Cut, find_cut
 from ..step.step import the_step
+from .carry import HOW, Carry
 from .factors import apply_factors
 from .graphs import COUNT, SCOPE, accumulate
 from .plan import Kept, Plan, fixed_gradients
@@ -36,8 +37,19 @@ class GradientAccumulation(Pass):
     and backward and adds every gradient to its accumulator (state ``accum.<weight>``); a weight that is used in several
     places has one too, for the sum. The update side starts from the mean of the accumulators and clears them. It keeps
     everything that it does to a gradient (all-reduce, unscaling, clipping, weight decay). So this happens once a cycle,
-    on the mean. What else the update side takes of forward or backward (a loss that a condition asks) is kept in state
-    ``carry.<node>``, as the last micro-batch left it.
+    on the mean.
+
+    An update is that of the big batch only if it depends on the batch through averaged gradients alone. So a factor of
+    a gradient that takes something of the batch (one over the tokens that it counts) is applied to each micro-batch's
+    gradient before it is added. A statistic of the batch (a queue, a codebook's counts, a running mean, with all states
+    that read each other) moves with every micro-batch. Where the network reads it before that, it sees it as the last
+    update left it, as the big batch does (state ``window.<name>``); where what it computes of it goes into what is
+    written, it sees it move. A write in front of the forward part that takes nothing of the batch (a key encoder that
+    follows the weights) happens once a cycle. Anything else that an update takes of the batch (a step by the loss, a
+    plateau rule, an input for a learning rate) is an error that names it, until ``carry`` says what it takes: the value
+    of the ``last`` micro-batch, or the ``mean`` of all (state ``carry.<node>``), or that its states move with ``each``.
+    ``carry=last`` says it for all, ``carry=[loss:mean,rate:last]`` for the value or the state of a name. An update that
+    asks only whether a value is finite asks its mean.
 
     ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
     times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
@@ -68,8 +80,15 @@ class GradientAccumulation(Pass):
         "float32", help="element type of the accumulators of half-precision gradients", choices=("float32", "same")
     )
 
+    carry: tuple[str, ...] = option(
+        (), help="what the update takes of other values of the batch: last, mean or each, of all or as NAME:last"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        for entry in self.carry:
+            if entry.rpartition(":")[2] not in HOW:
+                raise OptionError(f"pass '{self.name}': carry={entry} ends with none of {', '.join(HOW)}")
         if (self.reduction == "weighted") != (self.weight is not None):
             raise OptionError(f"pass '{self.name}': reduction=weighted and weight=NAME belong together")
 
@@ -94,15 +113,19 @@ class GradientAccumulation(Pass):
             found = anatomy(step)
         if hold_states(program, found):
             found = anatomy(step)
-        plan = self._plan(program, found)
+        cut = find_cut(found)
+        carry = Carry(found, cut, self.carry or ("last",) * (self.steps == 1))
+        if carry.move_each():
+            found = anatomy(step)
+            cut = find_cut(found)
+        plan = self._plan(program, found, cut, carry)
         before = len(step)
         accumulate(program, plan)
         return self._report(plan, before, program.graphs)
 
-    def _plan(self, program: Program, found: TrainingAnatomy) -> Plan:
-        cut = find_cut(found)
+    def _plan(self, program: Program, found: TrainingAnatomy, cut: Cut, carry: Carry) -> Plan:
         gradients = self._accumulators(program, cut)
-        carried = [Kept(c, f"carry.{c.value.name}", TensorType(c.type.dtype, c.type.shape)) for c in cut.carried]
+        carried = [carry.kept(c) for c in cut.carried]
         for k in carried:
             if not k.type.is_static:
                 raise PassError(f"{site(k.crossing.value)} has no fixed shape: it cannot be kept for the update graph")
@@ -147,7 +170,8 @@ class GradientAccumulation(Pass):
                 result.miss(info.name, "the same for every batch: its update takes a constant for a gradient")
         for k in plan.carried:
             users = ", ".join(site(user) for user, _ in k.crossing.uses[:3])
-            result.miss(k.crossing.value.name, f"the update side (by {users}) sees the last micro-batch's value")
+            which = "mean over the micro-batches" if k.mean else "last micro-batch's value"
+            result.miss(k.crossing.value.name, f"the update side (by {users}) sees the {which}")
         nbytes = sum(k.type.nbytes for k in plan.gradients)
         result.statistics = {
             "accumulators": len(plan.gradients),

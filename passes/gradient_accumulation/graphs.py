@@ -33,7 +33,7 @@ def accumulate(program: Program, plan: Plan) -> None:
     for k in plan.gradients:
         program.add_state(k.name, k.type, "accumulator", weight=k.crossing.weight)
     for k in plan.carried:
-        program.add_state(k.name, k.type, "carried")
+        program.add_state(k.name, k.type, "accumulator" if k.mean else "carried")
     program.add_state(COUNT, NUMBER, "counter")
     if plan.weight is not None:
         program.add_state(WEIGHT, NUMBER, "accumulator")
@@ -59,7 +59,11 @@ def _accumulating_graph(plan: Plan) -> Graph:
         mark(fx.append("AssignAdd", [graph.state(WEIGHT, NUMBER), factor], scope=SCOPE), {STAGE: "accumulate"})
     for k in plan.carried:
         value = k.crossing.value
-        fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
+        if k.mean:
+            term = cast(graph, value, k.type.dtype, scope=SCOPE)
+            mark(fx.append("AssignAdd", [graph.state(k.name, k.type), term], scope=SCOPE), {STAGE: "accumulate"})
+        else:
+            fx.append("Assign", [graph.state(k.name, k.type), value], scope=SCOPE, sources=[value])
     fx.append("AssignAdd", [graph.state(COUNT, NUMBER), _number(graph, 1.0)], scope=SCOPE)
     fx.commit(pack(graph, plan.cut.outputs.network))
     forget_unused(graph)
@@ -77,6 +81,7 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
     divisor = _divisor(fx, plan, _number(graph, 1.0) if fused and plan.mean else factor)
     loaded = _feed_gradients(fx, plan, twin, divisor, factor, fused=fused)
     _mark_fixed(graph, plan, twin)
+    _feed_means(fx, plan, twin, fused=fused)
     if not fused:
         _feed_others(fx, plan, twin)
     for state, value in loaded.items():
@@ -158,9 +163,28 @@ def _mark_fixed(graph: Graph, plan: Plan, twin: Mapping[Value, Value]) -> None:
         _rewire(start.takers, twin, value)
 
 
+def _feed_means(fx: Effects, plan: Plan, twin: Mapping[Value, Value], *, fused: bool) -> None:
+    """The update side takes the means of values over the micro-batches, and their sums are cleared."""
+    graph = fx.graph
+    for k in plan.carried:
+        if not k.mean:
+            continue
+        total = fx.load(graph.state(k.name, k.type), scope=SCOPE)
+        value: Value = total
+        if fused:
+            value = _added(graph, value, cast(graph, twin[k.crossing.value], k.type.dtype, scope=SCOPE))
+        number = cast(graph, _total(fx, COUNT, _number(graph, 1.0) if fused else None), k.type.dtype, scope=SCOPE)
+        value = graph.create("RealDiv", [value, number], scope=SCOPE, sources=[value])
+        _rewire(k.crossing.uses, twin, cast(graph, value, k.crossing.type.dtype, scope=SCOPE))
+        zero = graph.create("ZerosLike", [total], scope=SCOPE)
+        fx.append("Assign", [graph.state(k.name, k.type), zero], scope=SCOPE)
+
+
 def _feed_others(fx: Effects, plan: Plan, twin: Mapping[Value, Value]) -> None:
     """The update side takes the values that are carried to it, and waits for nothing of the network."""
     for k in plan.carried:
+        if k.mean:
+            continue
         _rewire(k.crossing.uses, twin, fx.load(fx.graph.state(k.name, k.type), scope=SCOPE))
     for depend in plan.cut.order_only:
         waiting = twin[depend]

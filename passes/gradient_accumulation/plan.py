@@ -16,11 +16,13 @@ from ..step.split import Crossing, Cut
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """State that carries a crossing value from one graph to another: ``accum.<weight>`` for a gradient."""
+    """State that carries a crossing value from one graph to another: ``accum.<weight>`` for a gradient. ``mean``: the
+    update takes the mean of another value over the micro-batches."""
 
     crossing: Crossing
     name: str
     type: TensorType
+    mean: bool = False
 
 
 @dataclass(frozen=True, slots=True)

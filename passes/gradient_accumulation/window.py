@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 from ...ir.analysis.effects.state_access import Effect, describe
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.gradient_path import PASSING
+from ...ir.analysis.training.gradient_sources import ASSIGNING
 from ...ir.analysis.training.network import BACKWARD, FORWARD, mark
 from ...ir.core.attributes import scalar_tensor
 from ...ir.core.graph import Node, State, Value
@@ -98,7 +99,7 @@ def _derived(found: TrainingAnatomy) -> set[Node]:
     return live_nodes([n for n in found.graph if parts.get(n) == BACKWARD or (n in parts and mark(n))], tokens=False)
 
 
-def _behind(values: Iterable[Value], inside: Collection[Node]) -> tuple[set[Value], list[Value]]:
+def _behind(values: Iterable[Value], inside: Collection[Node]) -> tuple[set[Value], list[Node]]:
     """The states that values read outside of the network, and the values of the network that they take."""
 
     def following(value: Value) -> Sequence[Value]:
@@ -117,7 +118,7 @@ def _ahead(found: TrainingAnatomy, writes: Sequence[Effect]) -> list[Effect]:
     for k, effect in enumerate(found.effects.effects):
         if effect.passive:
             continue
-        if found.part(effect.node) not in NETWORK and effect.node.op.name in ("Assign", "AssignAdd", "AssignSub"):
+        if found.part(effect.node) not in NETWORK and effect.node.op.name in ASSIGNING:
             later = found.effects.effects[k + 1 :]
             read = any(found.part(e.node) in NETWORK and not effect.writes.isdisjoint(e.touched) for e in later)
             if read and written.isdisjoint(effect.writes) and _stands(effect.node.operand(1), found, written):

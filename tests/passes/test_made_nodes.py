@@ -33,7 +33,7 @@ CASES = [
     ("patch_convolution.ir", "patch-convolution", {"patch-convolution"}),
     ("residual", "less-bn", set()),
     ("COUNTS", "data-parallel", {"data-parallel"}),
-    ("RATED", TWO, {"gradient-accumulation"}),
+    ("RATED", "gradient-accumulation{steps=2,carry=last}", {"gradient-accumulation"}),
     ("FLAG", "data-parallel", {"data-parallel"}),
     ("data_parallel_export.ir", "data-parallel", {"data-parallel"}),
     ("data_parallel_export.ir", f"{TWO},data-parallel", {"gradient-accumulation", "data-parallel"}),

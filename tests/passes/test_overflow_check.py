@@ -119,7 +119,7 @@ def test_without_an_overflow_no_bit_changes(exported: Exported, name: str, split
 @pytest.mark.parametrize("name", ["mlp", "gated_update"])
 def test_sums_are_used_before_they_are_cleared(exported: Exported, name: str, policy: str) -> None:
     """Nothing divides them, so that the update gets the memory of the accumulators itself."""
-    source, accumulate = bc.load(str(exported(name))), "gradient-accumulation{steps=2,reduction=sum}"
+    source, accumulate = bc.load(str(exported(name))), "gradient-accumulation{steps=2,reduction=sum,carry=last}"
     checked = bc.Session(bc.compile(source, f"{accumulate},overflow-check{{policy={policy}}}"))
     plain = bc.Session(bc.compile(source, accumulate))
     before = plain.state()

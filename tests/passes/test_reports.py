@@ -205,7 +205,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {"frozen": "frozen: nothing updates it, so there is no gradient to accumulate"},
     ),
     (
-        "gradient_accumulation_decisions.ir", "gradient-accumulation{dtype=same}", 2, 1,
+        "gradient_accumulation_decisions.ir", "gradient-accumulation{dtype=same,carry=last}", 2, 1,
         "1 gradient accumulated over 4 micro-batches (4 B of accumulators)",
         {
             "accumulators": 1, "accumulator bytes": 4, "nodes before": 13, "nodes in accumulate": None,
@@ -375,7 +375,7 @@ REFUSED = [
     ("STEP", "gradient-accumulation{reduction=weighted}", "belong together"),
     ("STEP", "gradient-accumulation{weight=x}", "belong together"),
     ("OPEN", "gradient-accumulation", "has no fixed shape: it cannot be accumulated"),
-    ("CARRIED", "gradient-accumulation", "has no fixed shape: it cannot be kept"),
+    ("CARRIED", "gradient-accumulation{carry=last}", "has no fixed shape: it cannot be kept"),
     ("INSIDE", "gradient-accumulation", "only gradients of the main graph can be cut"),
     ("STEP", "freeze{match=[u]}", "no trained weight has the name 'u'"),
     ("STEP", "gradient-freeze{groups=2,total_steps=8}|freeze{match=[v]}", "ask for both in one pipeline"),
