@@ -11,15 +11,17 @@ from time import perf_counter
 from typing import Any, NoReturn
 
 from ...ir.analysis.targets import torn, torn_apart
+from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.gradient_path import has_stage
 from ...ir.analysis.training.stages import RANK_CLIP, STAGES
 from ...ir.core.collector import paused_collector
-from ...ir.core.errors import Error, NotApplicable, OptionError, PassError, VerifyError, nearest
+from ...ir.core.errors import AnatomyError, Error, NotApplicable, OptionError, PassError, VerifyError, nearest
 from ...ir.core.primitives import EVERYWHERE
 from ...ir.core.program import Program
 from ...ir.core.report import PassResult
 from ...ir.core.wording import sentence
 from ...ir.formats.storage.compiled import compiled_by, is_self_contained
+from ...ir.rewrite.settle_gradients import settle_gradients
 from .base import Pass
 from .instrumentation import Instrumentation
 from .pipeline import parse_pipeline, print_pipeline
@@ -122,6 +124,8 @@ def _run_all(
     """A copy of ``program`` after the passes; those that have run are added to ``done``. ``verify_each`` and errors as
     for :func:`compile_program`."""
     current = program.copy()
+    if len(current.graphs) == 1 and not all(p.may_match_nothing for p in passes):
+        _settle_gradients(current)
     for number, p in enumerate(passes, 1):
         if not instrumentation.may_run(p, number):
             continue
@@ -143,6 +147,16 @@ def _run_all(
             _matched_nothing(p, result, done, lenient)
         done.append(p)
     return current
+
+
+def _settle_gradients(program: Program) -> None:
+    """What passes find is a gradient in the eyes of all of them."""
+    (graph,) = program.graphs.values()
+    try:
+        found = anatomy(graph)
+    except AnatomyError:
+        return  # who needs one says why there is none
+    settle_gradients(found)
 
 
 def _refuse_twice(passes: Sequence[Pass]) -> None:

@@ -27,7 +27,11 @@ def layers_by_depth(program: Program) -> list[list[str]]:
         raise PassError("no graph of the program takes inputs, so none has a forward part")
     network = _Network(feeding, network_parts(feeding))
     place = {name: i for i, name in enumerate(program.state)}
-    used = {name: network.first_use(feeding.states[name]) for name in program.state if name in weights}
+    used = {
+        name: network.first_use(feeding.states[name])
+        for name in program.state
+        if name in weights & feeding.states.keys()
+    }
     first = {name: node for name, node in used.items() if node is not None}
     matrices = {node: name for name, node in first.items() if len(program.state[name].shape) > 1}
     layer_of = network.latest(matrices)

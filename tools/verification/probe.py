@@ -21,6 +21,7 @@ from ...ir.core.graph import Graph, Node, State, Value
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.settle_gradients import settle_gradients
 from ...ir.rewrite.settle_results import settle_results
 from ...passes.step.results import named_results
 
@@ -70,6 +71,8 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     (graph,) = program.graphs.values()
     settle_results(graph, network_parts(graph))
     found = anatomy(graph)
+    if settle_gradients(found):
+        found = anatomy(graph)
     moved: dict[Node, list[str]] = {}
     for info in found.weights:
         for gradient in info.gradient:

@@ -7,7 +7,7 @@ reduction over ranks, clipping, weight decay, the optimizer. From there:
 * an *update* is an in-place write that is not part of forward or backward;
 * walking up from the value it writes, through the update side only and along operands of the same shape, leads to
   the first backward nodes: the *gradient* (several where a weight is used in several places and the sum is formed on
-  the update side);
+  the update side; none where autodiff had nothing to compute: then what the optimizer is handed instead);
 * a state that an update with a gradient writes and that forward or backward reads is a *weight*; without such a
   reader a *slot*; a state that forward writes is a *statistic*, and so is one that forward reads and the update side
   writes from a weight (a target network); what else the update side reads or writes is a *hyperparameter*.

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...core.graph import Node
-from .network import BACKWARD, FORWARD
 
-_DERIVATIVES = "Gradients/"
+NETWORK = ("forward", "backward")
+DERIVATIVES = "Gradients/"
 """What the exporter puts in front of the scope of a backward node."""
 
 
 def cell_of(node: Node) -> str:
     """The path of the cell that computed a node; "" where its scope names none."""
-    return node.scope.removeprefix(_DERIVATIVES).rpartition("/")[0]
+    return node.scope.removeprefix(DERIVATIVES).rpartition("/")[0]
 
 
 def within(cell: str, outer: str) -> bool:
@@ -32,20 +32,20 @@ class Cells:
     """The cells of a training graph. ``parts``: its forward and backward nodes. Linear in nodes."""
 
     def __init__(self, parts: Mapping[Node, str]):
-        own = {cell_of(node) for node, part in parts.items() if part in (FORWARD, BACKWARD)}
-        self._network = {outer for cell in own for outer in _outwards(cell)}
+        own = {cell_of(node) for node, part in parts.items() if part in NETWORK}
+        self._network = {outer for cell in own for outer in outwards(cell)}
 
     def optimizer(self, update: Node) -> str | None:
         """The cell of the optimizer that makes an update; None where no cell is told apart from the training cell."""
         inner = None
-        for cell in _outwards(cell_of(update)):
+        for cell in outwards(cell_of(update)):
             if cell in self._network:
                 return inner
             inner = cell
         return None
 
 
-def _outwards(cell: str) -> Iterable[str]:
+def outwards(cell: str) -> Iterable[str]:
     """A cell, and those around it, from the inside."""
     while cell:
         yield cell

@@ -1,7 +1,8 @@
 """The network of a training graph: which nodes are forward, which are backward.
 
 MindSpore's autodiff leaves marks: a node of the differentiated function carries the primal attribute ``unique_id``, a
-node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. What is neither marked nor
+node of its gradient carries ``forward_unique_id`` or stands in a ``Gradients/`` scope. A cell with a ``bprop`` of its
+own stands in no such scope (:mod:`.own_backward`). What is neither marked nor
 follows from what is belongs to the update side, or only orders. A gradient that the loss itself is computed from (of a
 differential equation, a gradient penalty) has the marks of a gradient, but is forward. A cell that adds numbers up
 shares the addition with its loss, and so may its marks be: ``sum`` over squares of gradients has one of the loss.
@@ -20,7 +21,9 @@ from ...core.primitives import Family, named
 from ...core.walk import carried_operands
 from ..effects.state_access import Summary, summarize
 from ..functions.calls import bindings, called_functions, picked, targets
+from .cells import DERIVATIVES
 from .forward_side import adopt_forward
+from .own_backward import adopt_own_backward
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 _HANDING_ON = named(Family.TUPLE) | {"Depend", "Load", "call"}
@@ -32,7 +35,7 @@ RECOMPUTED = "recomputed"
 def mark(node: Node) -> str | None:
     """``forward`` or ``backward`` as the exporter marked the node, else None."""
     primal = node.primal
-    if BACKWARD_ID in primal or node.scope.startswith("Gradients/"):
+    if BACKWARD_ID in primal or node.scope.startswith(DERIVATIVES):
         return BACKWARD
     if FORWARD_ID in primal:
         return FORWARD
@@ -49,6 +52,7 @@ def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict
     ``known``: :func:`.state_access.summarize` of the graph, if at hand. Linear in nodes."""
     marking = _Marking(graph)
     parts = marking.run()
+    adopt_own_backward(graph, parts)
     adopt_forward(graph, parts, marking.marked, summarize(graph) if known is None else known)
     return parts
 

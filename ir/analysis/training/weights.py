@@ -45,9 +45,10 @@ from .update_side import UpdateSide
 class WeightInfo:
     """One trained weight. ``gradient``: the backward values whose sum is its gradient. ``updates``: the nodes that
     write it. ``slots``: state that the same update keeps. ``copies``: state that the network reads, and that the update
-    side writes from the weight (a target network). A weight on which the loss does not depend, or depends linearly, has
-    no ``gradient``: its update takes the ``fixed`` constants. ``sparse``: the gradient is rows, which indices bring to
-    their places: the same place may come twice."""
+    side writes from the weight (a target network). A weight on which the loss does not depend, or depends linearly, may
+    have no ``gradient``: its update takes ``fixed`` values that no backward node made, constants or of the forward part
+    (:mod:`ir.rewrite.settle_gradients` makes such a one a gradient). ``sparse``: the gradient is rows, which indices
+    bring to their places: the same place may come twice."""
 
     name: str
     gradient: tuple[Node, ...]
@@ -79,10 +80,10 @@ class _Weights:
             found = {g: None for node in nodes for g in self.sources.gradients(node, linear=True)}
             if not found and parameter:
                 self._refuse_accumulated(name, nodes)
-            if not found:
-                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
             if not found and parameter:
-                fixed[name] = self._fixed(nodes)
+                fixed[name] = self._handed(name, nodes)
+            if not found and not fixed.get(name):
+                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
             if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
@@ -153,18 +154,25 @@ class _Weights:
             [(value.operand(0), calls)] if value.op.name == "Load" else self.sources.upward(value, calls, linear=True)
         )
 
-    def _fixed(self, updates: list[Node]) -> tuple[Value, ...]:
-        """The constants in the place of gradients: the loss does not depend on the weight, or is linear in it."""
-        values: dict[Value, None] = {}
-        for value, _ in walk(self._starts(updates), self._computed):
-            if (
-                isinstance(value, Node)
-                and value.op.name != "Load"
-                and self.side.parts.get(value) in (FORWARD, BACKWARD)
-            ):
-                return ()
-            values[value] = None
-        return tuple(v for v in values if isinstance(v, Constant) and isinstance(v.value, TensorValue))
+    def _handed(self, weight: str, updates: list[Node]) -> tuple[Value, ...]:
+        """What an update is handed where autodiff had nothing left to compute: a value of the forward part or an input,
+        as a loss that is linear in the weight has for a derivative, another weight, or itself; else constants."""
+        own = self.side.graph.states[weight]
+        taking = [node for node in updates if self._is_parameter(node, own)]
+        computed: list[Value] = []
+        itself: list[Value] = []
+        constants: list[Value] = []
+        for value in dict.fromkeys(value for value, _ in walk(self._starts(taking), self._computed)):
+            if isinstance(value, Constant) and isinstance(value.value, TensorValue):
+                constants.append(value)
+            elif isinstance(value, Input) and value in self.side.graph.inputs and isinstance(value.type, TensorType):
+                computed.append(value)
+            elif isinstance(value, Node) and self.side.parts.get(value) in (FORWARD, BACKWARD):
+                loads = value.op.name == "Load" and own in states_behind(value.operand(0), self.side.bound)
+                (itself if loads else computed).append(value)
+            elif isinstance(value, State):  # its memory, as it is when the update comes
+                (itself if value is own else computed).append(value)
+        return tuple(computed or itself or constants)
 
     def _computed(self, place: Place) -> list[Place]:
         """As :meth:`_through_loads`, but for what stands behind a Load."""

@@ -290,8 +290,8 @@ REFUSED = {
         .replace("%to", "%c"),
         "updates 'w' .* but holds no backward part",
     ),
-    "an optimizer that takes a forward value": (
-        STEP.replace("BODY", "").replace("UPDATE", MOMENTUM).replace("%to", "%y"),
+    "an optimizer that takes what the cell makes of a forward value": (
+        STEP.replace("BODY", "%to = Exp(%y)").replace("UPDATE", MOMENTUM),
         r"weight 'w': its update by %up \(ApplyMomentum\) takes no gradient that MindSpore derived from the loss",
     ),
     "an optimizer that takes part of a longer tensor": (

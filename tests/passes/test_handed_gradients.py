@@ -1,0 +1,131 @@
+"""A gradient is what the optimizer is handed, whoever made it: autodiff, a cell's own bprop, or neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+import boost_compile as bc
+
+Arrays = dict[str, np.ndarray]
+
+
+class Product(nn.Cell):
+    """Autodiff has nothing left to compute where dout is 1: the gradient of w is x, or what is made of it before."""
+
+    def construct(self, x, w):
+        return (x * w).sum()
+
+    def bprop(self, x, w, out, dout):
+        return w * dout, x * dout
+
+
+class Given(Product):
+    def bprop(self, x, w, out, dout):
+        return x, w
+
+
+class Learned(nn.Cell):
+    """A learned step size: the derivative of a number."""
+
+    def construct(self, x, s):
+        return ops.round(x / s) * s
+
+    def bprop(self, x, s, out, dout):
+        return dout, (dout * (out - x) / s).sum()
+
+
+class Net(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(7)
+        self.v = Parameter(rng.normal(0, 1, 3).astype(np.float32), name="v")
+        self.w = Parameter(rng.normal(0, 1, (4, 3)).astype(np.float32), name="w")
+        self.s = Parameter(Tensor(0.3, ms.float32), name="s")
+        self.product, self.given, self.learned = Product(), Given(), Learned()
+
+
+class ForwardValue(Net):
+    def construct(self, x):
+        return (ops.tanh(x * self.v) * self.w).sum() * self.s
+
+
+class AnInput(Net):
+    def construct(self, x):
+        return (x * self.w).sum() + ops.tanh(x * self.v * self.s).mean()
+
+
+class AWeight(Net):
+    def construct(self, x):
+        return (self.v * self.w).sum() + ops.tanh(x * self.s).mean()
+
+
+class OwnBackward(Net):
+    def construct(self, x):
+        return self.product(ops.tanh(x * self.v * self.s), self.w)
+
+
+class OwnBackwardOfAnInput(Net):
+    def construct(self, x):
+        return self.product(x, self.w) + ops.tanh(x * self.v * self.s).mean()
+
+
+class TheWeight(Net):
+    def construct(self, x):
+        return self.given(x, self.w) + ops.tanh(x * self.v * self.s).mean()
+
+
+class StepSize(Net):
+    def construct(self, x):
+        return ((self.learned(x * self.v, self.s) * self.w) ** 2).mean()
+
+
+NETWORKS = [ForwardValue, AnInput, AWeight, OwnBackward, OwnBackwardOfAnInput, TheWeight, StepSize]
+
+
+def cell(network: type[Net]) -> Any:
+    net = network()
+    return nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
+
+
+def batches() -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    return [rng.normal(0, 1, (4, 3)).astype(np.float32) for _ in range(2)]
+
+
+def natively(network: type[Net], given: list[np.ndarray]) -> Arrays:
+    trained = cell(network)
+    for x in given:
+        trained(Tensor(x))
+    return {p.name: p.asnumpy().astype(np.float64) for p in trained.get_parameters()}
+
+
+def session(network: type[Net], passes: str) -> bc.Session:
+    return bc.Session(bc.compile(bc.capture(cell(network), batches()[0]), passes), share=False)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("more", ["", ",loss-scale,overflow-check,clip-gradients{limit=1e6}"], ids=["", "scaled"])
+def test_what_is_handed_is_averaged(network: type[Net], more: str) -> None:
+    """One update from the same state is affine in the gradient: from the mean it leads to the mean of both."""
+    first, second = (natively(network, [x]) for x in batches())
+    run = session(network, "gradient-accumulation{steps=2}" + more)
+    for x in batches():
+        run.step(x)
+    for key in ("v", "w", "s", "moments.v", "moments.w", "moments.s"):
+        np.testing.assert_allclose(run.state()[key], (first[key] + second[key]) / 2, atol=2e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_what_is_handed_is_measured_and_clipped(network: type[Net]) -> None:
+    x = batches()[0]
+    gradients = {key: value for key, value in natively(network, [x]).items() if key.startswith("moments.")}
+    norm = np.sqrt(sum(np.square(g).sum() for g in gradients.values()))
+    run = session(network, "clip-gradients{limit=0.125,report_norm=true}")
+    np.testing.assert_allclose(float(run.step(x).outputs["gradient_norm"]), norm, rtol=1e-5)
+    for key, g in gradients.items():
+        np.testing.assert_allclose(run.state()[key], g * min(1, 0.125 / norm), atol=1e-6, err_msg=key)
